@@ -11,7 +11,8 @@ import numpy as np
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from .anonymous import Pieces
 from .base import Column
-from .windowed import HostStore, Windowed
+from .host import HostStore
+from .windowed import Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +126,7 @@ class RamStore(HostStore[RamColumn]):
             column.memory.shrink(n_tokens)
         self._place()
 
-    def _drop(self, start: int) -> None:
+    def _cut(self, start: int) -> None:
         if self.windowed is not None:
             self.windowed.cut(start)
 

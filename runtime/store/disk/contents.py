@@ -105,8 +105,8 @@ def _is_left_by_creation(name: str) -> bool:
 
 def _check_free(path: Path) -> None:
     """`PackError` if the folder holds what no creation of a pack can have left."""
-    files_there = path.iterdir() if path.is_dir() else ()
-    strangers = [file.name for file in files_there if not _is_left_by_creation(file.name)]
+    children = path.iterdir() if path.is_dir() else ()
+    strangers = [file.name for file in children if not _is_left_by_creation(file.name)]
     if strangers:
         stranger = one_line(min(strangers))
         raise PackError(path, f"cannot make a pack in this folder: it holds {stranger}")

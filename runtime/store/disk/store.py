@@ -14,7 +14,8 @@ from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
 from ..base import Column, Saved, StoreError
 from ..facts import ProbeSums
-from ..windowed import HostStore, Windowed
+from ..host import HostStore
+from ..windowed import Windowed
 from . import files
 from .checkpoints import Checkpoints
 from .errors import PackError
@@ -131,7 +132,7 @@ class DiskStore(HostStore[DiskColumn]):
         return self._checkpoints.go_back(n_tokens)
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
-        self._drop(int(start))
+        self._cut(int(start))
         super().append(layer, k, v, start)
 
     def column(self, name: str, item_bytes: int) -> Column:
@@ -229,7 +230,7 @@ class DiskStore(HostStore[DiskColumn]):
     def _planes(self) -> list[Plane]:
         return [self._kv, *(column.plane for column in self.columns.values())]
 
-    def _drop(self, start: int) -> None:
+    def _cut(self, start: int) -> None:
         """Bring their segment back to memory if it is in files, to be written again."""
         if self._writer is not None:
             self._writer.cut(start)

@@ -1,0 +1,86 @@
+"""What stores in the host's memory share, and those that map files."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from .base import Column, KVStore
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .base import F32
+    from .windowed import Windowed
+
+C = TypeVar("C", bound=Column)
+
+
+class HostStore(KVStore, Generic[C]):
+    """A store whose segments the CPU finds by their addresses: what memory and packs share.
+
+    windowed: the layers that have a window, where any are held so. n_tokens: those that it holds.
+    """
+
+    records = True
+
+    def __init__(self, windowed: Windowed | None, n_tokens: int) -> None:
+        self.windowed = windowed
+        self.columns: dict[str, C] = {}
+        self._reserved = self._start = n_tokens
+        if windowed is not None:
+            self.windowed_layers = windowed.layers
+
+    @abstractmethod
+    def _place(self) -> None:
+        """Call `_place_segments`, because a place has changed."""
+
+    def _place_segments(self, whole: list[NDArray[np.int64]], n: int) -> None:
+        """Take over the addresses of `n` segments, given for the layers without a window."""
+        self._whole = whole
+        self._places = whole if self.windowed is None else self.windowed.places(whole, n)
+
+    @abstractmethod
+    def _cut(self, start: int) -> None:
+        """What `cut` has to do beside columns, and `append` before tokens overwrite others."""
+
+    def cut(self, n_tokens: int) -> None:
+        self._start = int(n_tokens)
+        self._cut(self._start)
+        for column in self.columns.values():
+            np.minimum(column.filled, n_tokens, out=column.filled)
+
+    def reaches(self, n_tokens: int) -> bool:
+        return self.windowed is None or self.windowed.reaches(n_tokens)
+
+    def go_back(self, n_tokens: int) -> int:
+        if self.windowed is not None and not self.windowed.reaches(n_tokens):
+            n_tokens = self._go_back(n_tokens)
+            self._place()
+        self._start = min(self._start, n_tokens)
+        return n_tokens
+
+    def _go_back(self, n_tokens: int) -> int:
+        """See `Windowed.go_back`."""
+        assert self.windowed is not None
+        return self.windowed.go_back(n_tokens)
+
+    def pin(self, n_tokens: int) -> None:
+        if self.windowed is not None:
+            self.windowed.pin(n_tokens)
+
+    def first(self, layer: int) -> int:
+        return 0 if self.windowed is None else self.windowed.first_of(layer)
+
+    def segments(self, layer: int) -> NDArray[np.int64]:
+        return self._places[layer]
+
+    def append(self, layer: int, k: F32, v: F32, start: int) -> None:
+        for column in self.columns.values():
+            column.filled[layer] = min(column.filled[layer], start)
+        self.device.append_kv(k, v, self._places[layer], self.layout, start)
+
+    def drop_column(self, name: str) -> None:
+        self.columns.pop(name, None)
