@@ -52,10 +52,6 @@ class KVCache(ABC):
         prompt: whether they belong to a prompt, or are generated or drafted.
         """
         self.store.cut(start)
-        self._reserve(start, n_tokens)
-
-    def _reserve(self, start: int, n_tokens: int) -> None:
-        """Make room for `n_tokens` tokens from position `start` on."""
         self.store.reserve(start + n_tokens)
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:

@@ -107,7 +107,9 @@ class ScoredCache(SlotCache):
                 slots.clear()
         if self.attend.chooses and not prompt:
             self._check_chosen(start, n_tokens)
-        super().begin(start, n_tokens, prompt=prompt)
+        self.store.cut(start)
+        self._reserve(start, n_tokens)
+        self._start, self._prompt = start, prompt
 
     def _check_chosen(self, start: int, n_tokens: int) -> None:
         """Raise `KeepError` where an attend method would choose among more than it has room for."""

@@ -54,20 +54,19 @@ class WholeCache(KVCache):
         super().begin(start, n_tokens, prompt=prompt)
         self._start.set((start,))
         self._prompt = prompt
-        self.graphs = self._graphs_for(self.attend.expect(start, n_tokens, prompt))
-
-    def _graphs_for(self, state: Hashable | None) -> dict[bool, Recorded] | None:
-        """The graphs of this pass, emptied where `state` or an address has changed."""
+        state = self.attend.expect(start, n_tokens, prompt)
         if state is None:
-            return None
-        known = self._recorded_for
-        places, threads = self.store.segments(0), self.store.device.threads
+            self.graphs = None
+            return
+        # Graphs hold addresses: they are emptied where one, or what else they depend on, changes.
+        known, places = self._recorded_for, self.store.segments(0)
+        threads = self.store.device.threads
         if places is not known[0] or (threads, state) != known[1:]:
             self._recorded_for = places, threads, state
             if self._graphs:
                 self._graphs.clear()
-        recorded = not self._prompt or self.attend.records_prompts
-        return self._graphs if recorded else None
+        recorded = not prompt or self.attend.records_prompts
+        self.graphs = self._graphs if recorded else None
 
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         (start,), view = self._start.now(), self.layers[layer]
