@@ -15,13 +15,12 @@ from .attention.tiles import (
     Q8_0,
     Tiles,
     blocks_of,
-    check_floats,
-    check_place,
     check_tiles,
     rotated,
     rows_at,
 )
 from .errors import CudaOpsError
+from .memory import check_floats, check_place
 
 TOKENS = 16  # of one KV head that a program stores; 1 where there is only one
 

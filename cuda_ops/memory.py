@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..system.errors import OutOfDeviceMemory
+from .errors import CudaOpsError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -158,3 +159,20 @@ class PlannedBytes(TorchDispatchMode):
     def held(self) -> int:
         """Bytes of those that are still there."""
         return sum(n for storage, n in self._seen.values() if not storage.expired())
+
+
+def check_place(name: str, place: torch.Tensor, n: int) -> None:
+    """Raise CudaOpsError unless place is int32 (n,): numbers that kernels read on the GPU."""
+    if place.dtype != torch.int32 or place.shape != (n,):
+        raise CudaOpsError(
+            f"{name} is {place.dtype} {tuple(place.shape)}, expected int32 ({n},) on the GPU"
+        )
+
+
+def check_floats(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Raise CudaOpsError unless x is contiguous float32 of this shape."""
+    if x.dtype != torch.float32 or tuple(x.shape) != shape or not x.is_contiguous():
+        gaps = "" if x.is_contiguous() else ", not contiguous"
+        raise CudaOpsError(
+            f"{name} is {x.dtype} {tuple(x.shape)}{gaps}, expected contiguous float32 {shape}"
+        )

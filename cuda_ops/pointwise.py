@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from .errors import CudaOpsError
+from .memory import check_floats
 from .pointwise_kernels import (
     ADD,
     GEGLU,
@@ -23,16 +24,8 @@ BLOCK = 1024
 _STYLES = {"normal": False, "neox": True}
 
 
-def _fail(name: str, x: torch.Tensor, wanted: str) -> CudaOpsError:
-    gaps = "" if x.is_contiguous() else ", not contiguous"
-    return CudaOpsError(
-        f"{name} is {x.dtype} {tuple(x.shape)}{gaps}, expected contiguous float32 {wanted}"
-    )
-
-
-def _check(op: str, name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(x.shape) != shape or x.dtype != torch.float32 or not x.is_contiguous():
-        raise _fail(f"{op}: {name}", x, str(shape))
+def _expected(name: str, x: torch.Tensor, wanted: str) -> CudaOpsError:
+    return CudaOpsError(f"{name} is {x.dtype} {tuple(x.shape)}, expected float32 {wanted}")
 
 
 def _norm(
@@ -46,14 +39,14 @@ def _norm(
 ) -> None:
     shape = tuple(x.shape)
     if len(shape) != 2:
-        raise _fail(f"{op}: x", x, "(rows, columns)")
-    _check(op, "x", x, shape)
-    _check(op, "weight", weight, shape[1:])
-    _check(op, "out", out, shape)
+        raise _expected(f"{op}: x", x, "(rows, columns)")
+    check_floats(f"{op}: x", x, shape)
+    check_floats(f"{op}: weight", weight, shape[1:])
+    check_floats(f"{op}: out", out, shape)
     if branch is not None:
-        _check(op, "branch", branch, shape)
+        check_floats(f"{op}: branch", branch, shape)
     if bias is not None:
-        _check(op, "bias", bias, shape[1:])
+        check_floats(f"{op}: bias", bias, shape[1:])
     n_rows, n = shape
     block = triton.next_power_of_2(max(n, 16))
     rows = max(1, min(512 // block, n_rows))
@@ -114,15 +107,15 @@ def rope(q: torch.Tensor, k: torch.Tensor, cos_sin: torch.Tensor, style: str) ->
     """
     shape, k_shape = tuple(q.shape), tuple(k.shape)
     if len(shape) != 3:
-        raise _fail("rope: q", q, "(tokens, heads, head_dim)")
+        raise _expected("rope: q", q, "(tokens, heads, head_dim)")
     if len(k_shape) != 3 or k_shape[0] != shape[0] or k_shape[2] != shape[2]:
-        raise _fail("rope: k", k, f"({shape[0]}, heads, {shape[2]})")
-    _check("rope", "q", q, shape)
-    _check("rope", "k", k, k_shape)
+        raise _expected("rope: k", k, f"({shape[0]}, heads, {shape[2]})")
+    check_floats("rope: q", q, shape)
+    check_floats("rope: k", k, k_shape)
     table = tuple(cos_sin.shape)
     if len(table) != 2 or table[1] % 2 or table[1] > shape[2]:
-        raise _fail("rope: table", cos_sin, f"({shape[0]}, even number up to {shape[2]})")
-    _check("rope", "table", cos_sin, (shape[0], table[1]))
+        raise _expected("rope: table", cos_sin, f"({shape[0]}, even number up to {shape[2]})")
+    check_floats("rope: table", cos_sin, (shape[0], table[1]))
     if style not in _STYLES:
         raise CudaOpsError(f"rope: style is {style!r}, expected 'normal' or 'neox'")
     half = table[1] // 2
@@ -140,9 +133,9 @@ def _elementwise(
     name: str, op: tl.constexpr, x: torch.Tensor, y: torch.Tensor, c: float, out: torch.Tensor
 ) -> None:
     shape = tuple(x.shape)
-    _check(name, "first operand", x, shape)
-    _check(name, "second operand", y, shape)
-    _check(name, "out", out, shape)
+    check_floats(f"{name}: first operand", x, shape)
+    check_floats(f"{name}: second operand", y, shape)
+    check_floats(f"{name}: out", out, shape)
     if x.numel():
         grid = (triton.cdiv(x.numel(), BLOCK),)
         elementwise_kernel[grid](x, y, out, x.numel(), c, OP=op.value, BLOCK=BLOCK, num_warps=4)
@@ -150,10 +143,10 @@ def _elementwise(
 
 def _on_rows(name: str, op: tl.constexpr, x: torch.Tensor, y: torch.Tensor, axis: int) -> None:
     if len(x.shape) != 2:
-        raise _fail(f"{name}: x", x, "(rows, columns)")
+        raise _expected(f"{name}: x", x, "(rows, columns)")
     n_rows, n = x.shape
-    _check(name, "x", x, (n_rows, n))
-    _check(name, "second operand", y, (x.shape[axis],))
+    check_floats(f"{name}: x", x, (n_rows, n))
+    check_floats(f"{name}: second operand", y, (x.shape[axis],))
     if x.numel():
         grid = triton.cdiv(n_rows, 4), triton.cdiv(n, 256)
         rows_kernel[grid](x, y, n_rows, n, OP=op.value, ROWS=4, BLOCK=256, num_warps=4)

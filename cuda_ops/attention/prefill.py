@@ -14,8 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ...ops.attention.layout import TileLayout
 from ..errors import CudaOpsError
+from ..memory import check_floats
 from .prefill_kernels import Rows, Unpacked, chunk_kernel, unpack_kernel
-from .tiles import Tiles, check_floats, check_tiles
+from .tiles import Tiles, check_tiles
 from .token import NO_WINDOW
 
 TOKENS = 32  # that a program unpacks

@@ -173,19 +173,3 @@ def check_tiles(name: str, kv: torch.Tensor, tiles: Tiles) -> None:
             f"{name}: segments are {kv.dtype} {tuple(kv.shape)}, expected uint8 (segments, "
             f"{n_bytes})"
         )
-
-
-def check_place(name: str, place: torch.Tensor, n: int) -> None:
-    """Raise CudaOpsError unless place is int32 (n,): numbers that kernels read on the GPU."""
-    if place.dtype != torch.int32 or place.shape != (n,):
-        raise CudaOpsError(
-            f"{name} is {place.dtype} {tuple(place.shape)}, expected int32 ({n},) on the GPU"
-        )
-
-
-def check_floats(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
-    """Raise CudaOpsError unless x is contiguous float32 of this shape."""
-    if x.dtype != torch.float32 or tuple(x.shape) != shape or not x.is_contiguous():
-        raise CudaOpsError(
-            f"{name} is {x.dtype} {tuple(x.shape)}, expected contiguous float32 {shape}"
-        )

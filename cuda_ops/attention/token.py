@@ -5,7 +5,8 @@ import triton
 
 from ...ops.attention.layout import TileLayout
 from ..errors import CudaOpsError
-from .tiles import Tiles, check_floats, check_place, check_tiles
+from ..memory import check_floats, check_place
+from .tiles import Tiles, check_tiles
 from .token_kernels import HEADS, PART, Parts, Query, Read, attend_kernel, merge_kernel
 
 NO_WINDOW = 1 << 30  # one that hides nothing

@@ -4,9 +4,7 @@
 together in registers, `kernels` holds the two kernels of all types.
 """
 
-from .activations import Activations
-from .linear import linear, linear_many
-from .lookup import get_rows
-from .weight import Weight
-
-__all__ = ["Activations", "Weight", "get_rows", "linear", "linear_many"]
+from .activations import Activations as Activations
+from .linear import get_rows as get_rows
+from .linear import linear_many as linear_many
+from .weight import Weight as Weight

@@ -1,4 +1,4 @@
-"""y = x W^T for weights of any type: one entry for any number of tokens and matrices."""
+"""y = x W^T for weights of any type, any number of tokens and matrices; rows of matrices."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import triton
 from ..errors import CudaOpsError
 from .activations import Activations
 from .formats import Format
-from .kernels import Vectors, magic, product_kernel
-from .lookup import dequantise
+from .kernels import Vectors, magic, product_kernel, rows_kernel
 from .weight import Weight
 
 MAX_TOKENS = 8
 """More are multiplied as f16, by torch."""
 SCRATCH_WEIGHTS = 1 << 24
 """Weights that are dequantised at a time: 32 MiB of f16."""
+ROWS, COLUMNS = 4, 2048
+"""Of a program's tile of `rows_kernel`."""
 
 
 def shape_of(f: Format, tokens: int) -> tuple[int, int]:
@@ -41,18 +42,13 @@ def tokens_at_once(f: Format, n_tokens: int) -> int:
     return min(n_tokens, 2 if f.has_minimum or f.step > 32 else 4)
 
 
-def linear(act: Activations, weight: Weight, out: torch.Tensor) -> None:
-    """out = x W^T for the T vectors that `act` holds: out float32 (T, N), overwritten.
+def linear_many(act: Activations, weights: Sequence[Weight], outs: Sequence[torch.Tensor]) -> None:
+    """out = x W^T for matrices that read the T vectors of `act`: outs float32 (T, N), overwritten.
 
     out[t, r] = sum_k x[t, k] W[r, k]. Up to MAX_TOKENS tokens: of x itself, summed in float32, in
-    one launch that reads `weight.n_bytes`. More: of x and W rounded to f16, summed in float32; the
-    error is at most 2^-10 of sum |x W|. Raises CudaOpsError for shapes that do not fit.
+    one launch that reads the `n_bytes` of all weights. More: of x and W rounded to f16, summed in
+    float32; the error is at most 2^-10 of sum |x W|. Raises CudaOpsError where shapes do not fit.
     """
-    linear_many(act, (weight,), (out,))
-
-
-def linear_many(act: Activations, weights: Sequence[Weight], outs: Sequence[torch.Tensor]) -> None:
-    """`linear` for matrices that read the same vectors (q, k, v; gate, up), in one launch."""
     n_tokens, n_cols = act.x.shape
     for weight, out in zip(weights, outs, strict=True):
         _check(weight, out, act.x)
@@ -93,7 +89,7 @@ def _many_tokens(act: Activations, weight: Weight, out: torch.Tensor) -> None:
     n = max(1, SCRATCH_WEIGHTS // weight.n_cols)
     for first in range(0, weight.n_rows, n):
         w = act.scratch(min(n, weight.n_rows - first), weight.n_cols)
-        dequantise(weight, first, w)
+        _read_rows(weight, None, first, weight.factor, w)
         part = out[:, first : first + len(w)]
         if x.is_cuda:
             torch.mm(x, w.T, out_dtype=torch.float32, out=part) if part.is_contiguous() else (
@@ -102,3 +98,36 @@ def _many_tokens(act: Activations, weight: Weight, out: torch.Tensor) -> None:
         else:  # the interpreter's side: CPUs round products of f16 to f16
             torch.mm(x.float(), w.float().T, out=part)
         part *= factors / weight.factor
+
+
+def get_rows(weight: Weight, ids: torch.Tensor, out: torch.Tensor) -> None:
+    """Rows of the matrix as floats, as exact as the file: out[t] = W[ids[t]].
+
+    ids int32 (T,) and out float32 (T, K), both contiguous. Ids in GPU memory are not looked at
+    here, since that would wait for the GPU: one outside the matrix gives a row of NaN. Raises
+    CudaOpsError for other shapes and types.
+    """
+    for name, x, dtype, shape in (
+        ("out", out, torch.float32, (len(ids), weight.n_cols)),
+        ("ids", ids, torch.int32, (len(ids),)),
+    ):
+        if tuple(x.shape) != shape or x.dtype != dtype or not x.is_contiguous():
+            raise CudaOpsError(
+                f"reading rows of {weight.name}: found {name} {x.dtype} {tuple(x.shape)}, expected"
+                f" contiguous {dtype} {shape}"
+            )
+    if len(ids):
+        _read_rows(weight, ids, 0, 1.0, out)
+
+
+def _read_rows(
+    weight: Weight, ids: torch.Tensor | None, first: int, factor: float, out: torch.Tensor
+) -> None:
+    """Rows times `factor` into out: those of `ids`, or from `first` on."""
+    f, count = weight.format, len(out)
+    steps = COLUMNS // f.step
+    grid = triton.cdiv(count, ROWS), triton.cdiv(weight.n_cols, COLUMNS)
+    rows_kernel[grid](
+        weight.planes, ids, out, first, count, weight.n_rows, weight.n_cols, factor,
+        magic(out.device), ROWS=ROWS, STEPS=steps, F=f, num_warps=4,
+    )  # fmt: skip

@@ -14,7 +14,7 @@ from .planes import Planes, power_for_f16, take_apart
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """N rows of K weights: `linear` computes x W^T, `get_rows` reads single rows.
+    """N rows of K weights: `linear_many` computes x W^T, `get_rows` reads single rows.
 
     type    how the file stores them
     factor  a power of two: times it, no weight leaves the range of f16 (`linear`)

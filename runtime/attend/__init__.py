@@ -3,21 +3,14 @@
 `registry` lists the methods, `base` is what each of them has to provide.
 """
 
-from .base import Attend, BoundAttend, LayerView
-from .errors import AttendError
-from .registry import ATTENDS, Auto, Full, Hash, MagicPig, TopK
-from .sparse import Sparse
-
-__all__ = [
-    "ATTENDS",
-    "Attend",
-    "AttendError",
-    "Auto",
-    "BoundAttend",
-    "Full",
-    "Hash",
-    "LayerView",
-    "MagicPig",
-    "Sparse",
-    "TopK",
-]
+from .base import Attend as Attend
+from .base import BoundAttend as BoundAttend
+from .base import LayerView as LayerView
+from .errors import AttendError as AttendError
+from .registry import ATTENDS as ATTENDS
+from .registry import Auto as Auto
+from .registry import Full as Full
+from .registry import Hash as Hash
+from .registry import MagicPig as MagicPig
+from .registry import TopK as TopK
+from .sparse import Sparse as Sparse

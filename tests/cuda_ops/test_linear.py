@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kvarn.cuda_ops.errors import CudaOpsError
-from kvarn.cuda_ops.linear import Activations, Weight, get_rows, linear, linear_many
+from kvarn.cuda_ops.linear import Activations, Weight, get_rows, linear_many
 from kvarn.cuda_ops.linear.formats import FORMATS
 from kvarn.cuda_ops.linear.linear import shape_of
 from kvarn.ops.reference.quants import dequantise
@@ -70,7 +70,7 @@ def test_products_of_every_type(device, name, n_tokens) -> None:
     weight, w = _weight(device, name, n_rows, n_cols)
     x, around = _x(device, n_tokens, n_cols), torch.full((n_tokens + 2, n_rows), 7.0, device=device)
     out = around[1:-1]
-    linear(Activations(8, n_cols).set(x), weight, out)
+    linear_many(Activations(8, n_cols).set(x), (weight,), (out,))
     _close(out, w, x, TOLERANCE)
     assert (around[0] == 7).all() and (around[-1] == 7).all()
 
@@ -83,7 +83,7 @@ def test_products_around_a_tile(device, name, more) -> None:
     n_cols = steps * FORMATS[name].step + more * SMALLEST[name]
     weight, w = _weight(device, name, rows + more, n_cols)
     x, out = _x(device, 1, n_cols), torch.empty((1, rows + more), device=device)
-    linear(Activations(1, n_cols).set(x), weight, out)
+    linear_many(Activations(1, n_cols).set(x), (weight,), (out,))
     _close(out, w, x, TOLERANCE)
 
 
@@ -91,7 +91,7 @@ def test_products_around_a_tile(device, name, more) -> None:
 def test_the_smallest_matrix(device, name) -> None:
     weight, w = _weight(device, name, 1, SMALLEST[name])
     x, out = _x(device, 1, weight.n_cols), torch.empty((1, 1), device=device)
-    linear(Activations(1, weight.n_cols).set(x), weight, out)
+    linear_many(Activations(1, weight.n_cols).set(x), (weight,), (out,))
     _close(out, w, x, TOLERANCE)
 
 
@@ -100,7 +100,7 @@ def test_products_of_many_tokens_are_of_halves(device, name) -> None:
     weight, w = _weight(device, name, 5, 3 * SMALLEST[name])
     x, out = _x(device, 9, weight.n_cols), torch.empty((9, 5), device=device)
     x *= 10.0 ** torch.arange(-4, 5, device=device)[:, None]  # to 4e4: beyond f16 when multiplied
-    linear(Activations(9, weight.n_cols).set(x), weight, out)
+    linear_many(Activations(9, weight.n_cols).set(x), (weight,), (out,))
     _close(out, w, x, OF_HALVES)
 
 
@@ -110,7 +110,7 @@ def test_many_tokens_by_tiles_of_rows(device, name, monkeypatch) -> None:
     monkeypatch.setattr(module, "SCRATCH_WEIGHTS", 1024)
     weight, w = _weight(device, name, 9, 256)
     x, out = _x(device, 9, 256), torch.empty((9, 9), device=device)
-    linear(Activations(9, 256).set(x), weight, out)
+    linear_many(Activations(9, 256).set(x), (weight,), (out,))
     _close(out, w, x, OF_HALVES)
 
 
@@ -170,9 +170,10 @@ def test_refuses_in_words(device) -> None:
         act.set(torch.zeros((1, 256), dtype=torch.float64, device=device))
     act.set(torch.zeros((1, 256), device=device))
     with pytest.raises(CudaOpsError, match="multiplying by w"):
-        linear(act, weight, torch.zeros((1, 5), device=device))
+        linear_many(act, (weight,), (torch.zeros((1, 5), device=device),))
     with pytest.raises(CudaOpsError, match="found out of"):
-        linear(act, weight, torch.zeros((1, 4), dtype=torch.float16, device=device))
+        out = torch.zeros((1, 4), dtype=torch.float16, device=device)
+        linear_many(act, (weight,), (out,))
     with pytest.raises(CudaOpsError, match="found ids"):
         get_rows(weight, torch.zeros(1, device=device), torch.zeros((1, 256), device=device))
     with pytest.raises(CudaOpsError, match="at least 1 of 1"):

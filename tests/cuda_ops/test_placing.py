@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import kvarn
-from kvarn.cuda_ops import kv as kv_operations
+from kvarn.cuda_ops import device as operations
 from kvarn.cuda_ops.attention import tiles
 from kvarn.jit.arena import Arena
 from kvarn.runtime.context.placement import KVPlanner
@@ -195,20 +195,20 @@ def test_after_memory_has_run_out_what_was_read_is_saved(model, tmp_path, monkey
     """Out of memory in the second chunk: the first is in the context and in the pack."""
     monkeypatch.setattr(MixedDevice, "chunk", 16)
     ids = tiny_models.prompt(CASE, 5)[:40]
-    attend = kv_operations.chunk_attention
+    attend = operations.chunk_attention
 
     def full(q: Any, kv: Any, start: int, out: Any, **options: Any) -> None:
         if start >= 16:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         attend(q, kv, start, out, **options)
 
-    monkeypatch.setattr(kv_operations, "chunk_attention", full)
+    monkeypatch.setattr(operations, "chunk_attention", full)
     context = model.context(64, store=kvarn.Disk(tmp_path / "pack"), kv_on="gpu")
     with pytest.raises(OutOfDeviceMemory, match=r"GPU.s memory is full .*--kv-on host") as told:
         context.prefill(ids)
     assert "\n" not in str(told.value)
     assert context.tokens == ids[:16]
-    monkeypatch.setattr(kv_operations, "chunk_attention", attend)
+    monkeypatch.setattr(operations, "chunk_attention", attend)
     logits = context.prefill(ids[16:20])
     context.close()
     again = kvarn.load(model.path).context(64, store=kvarn.Disk(tmp_path / "pack"))

@@ -21,9 +21,9 @@ import triton.language as tl
 
 from ....ops.attention.layout import TileLayout
 from ....ops.select import Network
-from ...attention.tiles import Tiles, check_floats, check_place, check_tiles, stored_keys
+from ...attention.tiles import Tiles, check_tiles, stored_keys
 from ...errors import CudaOpsError
-from ...memory import in_memory, telling
+from ...memory import check_floats, check_place, in_memory, telling
 from ..dense import dense, put
 from .choice import words_of
 

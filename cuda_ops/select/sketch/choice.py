@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 
 from ....ops.attention.layout import TileLayout
 from ....ops.select import Lists, Range, SketchedKeys, Wanted, sketch_bits
-from ...attention.tiles import Tiles, check_floats, check_tiles
+from ...attention.tiles import Tiles, check_tiles
 from ...errors import CudaOpsError
-from ...memory import in_memory
-from ..lists import ListScratch
+from ...memory import check_floats, in_memory
+from ..lists import ListScratch, Marks
 from .kernels import (
     ENOUGH,
     SAMPLE,
-    Candidates,
     Passes,
-    Queries,
-    Search,
     narrow_kernel,
     prepare_kernel,
     rerank_kernel,
@@ -32,6 +29,46 @@ RANGE = 0.65
 """As `ops.select.queries.RANGE`, which is a module of kernels for the CPU."""
 BLOCK = 1024  # candidates that `narrow` and `settle` read at a time
 TOKENS = 128  # that a program of `rerank` multiplies
+
+
+class Queries(NamedTuple):
+    """What is made of each query head.
+
+    rows float32 (H, 32 blocks): as it is multiplied by keys; work float32 (H, 2 bits): itself and
+    its rotation; tables: see `sums`; limits uint32 as int32 (H,): costs of candidates.
+    """
+
+    rows: torch.Tensor
+    work: torch.Tensor
+    tables: torch.Tensor
+    limits: torch.Tensor
+
+
+class Candidates(NamedTuple):
+    """Candidates of query heads, and lists of them; k: the most that a head may have.
+
+    entries int64 (H, room), counts (H,): of each head; marks (passes, segments, 32): bits of those
+    of a pass; tokens (passes, list_room), n_tokens (passes,): lists of them; scored int64
+    (H, list_room): entries with their exact products.
+    """
+
+    entries: torch.Tensor
+    counts: torch.Tensor
+    marks: torch.Tensor
+    tokens: torch.Tensor
+    n_tokens: torch.Tensor
+    scored: torch.Tensor
+    room: int
+    list_room: int
+    k: int
+
+
+class Search(NamedTuple):
+    """The memory of a choice."""
+
+    queries: Queries
+    candidates: Candidates
+    lists: Marks
 
 
 class SketchScratch(ListScratch):

@@ -12,16 +12,14 @@ among int32 (5,) on the GPU: first, last, stop, k, n_candidates; see `lists`.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 
 from ...attention.tiles import F16, Q4_0, Q8_0, rotated, rows_at
 from ..best import cost_and_position, counted, decided, entry_of, is_best
 from ..dense import dense, put
-from ..lists import Marks, choose_tokens, start_list
+from ..lists import choose_tokens, start_list
 from .keys import item_of
 from .sums import cost_of, estimate, fill_tables, head_sums, pair_sums
 
@@ -46,46 +44,6 @@ class Passes:
     @property
     def pairs(self) -> int:
         return -(-self.together // 2)
-
-
-class Queries(NamedTuple):
-    """What is made of each query head.
-
-    rows float32 (H, 32 blocks): as it is multiplied by keys; work float32 (H, 2 bits): itself and
-    its rotation; tables: see `sums`; limits uint32 as int32 (H,): costs of candidates.
-    """
-
-    rows: torch.Tensor
-    work: torch.Tensor
-    tables: torch.Tensor
-    limits: torch.Tensor
-
-
-class Candidates(NamedTuple):
-    """Candidates of query heads, and lists of them; k: the most that a head may have.
-
-    entries int64 (H, room), counts (H,): of each head; marks (passes, segments, 32): bits of those
-    of a pass; tokens (passes, list_room), n_tokens (passes,): lists of them; scored int64
-    (H, list_room): entries with their exact products.
-    """
-
-    entries: torch.Tensor
-    counts: torch.Tensor
-    marks: torch.Tensor
-    tokens: torch.Tensor
-    n_tokens: torch.Tensor
-    scored: torch.Tensor
-    room: int
-    list_room: int
-    k: int
-
-
-class Search(NamedTuple):
-    """The memory of a choice."""
-
-    queries: Queries
-    candidates: Candidates
-    lists: Marks
 
 
 @triton.jit

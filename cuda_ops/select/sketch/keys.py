@@ -21,9 +21,9 @@ import triton.language as tl
 from ....ops.attention.layout import SEGMENT, TILE, TileLayout
 from ....ops.select import Rotation as HostRotation
 from ....ops.select import sketch_bits
-from ...attention.tiles import Tiles, check_floats, check_tiles, stored_keys
+from ...attention.tiles import Tiles, check_tiles, stored_keys
 from ...errors import CudaOpsError
-from ...memory import in_memory, telling
+from ...memory import check_floats, in_memory, telling
 from ..dense import dense, put
 
 if TYPE_CHECKING:

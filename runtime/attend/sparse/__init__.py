@@ -5,19 +5,12 @@ and the heads that share a KV head attend to all that any of them chose. Prefill
 sliding window, and contexts of which nearly all would be read use `full`, bit for bit.
 """
 
-from .attention import SparseAttention
-from .centred import CentredIndex
-from .index import SEED, Chosen, SlotIndex, TokenIndex
-from .method import Budgeted, OverSlots, Sparse
-
-__all__ = [
-    "SEED",
-    "Budgeted",
-    "CentredIndex",
-    "Chosen",
-    "OverSlots",
-    "SlotIndex",
-    "Sparse",
-    "SparseAttention",
-    "TokenIndex",
-]
+from .attention import SparseAttention as SparseAttention
+from .centred import CentredIndex as CentredIndex
+from .index import SEED as SEED
+from .index import Chosen as Chosen
+from .index import SlotIndex as SlotIndex
+from .index import TokenIndex as TokenIndex
+from .method import Budgeted as Budgeted
+from .method import OverSlots as OverSlots
+from .method import Sparse as Sparse

@@ -53,12 +53,13 @@ class RecordedChoices:
     Layers that choose alike share theirs.
     """
 
-    _SIZE = len(Range._fields) + len(Wanted._fields)
+    _SPAN, _SIZE = 4, 8
+    """Numbers of a span and of a choice, rounded up: on a GPU each begins on 16 bytes."""
 
     def __init__(self, layers: ChoosingLayers, device: Device) -> None:
         self._layers, self._alike = layers, list(layers.alike.values())
         self._group_of = {layer: n for n, alike in enumerate(self._alike) for layer in alike}
-        self._numbers = device.numbers(2 + self._SIZE * len(self._alike))
+        self._numbers = device.numbers(self._SPAN + self._SIZE * len(self._alike))
         self._choices: list[Choice | None] = [None] * len(self._alike)
         self.stored = 0
         """How many tokens are stored, with the recorded one."""
@@ -69,7 +70,7 @@ class RecordedChoices:
         Returns which groups of layers choose.
         """
         self.stored = stored = start + 1
-        values = [start, stored]
+        values = [start, stored, 0, 0]
         for n, (layer, *_) in enumerate(self._alike):
             reads_all = index is None or stored < index.least
             among = None if reads_all else self._layers.among(layer, stored)
@@ -79,7 +80,7 @@ class RecordedChoices:
             else:
                 wanted = index.wanted(among, self._layers.takes(layer, stored))
                 self._choices[n] = Choice(among, wanted)
-                values += among + wanted
+                values += (*among, *wanted, 0, 0)
         self._numbers.set(values)
         return tuple([choice is not None for choice in self._choices])
 
@@ -92,10 +93,9 @@ class RecordedChoices:
         group = self._group_of.get(layer)
         if group is None or self._choices[group] is None:
             return None
-        first = 2 + self._SIZE * group
+        first = self._SPAN + self._SIZE * group
         numbers = self._numbers.now()[first : first + self._SIZE]
-        n = len(Range._fields)
-        return Choice(Range(*numbers[:n]), Wanted(*numbers[n:]))
+        return Choice(Range(*numbers[:3]), Wanted(*numbers[3:6]))
 
     def ranges(self) -> dict[int, Range]:
         """By layer that chooses, the tokens that it chooses from."""
