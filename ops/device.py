@@ -1,4 +1,4 @@
-"""What the engine asks of the machine that computes: memory, and operations by name.
+"""The interface of a machine that computes: memory, and operations by name.
 
 The forward pass, stores and attend methods know a `Device` and no kernels. `ops.cpu` is the first
 one. What a device has allocated is an `Array`, which others only cut by rows (`x[first:stop]`),

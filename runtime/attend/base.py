@@ -47,18 +47,19 @@ class Attend(Method, ABC):
     """An attend method and its options; `open` makes the object that attends in one context."""
 
     selects: ClassVar[bool] = False
-    """Whether it chooses which tokens a step reads: choices can be recorded (`selections`)."""
+    """Whether it chooses the tokens that a step reads, so that choices can be written to a file
+    (`selections`)."""
 
     @property
     def needs_all_tokens(self) -> bool:
-        """Whether every token must stay in the store, in order; keep methods that evict refuse such
+        """Whether every token must stay in the store, in order. Keep methods that evict refuse such
         a method."""
         return True
 
     @property
     def host_only(self) -> str:
-        """Why K and V have to be in the host's memory, such as "--tail means"; "": a GPU that has
-        them serves the method."""
+        """The option for which K and V must be in the host's memory, such as "--tail means"; "" if
+        they can be in a GPU's."""
         return f"--method {self.name}"
 
     def shortened(self) -> Attend:
@@ -87,7 +88,7 @@ class BoundAttend(ABC):
 
     records: bool = False
     """Whether a call for one token only launches kernels, so that it can be recorded in a graph
-    (`Device.record`). It then passes `start` on to them unchanged: it is one of `Numbers`."""
+    (`Device.record`). It must pass `start` to them unchanged, because that is one of `Numbers`."""
 
     records_prompts: bool = True
     """Whether a prompt of one token launches the same, where `records` is true."""
@@ -99,22 +100,24 @@ class BoundAttend(ABC):
     """Whether each generated token chooses what it reads: `attend_slots` then takes one token."""
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
-        """Tokens from position `start` on are about to be read. Returns what recorded calls depend
-        on, beside `Numbers` and the store's places; None: this pass cannot be recorded."""
+        """Prepare for a pass over the tokens from position `start` on. Returns a key of the state
+        that recorded calls depend on, beside `Numbers` and the store's places: calls are recorded
+        anew when it changes. None: this pass cannot be recorded."""
         return ()
 
     def done(self, n_tokens: int) -> None:  # noqa: B027
-        """The tokens of `expect` were read, in all layers."""
+        """The pass that `expect` prepared has ended, in all layers."""
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:  # noqa: B027
-        """Tokens start … start + n_tokens - 1 have just been appended to the layer's store, or
-        written into slots of these numbers."""
+        """Index tokens start … start + n_tokens - 1, which have just been appended to the layer's
+        store, or written into the slots of these numbers."""
 
     def replaced(  # noqa: B027 - most methods have no index
         self, layer: LayerView, slots: I32, n_tokens: int, stored: int
     ) -> None:
-        """Tokens have just taken the slots slots[:, :n_tokens], int32 (J, …), of the first `stored`
-        of a `SlotStore`: other ones in each KV head, some perhaps more than once."""
+        """Index the tokens that have just taken the slots slots[:, :n_tokens], int32 (J, …), of the
+        first `stored` of a `SlotStore`. Each KV head has slots of its own; some may occur more than
+        once."""
 
     def build(  # noqa: B027 - most methods have no index
         self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
@@ -132,7 +135,7 @@ class BoundAttend(ABC):
         """out[T, H, E] = attention of q[T, H, E] at positions start … start + T - 1.
 
         Keys and values up to position start + T - 1 are already in the layer's store. The tokens
-        are generated ones, or guesses of a draft.
+        are generated, or proposed by a draft.
         """
 
     def attend_slots(self, layer: LayerView, q: F32, position: int, stored: int, out: F32) -> None:

@@ -1,4 +1,4 @@
-"""Recording what a method chooses."""
+"""Recording the choices of a method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .selections import Source, selection_file
 def recording(
     attend: BoundAttend, path: str | Path, source: Source, tokens: Sequence[int]
 ) -> Iterator[None]:
-    """Write what a method with `selects` chooses to a file, until the block ends."""
+    """Write the choices of a method with `selects` to a file, until the block ends."""
     with selection_file(path, source, tokens) as writer:
         attend.writer = writer
         try:

@@ -44,7 +44,7 @@ class Between(NamedTuple):
 
 
 class RowOptions(NamedTuple):
-    """What rows choose and how it is measured: as in `SparsePrefill`."""
+    """The options of `SparsePrefill` that rows need."""
 
     k: int
     from_: int
@@ -53,7 +53,7 @@ class RowOptions(NamedTuple):
 
 
 class SparsePrompts(BoundAttend):
-    """`inner` for generated tokens, and for prompts what `SparsePrefill` says."""
+    """Reads prompts as `SparsePrefill` says, and generated tokens by `inner`."""
 
     records_prompts = False
 
@@ -88,7 +88,7 @@ class SparsePrompts(BoundAttend):
         return self._inner.expect(start, n_tokens, prompt)
 
     def done(self, n_tokens: int) -> None:
-        """Count what was measured in a pass that was not stopped."""
+        """Count the measurements of a pass that was not stopped."""
         self._inner.done(n_tokens)
         for reads, measured in zip(self.prompt_reads, self._measured):
             reads.add_probes(measured)
@@ -129,7 +129,7 @@ class SparsePrompts(BoundAttend):
         self._inner(layer, q, start, out)
 
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        """Rows of one chunk; what they read depends on their positions alone."""
+        """Rows of one chunk. The tokens that they read depend on their positions alone."""
         start = int(start)
         chunk, between = start // CHUNK * CHUNK, self.between(layer, start)
         if layer.config.window is not None:  # it has no items, and holds up no other layer's

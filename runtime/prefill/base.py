@@ -35,7 +35,8 @@ class Prefill(Method, ABC):
         return f"--prefill {self.name}"
 
     def check(self, keep: Keep, n_ctx: int) -> None:
-        """`PrefillError` if `keep` evicts what the method needs, in a context of that size."""
+        """Raise `PrefillError` if `keep` evicts tokens that the method needs, in a context of that
+        size."""
         if self.needs_all_tokens and keep.evicts(n_ctx):
             raise PrefillError(
                 f"--prefill {self.name} may read any token before, and --keep {keep.name} evicts "
@@ -47,13 +48,13 @@ class Prefill(Method, ABC):
         return self
 
     def resolved(self, model: ModelInfo) -> Prefill:
-        """The method with what its defaults are for this model."""
+        """The method with the defaults for this model."""
         return self
 
     @abstractmethod
     def facts(self, model: ModelInfo) -> PrefillFacts | None:
-        """What a pack records of it; None for exact reading."""
+        """The facts that a pack records; None for exact reading."""
 
     @abstractmethod
     def around(self, attend: Attend) -> Attend:
-        """The attend method which reads prompts in this way, and all else as `attend` does."""
+        """The attend method that reads prompts in this way, and other tokens as `attend` does."""

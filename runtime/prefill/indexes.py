@@ -38,7 +38,7 @@ class RowIndex(TokenIndex):
         lists: NDArray[np.uint32],
         counts: NDArray[np.int64],
     ) -> int:
-        """For each row of q (R, H, E), what `choose` would: lists (R, J, room), counts (R, J).
+        """Choose for each row of q (R, H, E) as `choose` does: lists (R, J, room), counts (R, J).
 
         Returns the bytes of the index that one thread reads for them.
         """
@@ -102,8 +102,8 @@ class RowSignatures(RowIndex, SignatureIndex):
 class RowSketches(RowIndex, SketchIndex):
     """The index of `topk`, for many rows at a time.
 
-    The centre that is taken off the keys is of tokens before the chunk of the rows, so that what
-    they choose does not depend on how a prompt was cut into calls.
+    The centre that is taken off the keys is the mean of tokens before the chunk of the rows. So
+    choices do not depend on how a prompt was cut into calls.
     """
 
     def prepare(self, n_ctx: int, k: int) -> None:

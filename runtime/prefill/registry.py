@@ -30,6 +30,8 @@ def recorded(facts: PrefillFacts | None) -> Prefill:
 
 
 def for_questions(attend: Attend, keep: Keep, n_ctx: int) -> Prefill:
-    """Sparsely, where generated tokens choose what they read, too, and nothing is evicted; else
-    exactly: a question of 20 tokens would wait for 20 readings of the whole context."""
+    """The method that reads a question about an existing context, where its user does not say it:
+    sparse, if generated tokens choose and nothing is evicted; otherwise exact.
+
+    An exact question of 20 tokens waits for 20 readings of the whole context."""
     return SparsePrefill() if attend.selects and not keep.evicts(n_ctx) else Exact()

@@ -1,4 +1,4 @@
-"""prefill `sparse`: each token of a prompt chooses for itself what it reads of what is far back."""
+"""prefill `sparse`: each token of a prompt chooses which of the distant tokens it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rows of a prompt did not read, by the means of blocks of similar keys."""
+"""The share of the tokens that rows of a prompt did not read, by the means of blocks of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class RowTail:
         softmaxes: F32,
         out: F32,
     ) -> int:
-        """Add to out what the rows did not read; arguments as of `add_row_means`.
+        """Add the share of the tokens that the rows did not read to out; arguments as of
+        `add_row_means`.
 
         Returns the bytes of the column that one thread reads for them.
         """

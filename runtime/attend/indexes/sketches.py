@@ -112,7 +112,7 @@ class SketchIndex(_Sketches, CentredIndex):
 
 
 class SlotSketches(_Sketches, SlotIndex):
-    """Sketches of the keys in slots, from zero: which tokens are there changes all the time."""
+    """Sketches of the keys in slots, without a centre: the tokens in slots change all the time."""
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         super().__init__(config, store)

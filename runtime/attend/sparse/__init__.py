@@ -1,4 +1,4 @@
-"""Attention that reads only chosen tokens: what all such methods share beside their index.
+"""Attention that reads only chosen tokens: the part that is the same for every index.
 
 Sinks and window are always read. Of the tokens between them, each query head chooses its k best,
 and the heads that share a KV head attend to all that any of them chose. Prefill, layers with a

@@ -8,7 +8,8 @@ the stored tokens alone, not on how a prompt was cut into calls. The first 4 tok
 count: their keys are unlike the rest. Keys are as stored: what a 4-bit store takes off them
 (`store.centre`) stays off, whatever it is.
 
-What an index has made with another c is of no use: a column of it has n in its name (`-c16`).
+Items that an index has made with another c are of no use, so its columns have n in their names
+(`-c16`).
 
 Column `centre`, of the first 16 segments: c of n segments in segment n - 1, zeros in the others.
 So whatever overwrites a token voids all c that it is part of.
@@ -85,7 +86,7 @@ class Centres:
         filled[layer.index] = max(averaged(stored) * SEGMENT, filled[layer.index])
 
     def _stored(self, i: int, n: int) -> F32 | None:
-        """What the column has, if it is sound."""
+        """The centre that the column holds; None if its digest is wrong."""
         n_heads, head_dim = self._shape
         items = self._device.read_items(self._place(i, n), n_heads, self._column.item_bytes)
         records = items.reshape(n_heads, -1)[:, : 4 * head_dim + _DIGEST]

@@ -1,4 +1,4 @@
-"""What a sparse method keeps about the stored keys, and how it chooses with it."""
+"""The interface of an index: data about the stored keys, by which a sparse method chooses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Choice(NamedTuple):
 
 
 class TokenIndex(ABC):
-    """What is kept about the stored keys of one context, and choices with it."""
+    """Data about the stored keys of one context, and choices by it."""
 
     weighs: bool = False
     """Whether `choose` fills log weights."""
@@ -72,8 +72,8 @@ class TokenIndex(ABC):
     """All of fewer stored tokens are read."""
 
     def cover(self, layer: LayerView, start: int, stop: int) -> None:
-        """Index tokens start … stop - 1, which are new, and those that were never indexed before
-        them, or have been overwritten since."""
+        """Index the new tokens start … stop - 1, and those before them that were never indexed or
+        have been overwritten since."""
         if self.column is not None:
             filled = self.column.filled
             self.extend(layer, min(start, int(filled[layer.index])), stop)
@@ -114,14 +114,14 @@ class TokenIndex(ABC):
             self.column.filled[:] = stop
 
     def wanted(self, among: Range, k: int) -> Wanted:
-        """What `choose` is to choose, if each query head takes k tokens."""
+        """The argument of `choose` by which each query head takes k tokens."""
         from ....ops.select import Wanted
 
         return Wanted(k, k, SEED)
 
     def bytes_read(self, layer: int, among: Range, attended: int) -> int:
-        """Bytes of the index that the layer's last choice has read, and `add_rest` after it, where
-        `records` is true. attended: tokens that all KV heads have read."""
+        """Bytes of the index that the layer's last choice and the `add_rest` after it have read;
+        for indexes with `records`. attended: tokens that all KV heads have read."""
         return 0
 
     @abstractmethod
@@ -142,7 +142,8 @@ class TokenIndex(ABC):
     def add_rest(
         self, layer: LayerView, q: F32, among: Range, chosen: Chosen, masses: F32, out: F32
     ) -> int:
-        """Add to out (1, H, E), attention over the chosen tokens, what the others count.
+        """Add the share of the tokens that were not chosen to out (1, H, E), attention over those
+        that were.
 
         masses: see `GatheredScratch`. Returns the bytes of the index that were read. Most indexes
         add nothing.
@@ -165,10 +166,10 @@ def places_of(columns: list[Column]) -> list[object]:
 
 
 class SlotIndex(TokenIndex):
-    """An index that serves contexts that evict, too: their slots' tokens change and stand in no
-    order, so that `choose` leaves out those of `Chosen.taken`."""
+    """An index that also serves contexts that evict. Tokens in their slots change and are in no
+    order; `choose` leaves out those of `Chosen.taken`."""
 
     @abstractmethod
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
-        """Index the keys that the slots slots[:, :n_tokens], int32 (J, …), hold now; not called
+        """Index the keys that are in the slots slots[:, :n_tokens], int32 (J, …); not called
         without a column."""

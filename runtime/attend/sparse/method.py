@@ -1,4 +1,4 @@
-"""What sparse methods share: how they are opened, and their budgets."""
+"""How sparse methods are opened, and their budgets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNITS = ("kv-head", "query-head")
 
 @dataclass(frozen=True)
 class Sparse(SparseOptions, ABC):
-    """A sparse method: its options, and what they make of a context."""
+    """A sparse method: its options, and how it is opened."""
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import SparseAttention

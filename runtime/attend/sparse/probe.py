@@ -1,4 +1,4 @@
-"""What a sparse step leaves out: the softmax mass covered, and the error of the output."""
+"""Measures how much a sparse step leaves out: mass of the softmax, and error of the output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Probe:
-    """Reads all tokens of a layer to judge what a list of them gave."""
+    """Compares attention over lists of tokens with attention over all tokens of a layer."""
 
     def __init__(self, config: ModelConfig, store: KVStore, n_ctx: int) -> None:
         from ....ops.select import ExactScratch
@@ -37,8 +37,8 @@ class Probe:
         lists: Sequence[U32],
         out: F32,
     ) -> None:
-        """Add to `reads` what attention out (1, H, E) of the token at a position has left out,
-        which has read the tokens lists[j] of KV head j."""
+        """Compare out (1, H, E), attention of the token at a position over the tokens lists[j] of
+        KV head j, with exact attention, and add the result to `reads`."""
         covered, entropy = self._covered(layer, q, position + 1, lists)
         reads.probes += 1
         reads.covered_mass += covered
