@@ -11,11 +11,9 @@ from .attention import SparseAttention
 from .index import Chosen, SlotIndex
 
 if TYPE_CHECKING:
-    from ....models.config import ModelConfig
     from ....ops.select import Range
     from ...store.slots import SlotStore
     from ..base import F32, I32, U32
-    from .options import SparseOptions
 
 
 class SlotAttention(SparseAttention):
@@ -25,18 +23,7 @@ class SlotAttention(SparseAttention):
     """
 
     _index: SlotIndex
-
-    def __init__(
-        self,
-        method: SparseOptions,
-        dense: frozenset[int],
-        config: ModelConfig,
-        store: SlotStore,
-        n_ctx: int,
-        index: SlotIndex,
-    ) -> None:
-        super().__init__(method, dense, config, store, n_ctx, index)
-        self._slots = store
+    _store: SlotStore
 
     def _room_for(self, n_ctx: int, room: int) -> Chosen:
         weighed, device = self._index.weighs, self._device
@@ -61,13 +48,13 @@ class SlotAttention(SparseAttention):
 
         if self._among(layer, stored) is None:
             return None
-        positions, method = self._slots.positions.segments(layer.index), self.method
+        positions, method = self._store.positions.segments(layer.index), self.method
         first_late = max(method.sink, position + 1 - method.window)
         outside(positions, stored, method.sink, first_late, self._chosen.taken)
         return Range(0, stored, stored)
 
     def _positions(self, layer: LayerView, lists: U32, stored: int) -> tuple[U32, int]:
-        kept, positions = self._slots.kept(layer.index, stored), np.zeros_like(lists)
+        kept, positions = self._store.kept(layer.index, stored), np.zeros_like(lists)
         for row, of_slots, slots, n in zip(positions, kept, lists, self._chosen.counts):
             row[:n] = np.sort(of_slots[slots[:n]])
         return positions, int(kept.max()) + 1
