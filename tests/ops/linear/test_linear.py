@@ -17,8 +17,8 @@ from kvarn.ops.reference.linear import (
     quantise_activations,
     rounded_activations,
 )
-from kvarn.ops.reference.quants import DECODERS, dequantise
-from kvarn.ops.types import QUANT_TYPES
+from kvarn.ops.reference.quants import dequantise
+from kvarn.ops.types import QUANT_TYPES, treatment_of
 
 # Columns and rows around the kernels' steps: 1 and 4 blocks of 32, 16 rows, vectors of 16.
 SHAPES = {
@@ -26,7 +26,7 @@ SHAPES = {
     32: ((1, 32), (15, 96), (37, 352), (16, 512)),
     256: ((1, 256), (17, 768), (32, 512)),
 }
-TYPES = list(DECODERS)
+TYPES = [name for name, t in QUANT_TYPES.items() if treatment_of(t) in ("native", "repacked")]
 
 
 def product(type_name, rows, x):
