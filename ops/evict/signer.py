@@ -1,4 +1,4 @@
-"""What signs the queries and keys of one layer."""
+"""The planes that sign the queries and keys of one layer."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,13 +7,14 @@ from ...jit.arena import aligned
 from ..attention.layout import TileLayout
 from ..errors import OpsError
 from ..reference.attention import rotate
-from ..select.signatures import encoder_of, hyperplanes, simhash_network
+from ..select.choice import ThreadScratch
+from ..select.signatures.network import encoder_of, hyperplanes, simhash_network
 
 F32 = NDArray[np.float32]
 MIN_BITS, MAX_BITS = 4, 64
 
 
-class Signer:
+class Signer(ThreadScratch):
     """SimHash of one layer; keys are signed as stored.
 
     planes: float32 (E, bits), drawn from `seed`. Where the layout rotates K, the hyperplanes for
@@ -45,11 +46,7 @@ class Signer:
             end = self.stride - self._keys.bits
             self._weights[:, end : end + bits] = centre @ self.planes
             self._weights = self._weights.ravel()
-        self._threads = 0
 
-    def ready(self, threads: int) -> None:
-        """Have scratch for each of `threads` threads."""
-        if threads > self._threads:
-            self.queries = encoder_of(self._queries, threads)
-            self.keys = encoder_of(self._keys, threads)._replace(weights=self._weights)
-            self._threads = threads
+    def allocate(self, threads: int) -> None:
+        self.queries = encoder_of(self._queries, threads)
+        self.keys = encoder_of(self._keys, threads)._replace(weights=self._weights)

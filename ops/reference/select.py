@@ -52,8 +52,8 @@ def best_reference(
 def lots_reference(positions: NDArray[np.integer], n: int, seed: int) -> NDArray[np.uint32]:
     """A number from 0 to n-1 for each position: at equal distance, the lowest come first."""
     h = position_hash_reference(positions // 1024, seed)
-    own = (h >> (positions // 64 % 16 * 2).astype(np.uint32)) % n
-    return (37 * positions % 64 * n // 64).astype(np.uint32) ^ own
+    pattern = (h >> (positions // 64 % 16 * 2).astype(np.uint32)) % n
+    return (37 * positions % 64 * n // 64).astype(np.uint32) ^ pattern
 
 
 def nearest_reference(
@@ -109,16 +109,18 @@ def reranked_reference(
     (first, last, stop), (k, n_candidates, seed) = among, wanted
     n_kv_heads, group = queries.shape
     together = next(n for n in (4, 3, 2, 1) if group % n == 0)
-    own = np.zeros((n_kv_heads, stop), np.bool_) if taken is None else taken[:, :stop]
+    taken = np.zeros((n_kv_heads, stop), np.bool_) if taken is None else taken[:, :stop]
     costs = np.full((n_kv_heads, group, last - first), np.inf)
     for g in range(0, group, together):
-        one = slice(g, g + together)
-        near = nearest_reference(queries[:, one], signatures, bits, *among, n_candidates, seed, own)
+        heads = slice(g, g + together)
+        near = nearest_reference(
+            queries[:, heads], signatures, bits, *among, n_candidates, seed, taken
+        )
         for j, listed in enumerate(near):
             inside = listed[(listed >= first) & (listed < last)]
-            of_pass = scores.reshape(n_kv_heads, group, -1)[j, one]
-            costs[j, one][:, inside - first] = -of_pass[:, inside]
-    return _lists(costs, first, last, stop, k, seed, own)
+            of_pass = scores.reshape(n_kv_heads, group, -1)[j, heads]
+            costs[j, heads][:, inside - first] = -of_pass[:, inside]
+    return _lists(costs, first, last, stop, k, seed, taken)
 
 
 def _lists(
@@ -134,9 +136,9 @@ def _lists(
     if taken is None:
         taken = np.zeros((len(costs), stop), np.bool_)
     lists = []
-    for group, own in zip(costs, taken[:, first:last]):
-        best = [best_reference(c, first, k, seed, own) for c in group]
-        fixed = np.arange(first), first + np.flatnonzero(own), np.arange(last, stop)
+    for group, taken_of_head in zip(costs, taken[:, first:last]):
+        best = [best_reference(c, first, k, seed, taken_of_head) for c in group]
+        fixed = np.arange(first), first + np.flatnonzero(taken_of_head), np.arange(last, stop)
         lists.append(np.unique(np.concatenate([*fixed, *best])))
     return lists
 

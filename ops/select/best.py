@@ -36,7 +36,7 @@ def entry_of(cost, position):
 
 @jit
 def kth_cost(entries, n, k, bits, spare, histogram):
-    """The k-th smallest (from 1) cost of n entries with costs of `bits` bits; how many cost less.
+    """Return the k-th smallest (from 1) cost of n entries, of `bits` bits, and how many cost less.
 
     A radix select, from the leading digit on: one pass counts the values of a digit, another copies
     the entries that share it with the answer to `spare`; few are left after the first digit. Where
@@ -75,6 +75,21 @@ def kth_cost(entries, n, k, bits, spare, histogram):
 
 
 @jit
+def tie_limit(ties, n, needed, seed, spare, histogram):
+    """Return the hash up to which `needed` of the n positions in `ties` are chosen.
+
+    Positions become entries of their hashes, unless all n are chosen. Two positions never share a
+    hash: every operation of the finaliser can be undone.
+    """
+    if needed >= n:
+        return ~np.uint64(0)
+    for i in range(n):
+        ties[i] = entry_of(position_hash(ties[i], seed), ties[i])
+    limit, _ = kth_cost(ties, n, needed, 32, spare, histogram)
+    return limit
+
+
+@jit
 def prune(entries, n, k, bits, seed, ties, spare, histogram):
     """Move the k best of n > k entries to the front; returns the greatest cost among them.
 
@@ -84,52 +99,44 @@ def prune(entries, n, k, bits, seed, ties, spare, histogram):
     kept = tied = 0
     for i in range(n):  # without branches, which no CPU could predict here
         entry = entries[i]
-        own = entry >> np.uint64(32)
+        entry_cost = entry >> np.uint64(32)
         ties[tied] = entry & _LOW
-        tied += own == cost
+        tied += entry_cost == cost
         entries[kept] = entry
-        kept += own < cost
-    need = k - below
-    last = ~np.uint64(0)
-    if need < tied:
-        for i in range(tied):
-            ties[i] = entry_of(position_hash(ties[i], seed), ties[i])
-        last, _ = kth_cost(ties, tied, need, 32, spare, histogram)
-    # Two positions never share a hash: every operation of the finaliser can be undone.
+        kept += entry_cost < cost
+    last_hash = tie_limit(ties, tied, k - below, seed, spare, histogram)
     for i in range(tied):
         entries[kept] = entry_of(cost, ties[i] & _LOW)
-        kept += ties[i] >> np.uint64(32) <= last
+        kept += ties[i] >> np.uint64(32) <= last_hash
     return cost
 
 
 @jit
-def start(n, found):
-    """Queries 0 .. n-1 have no candidates yet, and any score makes one; found: `Candidates`."""
+def start(n, candidates):
+    """Leave queries 0 .. n-1 without `candidates`: any score makes one."""
     for h in range(n):
-        found.limits[h], found.counts[h] = -np.inf, 0
+        candidates.limits[h], candidates.counts[h] = -np.inf, 0
 
 
 @jit
-def prune_scores(h, k, seed, found):
+def prune_scores(h, k, seed, candidates):
     """Keep the k best candidates of query h; the least score among them is its new limit."""
-    spare = found.spare
-    cost = prune(
-        found.entries[h], found.counts[h], k, 32, seed, spare[0], spare[1], found.histogram
-    )
-    found.limits[h], found.counts[h] = score_of(cost), k
+    entries, n, spare = candidates.entries[h], candidates.counts[h], candidates.spare
+    cost = prune(entries, n, k, 32, seed, spare[0], spare[1], candidates.histogram)
+    candidates.limits[h], candidates.counts[h] = score_of(cost), k
 
 
 @jit
-def make_room(h, k, seed, found, room):
+def make_room(h, k, seed, candidates, room):
     """Prune the candidates of query h where those of another segment would not fit in `room`."""
-    if found.counts[h] + SEGMENT > room:
-        prune_scores(h, k, seed, found)
+    if candidates.counts[h] + SEGMENT > room:
+        prune_scores(h, k, seed, candidates)
 
 
 @jit
-def mark_best(n, k, seed, found):
+def mark_best(n, k, seed, candidates):
     """Mark the k best candidates of each of the queries 0 .. n-1."""
     for h in range(n):
-        if found.counts[h] > k:
-            prune_scores(h, k, seed, found)
-        mark(found.entries[h], found.counts[h], found.marks)
+        if candidates.counts[h] > k:
+            prune_scores(h, k, seed, candidates)
+        mark(candidates.entries[h], candidates.counts[h], candidates.marks)

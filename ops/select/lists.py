@@ -45,10 +45,10 @@ def write_list(marks, first, last, stop, index):
         n += 1
     begin, end = first >> 6, (last + 63) >> 6
     for base in range(begin & -64, end, 64):
-        some = filled_words(kind_of(64, 4), place + 8 * base) & inside(base >> 6, begin, end)
-        while some:
-            w = base + low_bit(some)
-            some &= some - np.uint64(1)
+        filled = filled_words(kind_of(64, 4), place + 8 * base) & inside(base >> 6, begin, end)
+        while filled:
+            w = base + low_bit(filled)
+            filled &= filled - np.uint64(1)
             word = marks[w]
             then = n + bit_count(word)
             if then + 4 <= room:

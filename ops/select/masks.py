@@ -10,7 +10,8 @@ from numba.extending import intrinsic, models, register_model
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from ...jit.simd import at, read
+from ...jit.launch.atomics import word
+from ...jit.simd import at, read, store
 from ..attention.layout import SEGMENT
 
 WORDS = SEGMENT // 64  # of a mask of one segment
@@ -54,9 +55,9 @@ def filled_words(typingctx, kind, masks):
     def codegen(ctx, b, sig, vals):
         n = WORDS * kind.queries
         x = read(b, at(b, vals[1]), v.vty(v.I64, n))
-        some = b.icmp_unsigned("!=", x, v.const(x.type, 0))
-        some = b.bitcast(some, ir.IntType(n))
-        return some if n == 64 else b.zext(some, v.I64)
+        filled = b.icmp_unsigned("!=", x, v.const(x.type, 0))
+        filled = b.bitcast(filled, ir.IntType(n))
+        return filled if n == 64 else b.zext(filled, v.I64)
 
     return types.uint64(kind, types.intp), codegen
 
@@ -80,10 +81,10 @@ def bits_in(typingctx, mask):
 
 
 @jit
-def inside(word, first, last):
-    """The bits of word `word` (positions 64 * word on) that stand for first .. last-1."""
+def inside(word, first, stop):
+    """The bits of word `word` (positions 64 * word on) that stand for first .. stop-1."""
     ones = ~np.uint64(0)
-    lo, hi = first - 64 * word, last - 64 * word
+    lo, hi = first - 64 * word, stop - 64 * word
     if lo >= 64 or hi <= 0:
         return np.uint64(0)
     if lo > 0:
@@ -94,12 +95,12 @@ def inside(word, first, last):
 
 
 @jit
-def trim(masks, segment, first, last):
-    """Clear the bits of a segment's masks uint64[queries, WORDS] outside first .. last-1."""
-    if first > segment * SEGMENT or last < (segment + 1) * SEGMENT:
+def trim(masks, segment, first, stop):
+    """Clear the bits of a segment's masks uint64[queries, WORDS] outside first .. stop-1."""
+    if first > segment * SEGMENT or stop < (segment + 1) * SEGMENT:
         for h in range(masks.shape[0]):
             for w in range(WORDS):
-                masks[h, w] &= inside(segment * WORDS + w, first, last)
+                masks[h, w] &= inside(segment * WORDS + w, first, stop)
 
 
 @jit
@@ -111,3 +112,28 @@ def hide(masks, segment, taken):
             others = ~taken[segment * WORDS + w]
             for h in range(masks.shape[0]):
                 masks[h, w] &= others
+
+
+@jit
+def places_of(words, filled, places):
+    """Write the numbers of the bits that are set in words uint64[16] to places uint32[].
+
+    Returns how many. words, places: addresses; filled: which words are not 0. Four of a word are
+    written at a time, and what is too much is overwritten: the CPU would mispredict the end of a
+    loop over the bits of each word, which costs more than all the rest.
+    """
+    n = 0
+    while filled:
+        w = low_bit(filled)
+        filled &= filled - np.uint64(1)
+        bits = np.uint64(word(words, 8 * w))
+        then = n + bit_count(bits)
+        while True:
+            for i in range(4):
+                store(places, 4 * (n + i), np.uint32(64 * w + low_bit(bits)))
+                bits &= bits - np.uint64(1)
+            n += 4
+            if n >= then:
+                break
+        n = then
+    return n

@@ -10,7 +10,7 @@ from ...jit.cached import jit
 from ...jit.launch.atomics import word
 from ...jit.launch.views import address
 from ..attention.layout import SEGMENT
-from .best import entry_of, kth_cost, position_hash
+from .best import entry_of, kth_cost, position_hash, tie_limit
 from .lists import mark
 from .masks import bit_count, low_bit
 from .scores import at_least, cost_of, float_bits, score_of
@@ -23,9 +23,9 @@ _FEW = 64  # entries to compare each with all
 
 @jit
 def count_at_least(scores, line, n, limit):
-    """How many of n float32 are at least `limit`: 1,024 at address `scores`, as many at + line, …
+    """Count the float32 that are at least `limit`: 1,024 at address `scores`, as many at + line, …
 
-    A line's end is filled up to a multiple of 16 with what is not.
+    n: how many there are; numbers below the limit fill the last line to a multiple of 16.
     """
     count = 0
     for begin in range(0, n, SEGMENT):
@@ -48,8 +48,9 @@ def _greatest(scores, line, n):
 
 @jit
 def limit_between(scores, line, n, least, most, guess):
-    """A limit that `least` to `most` of the scores of `count_at_least` reach, searched from a guess
-    (0 or not finite: there is none).
+    """Return a limit that `least` to `most` of the scores of `count_at_least` reach.
+
+    The search begins at the guess, if it is finite and not 0.
 
     Where many are equal, more reach it; -inf, which all reach, where there are fewer than `least`.
     """
@@ -77,45 +78,21 @@ def limit_between(scores, line, n, least, most, guess):
 
 
 @jit
-def places_of(words, some, places):
-    """Write the numbers of the bits that are set in words uint64[16] to places uint32[]; how many.
-
-    words, places: addresses; some: which words are not 0. Four of a word are written at a time, and
-    what is too much is overwritten: loops over the bits of each word would end unforeseen, which
-    cost more than all the rest.
-    """
-    n = 0
-    while some:
-        w = low_bit(some)
-        some &= some - np.uint64(1)
-        bits = np.uint64(word(words, 8 * w))
-        then = n + bit_count(bits)
-        while True:
-            for i in range(4):
-                v.store(places, 4 * (n + i), np.uint32(64 * w + low_bit(bits)))
-                bits &= bits - np.uint64(1)
-            n += 4
-            if n >= then:
-                break
-        n = then
-    return n
-
-
-@jit
 def take_at_least(scores, line, n, limit, listed, entries):
-    """entries = those of n scores (`count_at_least`) that reach the limit, of the tokens listed
-    uint32[n]; returns how many. scores, listed, entries: addresses."""
+    """Write entries of the listed tokens uint32[n] whose scores (`count_at_least`) reach the limit.
+
+    Returns how many. scores, listed, entries: addresses.
+    """
     taken = 0
     for begin in range(0, n, SEGMENT):
         place = scores + begin // SEGMENT * line
         for i in range(0, min(n - begin, SEGMENT), 16):
-            some = at_least(place + 4 * i, limit)
-            while some:
-                t = i + low_bit(some)
-                some &= some - np.uint64(1)
+            hits = at_least(place + 4 * i, limit)
+            while hits:
+                t = i + low_bit(hits)
+                hits &= hits - np.uint64(1)
                 cost = cost_of(np.uint64(v.load_u32(place, 4 * t)))
-                own = entry_of(cost, v.load_u32(listed, 4 * (begin + t)))
-                v.store(entries, 8 * taken, own)
+                v.store(entries, 8 * taken, entry_of(cost, v.load_u32(listed, 4 * (begin + t))))
                 taken += 1
     return taken
 
@@ -131,7 +108,8 @@ def _part_of(entry, worst):
 
 @jit
 def _dropped(entries, n, drop, worst, histogram):
-    """The first part that not all entries leave if the worst `drop` of n do; how many of it do."""
+    """Return the first part that keeps an entry if the worst `drop` of n are dropped, and how many
+    of its entries are dropped."""
     for i in range(_PARTS):
         histogram[i] = 0
     for i in range(n):
@@ -177,11 +155,12 @@ def mark_k_best(entries, n, k, limit, seed, spare, histogram, marks):
     near, kept, to, place = spare[0], 0, address(spare[0]), address(marks)
     for i in range(n):  # without branches, which no CPU could predict here
         entry = np.uint64(word(entries, 8 * i))
-        own, position = _part_of(entry, worst), entry & _LOW
+        part_of_entry, position = _part_of(entry, worst), entry & _LOW
         v.store(to, 8 * kept, entry)
-        kept += own == part
+        kept += part_of_entry == part
         at = np.int64(position >> np.uint64(6)) << 3
-        bit = np.uint64((own > part) | (part == ~np.uint64(0))) << (position & np.uint64(63))
+        better = (part_of_entry > part) | (part == ~np.uint64(0))
+        bit = np.uint64(better) << (position & np.uint64(63))
         v.store(place, at, np.uint64(word(place, at)) | bit)
     if kept > _FEW:
         _mark_most(near, kept, kept - drop, seed, spare[1], histogram, marks)
@@ -205,17 +184,16 @@ def _mark_few(entries, n, k, seed, keys, marks):
 @jit
 def _mark_most(entries, n, k, seed, spare, histogram, marks):
     """Mark the k best of n entries: their costs' k-th by a radix select, then of equal costs."""
-    keys, m = spare, 0
-    cost, below = kth_cost(entries, n, k, 32, spare, histogram)
+    tied = 0
+    limit, below = kth_cost(entries, n, k, 32, spare, histogram)
     for i in range(n):
-        own = entries[i] >> np.uint64(32)
-        if own < cost:
+        cost = entries[i] >> np.uint64(32)
+        if cost < limit:
             mark(entries[i : i + 1], 1, marks)
-        elif own == cost:
-            position = entries[i] & _LOW
-            entries[m] = entry_of(position_hash(position, seed), position)
-            m += 1
-    last, _ = kth_cost(entries, m, k - below, 32, keys, histogram)
-    for i in range(m):
-        if entries[i] >> np.uint64(32) <= last:
+        elif cost == limit:
+            entries[tied] = entries[i] & _LOW
+            tied += 1
+    last_hash = tie_limit(entries, tied, k - below, seed, spare, histogram)
+    for i in range(tied):
+        if entries[i] >> np.uint64(32) <= last_hash:
             mark(entries[i : i + 1], 1, marks)

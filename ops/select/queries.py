@@ -1,4 +1,4 @@
-"""What a choice needs of its queries: rows laid out as the keys are, and tables of their sums."""
+"""Queries as choices read them: rows laid out as the keys are, and tables of their sums."""
 
 import numpy as np
 
@@ -39,20 +39,21 @@ def prepare_query(kind, query, head, h, search):
 
     query, search: declared with the sketches (`Search`). Returns what a sum of 1 stands for.
     """
-    return tables_of(kind, query.q[0, head], query.rotation, search.rotated, search.tables[h])
+    rotation = query.keys.rotation
+    return tables_of(kind, query.q[0, head], rotation, search.rotated, search.tables[h])
 
 
 @jit
 def tables_of(kind, q, rotation, rotated, tables):
     """Rotate the query float32[E] and make its tables; returns what a sum of 1 stands for.
 
-    rotation: `Rotation.weights`; rotated: scratch float32[2, bits].
+    rotation: `Rotation`; rotated: scratch float32[2, bits].
     """
     bits = bits_of(kind)
     rotated[0, :] = 0.0
     for i in range(len(q)):
         rotated[0, i] = q[i]
-    weights = address(rotation)
+    weights = address(rotation.weights)
     bias = weights + 4 * bits * bits
     dense(address(rotated[0]), bits, weights, bias, bits, address(rotated[1]))
     return _make_tables(rotated[1], bits, tables)

@@ -10,9 +10,8 @@ from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.attention.layout import SEGMENT, TILE, TileLayout
 from kvarn.ops.attention.work import WORK_BYTES, gathered_work_bytes
 from kvarn.ops.errors import OpsError
+from kvarn.ops.select import ExactScratch, products
 from kvarn.ops.select.choice import F32, I64, Range, check_query
-from kvarn.ops.select.exact import ExactScratch
-from kvarn.ops.select.exact.api import NO_TOTALS
 from kvarn.ops.select.work import DIGIT
 
 from .arguments import Query, Scratch, Wanted
@@ -20,6 +19,7 @@ from .arguments import Query, Scratch, Wanted
 SAMPLE = 512
 """Tokens of a sample: what is left out is a few per cent of the mass, and known to a tenth."""
 U32 = NDArray[np.uint32]
+NO_TOTALS = np.empty((0, 2), np.float32)
 
 
 def draw_sample(among: Range, seed: int) -> U32:
@@ -59,9 +59,21 @@ class CoverScratch(ExactScratch):
             entries=np.empty((threads, room), np.uint64),
             entries_spare=np.empty((threads, 2, room), np.uint64),
             masses=np.zeros((threads, 1 << DIGIT), np.float64),
-            found=self.found,
+            candidates=self.candidates,
         )
         self.cover_query, self.cover_arguments = Arguments(Query), Arguments.fixed(arrays)
+
+
+def totals_of(q: F32, segments: I64, among: Range, scoring: Scoring, scratch: ExactScratch) -> F32:
+    """Of each query head, the greatest score of the tokens of `among`, and their sum of
+    exp(score - greatest): float32 (H, 2)."""
+    out = np.empty((q.shape[1], among.last), np.float32)
+    products(q, segments, among.last, out, scratch=scratch)
+    scores = scoring.scale * out[:, among.first :]
+    if scoring.softcap:
+        scores = scoring.softcap * np.tanh(scores / scoring.softcap)
+    top = scores.max(1)
+    return np.stack([top, np.exp(scores - top[:, None]).sum(1)], 1).astype(np.float32)
 
 
 def cover(
@@ -83,7 +95,7 @@ def cover(
     lists uint32 (J, room), ascending, the first counts[j] of them: sinks, window and tokens of
     `among`. Of these, each query head takes the best by exact score until, with sinks and window,
     they hold `share` of its softmax over all tokens, at most k; the union is the new list. totals:
-    as `largest` fills them; without, what is not listed is estimated from `draw_sample`.
+    see `totals_of`; without, what is not listed is estimated from `draw_sample`.
     """
     from .scan import make_cover
 

@@ -38,7 +38,7 @@ class Scratch(NamedTuple):
     entries_spare: arrays.U64_3D
     masses: arrays.F64_2D
     """[digit]: see `fewest`."""
-    found: Candidates
+    candidates: Candidates
     """Of which the marks and the histogram are used."""
 
 

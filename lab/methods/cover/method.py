@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 import kvarn
 from kvarn.runtime.attend import AttendError, LayerView
 from kvarn.runtime.attend.indexes import FlatIndex
@@ -14,7 +12,7 @@ from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
 from kvarn.runtime.methods import option
 
 from ..refined import Refined, RefinedTopK
-from .api import SAMPLE, CoverScratch, cover
+from .api import NO_TOTALS, SAMPLE, CoverScratch, cover, totals_of
 
 if TYPE_CHECKING:
     from kvarn.models.config import ModelConfig
@@ -71,10 +69,7 @@ class Covering(Refined):
         super().__init__(index)
         self._share, self._fixed = share, fixed
         self._config, self._layout = config, store.layout
-        knows = isinstance(index, FlatIndex)
-        self._totals = np.zeros((config.n_heads if knows else 0, 2), np.float32)
-        if isinstance(index, FlatIndex):
-            index.totals = self._totals
+        self._knows = isinstance(index, FlatIndex)
 
     def prepare(self, n_ctx: int, k: int) -> None:
         heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
@@ -86,13 +81,15 @@ class Covering(Refined):
         from kvarn.ops.attention.arguments import Scoring
 
         n_bytes = self.index.choose(layer, q, among, wanted, chosen)
-        config, layout = layer.config, self._layout
+        config, layout, segments = layer.config, self._layout, layer.store.segments(layer.index)
+        scoring, totals = Scoring(config.attention_scale, config.attention_softcap), NO_TOTALS
         looked_at = int(chosen.counts.sum())
-        if not len(self._totals):
+        if self._knows:
+            totals = totals_of(q, segments, among, scoring, self._scratch)
+        else:
             looked_at += min(SAMPLE, among.last - among.first) * len(chosen.counts)
         cover(
-            q, layer.store.segments(layer.index), among, wanted.k, self._share, chosen.lists,
-            chosen.counts, scoring=Scoring(config.attention_scale, config.attention_softcap),
-            seed=SEED, scratch=self._scratch, totals=self._totals,
+            q, segments, among, wanted.k, self._share, chosen.lists, chosen.counts,
+            scoring=scoring, seed=SEED, scratch=self._scratch, totals=totals,
         )  # fmt: skip
         return n_bytes + looked_at * (layout.k_row_bytes + layout.scale_row_bytes)

@@ -20,20 +20,52 @@ from kvarn.jit.launch.atomics import take
 from kvarn.jit.launch.define import Share, kernel
 from kvarn.jit.launch.views import address, of_thread
 from kvarn.ops.attention.decode.scores import gathered_scores
+from kvarn.ops.attention.lanes import mask
 from kvarn.ops.attention.layout import SEGMENT, TILE
 from kvarn.ops.attention.shape import shape_of
 from kvarn.ops.attention.work import HEAD_SCORES
+from kvarn.ops.pointwise.tanh import vtanh
 from kvarn.ops.select.best import entry_of, prune
 from kvarn.ops.select.choice import Range
 from kvarn.ops.select.lists import clear, mark, write_list
-from kvarn.ops.select.mass import exponential, greatest, scores_of, weigh
 from kvarn.ops.select.queries import pack_queries
 from kvarn.ops.select.scores import cost_of
 from kvarn.ops.select.work import DIGIT
 
 from .arguments import Query, Scratch, Wanted
 
-_LEAST = np.float32(-1e30)
+_LEAST = np.float32(-1e30)  # the score of what does not count: its exponential is 0
+
+
+@jit
+def _scores_of(products, scoring):
+    """The scores of 16 products; scoring: `Scoring`."""
+    x = products * v.set_f32(scoring.scale)
+    if scoring.softcap != 0.0:
+        x = vtanh(x * v.set_f32(1.0 / scoring.softcap)) * v.set_f32(scoring.softcap)
+    return x
+
+
+@jit
+def _exponential(x):
+    """exp of one number up to 0."""
+    return v.hmax(v.vexp(v.set_f32(x)))
+
+
+@jit
+def _weigh(line, n, top, out):
+    """out[i] = exp(score i - top) of n scores at an address, rounded up to whole vectors."""
+    for i in range(0, n, TILE):
+        v.store(out, 4 * i, v.vexp(v.load_f32(line, 4 * i) - v.set_f32(top)))
+
+
+@jit
+def _greatest(line, n, least):
+    """The greatest of n scores at an address, and of `least`."""
+    top = v.set_f32(least)
+    for i in range(0, n, TILE):
+        top = v.vmax(top, mask(v.load_f32(line, 4 * i), 0, n - i, _LEAST))
+    return np.float32(v.hmax(top))
 
 
 @jit
@@ -81,7 +113,7 @@ def _put_scores(shape, query, j, rows, tokens, n, scoring, mine, out):
         )  # fmt: skip
         for h in range(n):
             for i in range(0, len(some), TILE):
-                x = scores_of(v.load_f32(s + h * HEAD_SCORES, 4 * i), scoring)
+                x = _scores_of(v.load_f32(s + h * HEAD_SCORES, 4 * i), scoring)
                 v.store(address(out[h]), 4 * (begin + i), x)
 
 
@@ -101,12 +133,12 @@ def _leave_out(sample, listed, marks, left):
 def _take(query, head, tokens, scores, sampled, among, wanted, mine):
     """Mark what query head `head` takes of the listed tokens with these scores."""
     line, others, n = address(scores), address(sampled), len(tokens)
-    top = greatest(others, len(sampled), greatest(line, n, _LEAST))
+    top = _greatest(others, len(sampled), _greatest(line, n, _LEAST))
     known = len(query.totals) > 0
     if known:
         top = max(top, query.totals[head, 0])
     weights, entries = mine.weights, mine.entries
-    weigh(line, n, top, address(weights))
+    _weigh(line, n, top, address(weights))
     always, inside, m = 0.0, 0.0, 0
     for i in range(n):
         weight, token = weights[i], np.int64(tokens[i])
@@ -118,20 +150,20 @@ def _take(query, head, tokens, scores, sampled, among, wanted, mine):
         else:
             always += weight
     if known:
-        total = always + query.totals[head, 1] * exponential(query.totals[head, 0] - top)
+        total = always + query.totals[head, 1] * _exponential(query.totals[head, 0] - top)
     else:
         total = always + inside
-        weigh(others, len(sampled), top, others)
+        _weigh(others, len(sampled), top, others)
         for x in sampled:
             total += wanted.step * x
     need = wanted.share * total - always
     if need > 0.0:
-        found = mine.found
-        k = min(fewest(entries, weights, m, need, mine.masses, found.histogram), wanted.k)
+        candidates = mine.candidates
+        k = min(fewest(entries, weights, m, need, mine.masses, candidates.histogram), wanted.k)
         if k < m:
             spare = mine.entries_spare
-            prune(entries, m, k, 32, wanted.seed, spare[0], spare[1], found.histogram)
-        mark(entries, min(k, m), found.marks)
+            prune(entries, m, k, 32, wanted.seed, spare[0], spare[1], candidates.histogram)
+        mark(entries, min(k, m), candidates.marks)
 
 
 @cache
@@ -144,7 +176,7 @@ def make_cover(k_type, v_type, blocks, heads):
     ):
         """Shortens the lists. Reads the K rows of the listed tokens and of the sample."""
         shape, mine = shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
-        group, marks = query.q.shape[1] // n_kv_heads, mine.found.marks
+        group, marks = query.q.shape[1] // n_kv_heads, mine.candidates.marks
         j = take(share.ticket)
         while j < n_kv_heads:
             pack_queries(shape, query.q, j, group, mine.rows)

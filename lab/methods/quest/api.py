@@ -63,7 +63,7 @@ class TileScratch(SelectScratch):
             lines=np.zeros((threads, n, self.dimensions), np.int64),
             slack=np.zeros((threads, n), np.float32),
             bounds=aligned((threads, TILES), np.float32),
-            found=self.found,
+            candidates=self.candidates,
         )
         self.query, self.arguments = Arguments(Query), Arguments.fixed(scratch)
 

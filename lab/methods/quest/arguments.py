@@ -37,4 +37,4 @@ class Scratch(NamedTuple):
     """What rounding may take off a bound, in steps of the tile's largest scale."""
     bounds: arrays.F32_2D
     """Of the 64 tiles of a segment, for one query."""
-    found: Candidates
+    candidates: Candidates

@@ -74,9 +74,9 @@ def _bound(part, later, q, lines, slack, dimensions, out):
 
 
 @jit
-def _collect(bounds, segment, among, h, found):
+def _collect(bounds, segment, among, h, candidates):
     """Append the tiles of a segment with tokens of first .. last-1 whose bounds reach the limit."""
-    entries, n, limit = found.entries, found.counts[h], found.limits[h]
+    entries, n, limit = candidates.entries, candidates.counts[h], candidates.limits[h]
     lo = among.first // TILE - segment * TILES
     hi = (among.last + TILE - 1) // TILE - segment * TILES
     for i in range(0, TILES, 16):
@@ -87,28 +87,28 @@ def _collect(bounds, segment, among, h, found):
             cost = cost_of(np.uint64(v.load_u32(bounds, 4 * tile)))
             entries[h, n] = entry_of(cost, segment * SEGMENT + TILE * tile)
             n += lo <= tile < hi
-    found.counts[h] = n
+    candidates.counts[h] = n
 
 
 @jit
 def _mark_tiles(query, j, group, dimensions, among, k, seed, mine):
     """Mark the first token of each of the k best tiles of each query head of KV head j."""
-    found, bounds = mine.found, address(mine.bounds)
-    together = len(found.counts)
+    candidates, bounds = mine.candidates, address(mine.bounds)
+    together = len(candidates.counts)
     offset = j * (_scales_offset(dimensions) + 4 * QUARTERS * TILES)
     end = (among.last - 1) // SEGMENT
     for g in range(0, group, together):
         for h in range(together):
             _prepare(query, j * group + g + h, dimensions, h, mine)
-        start(together, found)
+        start(together, candidates)
         for segment in range(among.first // SEGMENT, end + 1):
             part, later = query.items[segment] + offset, query.items[min(segment + 1, end)] + offset
             for h in range(together):
                 q, lines = address(mine.queries[h]), mine.lines[h]
                 _bound(part, later, q, lines, mine.slack[h], dimensions, bounds)
-                _collect(bounds, segment, among, h, found)
-                make_room(h, k, seed, found, found.entries.shape[1])
-        mark_best(together, k, seed, found)
+                _collect(bounds, segment, among, h, candidates)
+                make_room(h, k, seed, candidates, candidates.entries.shape[1])
+        mark_best(together, k, seed, candidates)
 
 
 @kernel
@@ -125,7 +125,7 @@ def highest_tiles_kernel(
     """Lists as the Hamming scan's, of the k highest tiles. Reads 64 bytes of a tile's dimension
     and segment for each query head, of which those of the same sign share them."""
     mine = of_thread(scratch, share.part)
-    marks, group = mine.found.marks, query.q.shape[1] // n_kv_heads
+    marks, group = mine.candidates.marks, query.q.shape[1] // n_kv_heads
     j = take(share.ticket)
     while j < n_kv_heads:
         clear(marks, among.stop)

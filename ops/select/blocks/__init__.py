@@ -3,8 +3,3 @@
 `order` puts the 1,024 tokens of a segment into blocks, `layout` draws what is stored of them and
 `build` writes it, `scan` searches them; `api` has the wrappers.
 """
-
-from .api import BlockedKeys, BlockScratch, best_in_blocks, block_keys
-from .layout import block_item_bytes
-
-__all__ = ["BlockScratch", "BlockedKeys", "best_in_blocks", "block_item_bytes", "block_keys"]

@@ -1,7 +1,5 @@
 """The checking wrappers of blocks of similar keys: building them, and choosing among them."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ....jit.arena import aligned
@@ -9,11 +7,12 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, Lists, Range, check_stored
-from ..rerank.arguments import Wanted
-from ..sketch.search import Rotation, SearchScratch, check_rotation, check_search
+from ..choice import F32, I64, Lists, Range, Wanted, check_columns, check_stored
+from ..sketch.arguments import Rotation
+from ..sketch.index import check_rotation
+from ..sketch.search import SearchScratch, check_search
 from ..work import HISTOGRAM
-from .arguments import Keys, Query, Scan, Scratch
+from .arguments import BlockedKeys, Keys, Query, Scan, Scratch
 from .layout import BLOCKS
 
 _WORK_ROWS = SEGMENT + 5  # floats a thread: the keys, and what is computed of one block
@@ -42,13 +41,13 @@ def block_keys(
     n_kv_heads: int,
     items: I64,
     first: int,
-    last: int,
+    stop: int,
 ) -> None:
-    """Write the blocks of segments first .. last-1, which are full, into their column.
+    """Write the blocks of segments first .. stop-1, which are full, into their column.
 
     items: base addresses of the segments of a column of `block_item_bytes`; see `layout`.
     """
-    check_stored("blocks: segments", first, last, min(len(segments), len(items)))
+    check_stored("blocks: segments", first, stop, min(len(segments), len(items)))
     check_rotation("blocks", rotation, layout)
     threads = n_threads()
     works = aligned((threads, _WORK_ROWS * rotation.bits), np.float32)
@@ -65,7 +64,7 @@ def block_keys(
         spare=spare,
         histogram=np.empty((threads, HISTOGRAM), np.int64),
     )
-    _block_keys(_keys.fill(keys), n_kv_heads, rotation.bits, first, last)
+    _block_keys(_keys.fill(keys), n_kv_heads, rotation.bits, first, stop)
 
 
 class BlockScratch(SearchScratch):
@@ -89,15 +88,6 @@ class BlockScratch(SearchScratch):
         self.query, self.arguments = Arguments(Query), Arguments.fixed(arrays)
 
 
-class BlockedKeys(NamedTuple):
-    """Stored keys and their blocks: base addresses of the segments of K and V and of the column,
-    and the rotation."""
-
-    segments: I64
-    items: I64
-    rotation: Rotation
-
-
 def best_in_blocks(
     q: F32,
     keys: BlockedKeys,
@@ -108,29 +98,20 @@ def best_in_blocks(
     *,
     scratch: BlockScratch,
 ) -> None:
-    """Lists of tokens as `best_sketched`, by estimates that the bound of their block caps.
+    """Lists of tokens as `best_sketched`; the bound of a block caps the estimates of its tokens.
 
     Segments of the column below among.stop // 1024 are built; all tokens of the open segment are
     candidates. scanned int64 (J,): becomes how many blocks were scanned for each KV head.
     """
     s = scratch
     wanted = check_search("blocks", q, among, wanted, lists, s.none_taken, s)
-    if among.stop > SEGMENT * len(keys.segments) or among.stop // SEGMENT > len(keys.items):
-        raise OpsError(f"blocks: token {among.stop - 1} lies outside the columns")
+    check_columns("blocks", among.stop, keys.segments)
+    check_columns("blocks", among.stop // SEGMENT * SEGMENT, keys.items)
     if scanned.shape != (s.n_kv_heads,) or scanned.dtype != np.int64:
         raise OpsError(
             f"blocks: scanned is {scanned.dtype} {scanned.shape}, expected int64 ({s.n_kv_heads},)"
         )
     s.ready(n_threads())
-    query = Query(
-        q=q,
-        segments=keys.segments,
-        items=keys.items,
-        rotation=keys.rotation.weights,
-        taken=s.none_taken,
-        lists=lists.tokens,
-        counts=lists.counts,
-        scanned=scanned,
-    )
     choose = _in_blocks(*s.layout.codes, s.bits, s.together)
-    choose(s.query.fill(query), s.arguments.address, s.n_kv_heads, *among, *wanted)
+    query = s.query.fill(Query(q, keys, s.none_taken, lists, scanned))
+    choose(query, s.arguments.address, s.n_kv_heads, *among, *wanted)

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
-from ..sketch.arguments import Search
+from ..choice import Lists
+from ..sketch.arguments import Rotation, Search
 
 
 class Keys(NamedTuple):
@@ -25,21 +26,27 @@ class Keys(NamedTuple):
     histogram: arrays.I64_2D
 
 
+class BlockedKeys(NamedTuple):
+    """Stored keys and their blocks: base addresses of the segments of K and V and of the column,
+    and the rotation."""
+
+    segments: arrays.I64_1D
+    items: arrays.I64_1D
+    rotation: Rotation
+
+
 class Query(NamedTuple):
     """One token's query heads (1, H, E), what they choose from, and the lists they fill.
 
-    taken: (J, 0), as those outside the range are. scanned: how many blocks were scanned, of each KV
-    head.
+    taken: (J, 0), as only the tokens outside the range are taken.
     """
 
     q: arrays.F32_3D
-    segments: arrays.I64_1D
-    items: arrays.I64_1D
-    rotation: arrays.F32_1D
+    keys: BlockedKeys
     taken: arrays.U64_2D
-    lists: arrays.U32_2D
-    counts: arrays.I64_1D
+    lists: Lists
     scanned: arrays.I64_1D
+    """[KV head]: how many blocks were scanned."""
 
 
 class Scan(NamedTuple):

@@ -62,20 +62,20 @@ def _put_block(x, order, bits, rotation, part, block, work):
 
 
 @kernel
-def block_keys_kernel(share: Share, keys: Keys, n_kv_heads: int, bits: int, first: int, last: int):
-    """Segments first .. last-1; some 2 bits^2 + 100 bits operations a key."""
-    mine, order = share.part, keys.order[share.part]
-    x, rotation = address(keys.works[mine]), address(keys.rotation)
+def block_keys_kernel(share: Share, keys: Keys, n_kv_heads: int, bits: int, first: int, stop: int):
+    """Segments first .. stop-1; some 2 bits^2 + 100 bits operations a key."""
+    part, order = share.part, keys.order[share.part]
+    x, rotation = address(keys.works[part]), address(keys.rotation)
     rows = x + 4 * bits * SEGMENT
     item = take(share.ticket)
-    while item < (last - first) * n_kv_heads:
+    while item < (stop - first) * n_kv_heads:
         segment, j = first + item // n_kv_heads, item % n_kv_heads
         _read_keys(keys.segments[segment] + j * keys.layout.head_bytes, keys.layout, bits, x)
         put_in_order(
-            x, bits, order, rows, keys.entries[mine], keys.spare[mine], keys.histogram[mine]
+            x, bits, order, rows, keys.entries[part], keys.spare[part], keys.histogram[part]
         )
         to = keys.items[segment] + j * _offsets(bits).end
         for block in range(BLOCKS):
-            own = order[BLOCK * block : BLOCK * (block + 1)]
-            _put_block(x, own, bits, rotation, to, block, rows)
+            tokens = order[BLOCK * block : BLOCK * (block + 1)]
+            _put_block(x, tokens, bits, rotation, to, block, rows)
         item = take(share.ticket)

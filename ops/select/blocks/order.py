@@ -23,8 +23,8 @@ _ITERATIONS = (
 def _add_row(x, row, bits, factor, total):
     """total += factor * row; addresses of floats."""
     for i in range(0, 4 * bits, 64):
-        here = load_f32(x, 4 * bits * row + i)
-        store(total, i, fma(here, set_f32(factor), load_f32(total, i)))
+        element = load_f32(x, 4 * bits * row + i)
+        store(total, i, fma(element, set_f32(factor), load_f32(total, i)))
 
 
 @jit
@@ -63,8 +63,8 @@ def _toward_farthest(x, order, bits, mean, direction):
     most, far = np.float32(-1.0), np.int64(order[0])
     middle = dot(mean, mean, bits)
     for row in order:
-        here = x + 4 * bits * np.int64(row)
-        distance = dot(here, here, bits) - np.float32(2.0) * dot(here, mean, bits) + middle
+        y = x + 4 * bits * np.int64(row)
+        distance = dot(y, y, bits) - np.float32(2.0) * dot(y, mean, bits) + middle
         if distance > most:
             most, far = distance, np.int64(row)
     _clear(direction, bits)

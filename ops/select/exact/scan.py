@@ -7,7 +7,6 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ...attention.arguments import Scoring
 from ...attention.decode.scores import key_scores
 from ...attention.layout import SEGMENT, TILE
 from ...attention.shape import shape_of
@@ -16,7 +15,6 @@ from ..best import entry_of, make_room, mark_best, start
 from ..choice import Range
 from ..lists import clear, mark_taken, write_list
 from ..masks import low_bit
-from ..mass import add_mass
 from ..queries import pack_queries
 from ..scores import at_least, cost_of
 from .arguments import AllProducts, Query, Scratch
@@ -34,10 +32,10 @@ def _collect(s, lo, hi, segment, taken, limit, entries, n):
     """Append the tokens lo .. hi-1 of a segment whose scores at address s reach the limit, except
     for those that are taken."""
     for i in range(lo // TILE * TILE, hi, TILE):
-        some = at_least(s + 4 * i, limit)
-        while some:
-            t = i + low_bit(some)
-            some &= some - np.uint64(1)
+        hits = at_least(s + 4 * i, limit)
+        while hits:
+            t = i + low_bit(hits)
+            hits &= hits - np.uint64(1)
             if lo <= t < hi and not _is_taken(taken, segment * SEGMENT + t):
                 cost = cost_of(np.uint64(v.load_u32(s, 4 * t)))
                 entries[n] = entry_of(cost, segment * SEGMENT + t)
@@ -46,34 +44,27 @@ def _collect(s, lo, hi, segment, taken, limit, entries, n):
 
 
 @jit
-def _flat_head(shape, query, j, n_kv_heads, among, k, seed, scoring, mine):
-    """Mark the k largest products of each query head among the keys first .. last-1."""
-    heads, group, found = shape.heads, query.q.shape[1] // n_kv_heads, mine.found
-    limits, entries, counts = found.limits, found.entries, found.counts
-    s = address(mine.works)
-    parts = s + 4 * HEAD_SCORES
-    for g in range(0, group, heads):
-        n = min(heads, group - g)
-        start(n, found)
-        own = j * group + g
-        for h in range(n if len(query.totals) else 0):
-            query.totals[own + h, 0], query.totals[own + h, 1] = -1e30, 0.0
-        end = (among.last - 1) // SEGMENT
-        for segment in range(among.first // SEGMENT, end + 1):
+def _mark_head(shape, query, j, group, among, k, seed, scratch):
+    """Mark the k largest products of each query head of KV head j with keys first .. last-1."""
+    candidates, s = scratch.candidates, address(scratch.works)
+    limits, entries, counts = candidates.limits, candidates.entries, candidates.counts
+    parts, last_segment = s + 4 * HEAD_SCORES, (among.last - 1) // SEGMENT
+    for g in range(0, group, shape.heads):
+        n = min(shape.heads, group - g)
+        start(n, candidates)
+        for segment in range(among.first // SEGMENT, last_segment + 1):
             base = query.segments[segment] + j * shape.head_bytes
-            later = query.segments[min(segment + 1, end)] + j * shape.head_bytes
+            later = query.segments[min(segment + 1, last_segment)] + j * shape.head_bytes
             lo = max(among.first - segment * SEGMENT, 0)
             hi = min(among.last - segment * SEGMENT, SEGMENT)
-            key_scores(shape, address(mine.rows[g]), base, lo, hi, parts, s, later)
+            key_scores(shape, address(scratch.rows[g]), base, lo, hi, parts, s, later)
             for h in range(n):
                 counts[h] = _collect(
                     s + h * HEAD_SCORES, lo, hi, segment, query.taken[j], limits[h], entries[h],
                     counts[h],
                 )  # fmt: skip
-                make_room(h, k, seed, found, entries.shape[1])
-                if len(query.totals):
-                    add_mass(s + h * HEAD_SCORES, lo, hi, scoring, query.totals[own + h])
-        mark_best(n, k, seed, found)
+                make_room(h, k, seed, candidates, entries.shape[1])
+        mark_best(n, k, seed, candidates)
 
 
 def make_flat(k_type, v_type, blocks, heads):
@@ -83,23 +74,25 @@ def make_flat(k_type, v_type, blocks, heads):
     def flat_kernel(
         share: Share,
         query: Query,
-        scratch: Scratch,
+        memory: Scratch,
         n_kv_heads: int,
         among: Range,
         k: int,
         seed: int,
-        scoring: Scoring,
     ):
-        """Lists as the Hamming scan's. Reads the K rows and scales once."""
-        shape, mine = shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
-        group, marks = query.q.shape[1] // n_kv_heads, mine.found.marks
+        """Lists as the Hamming scan's. Reads the K rows and scales once for each pass."""
+        shape, scratch = shape_of(k_type, v_type, blocks, heads), of_thread(memory, share.part)
+        group, marks, lists = query.q.shape[1] // n_kv_heads, scratch.candidates.marks, query.lists
         j = take(share.ticket)
         while j < n_kv_heads:
+            taken = query.taken[j]
             clear(marks, among.stop)
-            pack_queries(shape, query.q, j, group, mine.rows)
-            _flat_head(shape, query, j, n_kv_heads, among, k, seed, scoring, mine)
-            mark_taken(query.taken[j], among.stop, marks)
-            query.counts[j] = write_list(marks, among.first, among.last, among.stop, query.lists[j])
+            pack_queries(shape, query.q, j, group, scratch.rows)
+            _mark_head(shape, query, j, group, among, k, seed, scratch)
+            mark_taken(taken, among.stop, marks)
+            lists.counts[j] = write_list(
+                marks, among.first, among.last, among.stop, lists.tokens[j]
+            )
             j = take(share.ticket)
 
     return flat_kernel

@@ -6,16 +6,16 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
-from ...attention.arguments import Scoring
+from ...attention.arguments import Dense, Scoring
 from ...attention.checks import check_floats
 from ...attention.layout import SEGMENT, TileLayout, n_segments, stored_layout
 from ...attention.outputs import block_outputs, rounds_of
-from ...attention.work import token_work_bytes
+from ...attention.work import MOST_KEYS, ROWS, chunk_work_floats, token_work_bytes
 from ...errors import OpsError
 from ..blocks.layout import BLOCK, BLOCKS
-from ..choice import F32, I64, check_stored
-from ..sketch import sketch_bits
-from .arguments import Memory, Stored, Tail
+from ..choice import F32, I64, ThreadScratch, check_stored
+from ..sketch.arguments import sketch_bits
+from .arguments import Memory, RowMemory, RowTail, Stored, Tail
 from .layout import TILES, means_item_bytes, means_layout
 
 _HIDDEN = -1e30  # the weight of a block of which nothing is left: its exponential is 0
@@ -38,6 +38,13 @@ def _means(blocks: int, heads: int) -> DefinedKernel:
 
 
 @lazy_kernels
+def _row_means(blocks: int) -> DefinedKernel:
+    from .rows import make_row_means
+
+    return make_row_means(blocks)
+
+
+@lazy_kernels
 def _merge(blocks: int, heads: int) -> DefinedKernel:
     from .attend import make_merge
 
@@ -51,15 +58,15 @@ def block_means(
     blocks: I64,
     items: I64,
     first: int,
-    last: int,
+    stop: int,
 ) -> None:
-    """Write the means of segments first .. last-1, whose blocks are built, into their column.
+    """Write the means of segments first .. stop-1, whose blocks are built, into their column.
 
     blocks: base addresses of the segments of the column of `block_keys`; items: of a column of
     `means_item_bytes`.
     """
     room = min(len(segments), len(blocks), len(items))
-    check_stored("means: segments", first, last, room)
+    check_stored("means: segments", first, stop, room)
     stored = Stored(
         segments=segments,
         layout=stored_layout(layout),
@@ -69,10 +76,10 @@ def block_means(
         works=aligned((n_threads(), 4 * layout.padded), np.float32),
     )
     bits, head_bytes = sketch_bits(layout.head_dim), SEGMENT * means_item_bytes(layout.head_dim)
-    _block_means(_stored.fill(stored), n_kv_heads, bits, head_bytes, first, last)
+    _block_means(_stored.fill(stored), n_kv_heads, bits, head_bytes, first, stop)
 
 
-class MeansScratch:
+class MeansScratch(ThreadScratch):
     """Memory for `add_means` in contexts of up to n_ctx tokens; nothing is allocated later."""
 
     def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, n_ctx: int) -> None:
@@ -86,21 +93,18 @@ class MeansScratch:
         self.logs[1 : BLOCK + 1] = np.log(np.arange(1, BLOCK + 1))
         codes = self.layout.blocks, self.heads
         self.attend, self.merge = _means(*codes), _merge(*codes)
-        self.tail, self.threads = Arguments(Tail), 0
+        self.tail = Arguments(Tail)
 
-    def ready(self, threads: int) -> None:
-        """Have scratch for each of `threads` threads."""
-        if threads > self.threads:
-            n_bytes = token_work_bytes(self.layout.padded, self.heads * self.rounds)
-            memory = Memory(
-                works=aligned((threads, n_bytes), np.uint8),
-                left=np.empty((threads, SEGMENT), np.uint8),
-                weights=aligned((threads, SEGMENT), np.float32),
-                logs=self.logs,
-                blocks=self.blocks,
-            )
-            self.memory = Arguments.fixed(memory)
-            self.threads = threads
+    def allocate(self, threads: int) -> None:
+        n_bytes = token_work_bytes(self.layout.padded, self.heads * self.rounds)
+        memory = Memory(
+            works=aligned((threads, n_bytes), np.uint8),
+            left=np.empty((threads, SEGMENT), np.uint8),
+            weights=aligned((threads, SEGMENT), np.float32),
+            logs=self.logs,
+            blocks=self.blocks,
+        )
+        self.memory = Arguments.fixed(memory)
 
 
 def add_means(
@@ -142,3 +146,74 @@ def add_means(
     tail_at, memory = s.tail.fill(tail), s.memory.address
     s.attend(tail_at, memory, *scoring, s.head_bytes)
     s.merge(tail_at, memory, parallel=False)
+
+
+class RowMeansScratch(ThreadScratch):
+    """Memory for `add_row_means`, for each thread. At most 96 query heads share a KV head."""
+
+    def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int) -> None:
+        if n_heads % n_kv_heads or n_heads // n_kv_heads > ROWS:
+            raise OpsError(
+                f"means of rows: {n_heads} query heads share {n_kv_heads} KV heads, expected at "
+                f"most {ROWS} for each"
+            )
+        self.n_heads, self.n_kv_heads, self.layout = n_heads, n_kv_heads, means_layout(head_dim)
+        self.head_bytes = SEGMENT * means_item_bytes(head_dim)
+        self.add = _row_means(self.layout.blocks)
+        self.tail = Arguments(RowTail)
+
+    def allocate(self, threads: int) -> None:
+        n = -(-chunk_work_floats(self.layout.padded) // 16) * 16
+        memory = RowMemory(
+            works=aligned((threads, n), np.float32),
+            newest=np.empty((threads, ROWS), np.int64),
+            left=aligned((threads, ROWS + 1, MOST_KEYS), np.uint8),
+            places=np.empty((threads, ROWS), np.int64),
+            live=np.empty((threads, ROWS), np.int64),
+        )
+        self.memory = Arguments.fixed(memory)
+
+
+def add_row_means(
+    q: F32,
+    lists: NDArray[np.uint32],
+    counts: I64,
+    dense: Dense,
+    items: I64,
+    softmaxes: F32,
+    out: F32,
+    *,
+    scoring: Scoring,
+    scratch: RowMeansScratch,
+) -> None:
+    """Add to `out`, attention of rows over what they read, what else of full segments counts.
+
+    Block b of the n = len(items) full segments counts as one token with the score
+    cap(scale q . mean key_b) + log(left_b) and the mean value; left_b: how many of its 32 tokens
+    the row did not read, which are neither before dense.sinks nor from dense.first on, nor in the
+    list of the row and KV head. Blocks whose weight is below 2^-20 of the sum over what was read
+    count nothing. q, out float32 (T, H, E), lists (ascending), counts, dense, softmaxes float32
+    (T, H, 2): as of `listed_attention`; items int64: addresses of segments of the column of
+    `block_means`. A row's bits depend neither on the other rows nor on the number of threads.
+    Raises OpsError where shapes do not fit.
+    """
+    s, n_tokens = scratch, len(q)
+    for name, x in (("q", q), ("out", out)):
+        check_floats(f"means of rows: {name}", x, (n_tokens, s.n_heads, s.layout.head_dim))
+    check_floats("means of rows: softmaxes", softmaxes, (n_tokens, s.n_heads, 2))
+    each = n_tokens, s.n_kv_heads
+    if lists.shape[:2] != each or lists.dtype != np.uint32 or counts.shape != each:
+        raise OpsError(
+            f"means of rows: lists are {lists.dtype} {lists.shape} with {counts.shape} lengths, "
+            f"expected uint32 {(*each, 'room')}"
+        )
+    if not 0 <= dense.sinks <= dense.first <= dense.start or len(items) > dense.start // SEGMENT:
+        raise OpsError(
+            f"means of rows: {len(items)} segments and {dense}, expected full segments before the "
+            "rows, and sinks before the first token"
+        )
+    if not len(items) or not n_tokens:
+        return
+    s.ready(n_threads())
+    tail = RowTail(q=q, lists=lists, counts=counts, items=items, softmaxes=softmaxes, out=out)
+    s.add(s.tail.fill(tail), s.memory.address, *dense, *scoring, s.head_bytes)

@@ -52,31 +52,31 @@ def block_of(blocks, token):
 
 
 @jit
-def _weigh(tail, j, to_blocks, first, last, left, weights, logs):
-    """weights[b] = the logarithm of how many tokens of block b of segments first .. last-1 are not
+def _weigh(tail, j, to_blocks, first, stop, left, weights, logs):
+    """weights[b] = the logarithm of how many tokens of block b of segments first .. stop-1 are not
     in the list of KV head j; to_blocks: bytes from a segment's item to `blocks` of that head."""
     tokens, n = tail.lists[j], tail.counts[j]
-    for b in range(BLOCKS * (last - first)):
+    for b in range(BLOCKS * (stop - first)):
         left[b] = BLOCK
-    for i in range(_first_from(tokens, n, first * SEGMENT), _first_from(tokens, n, last * SEGMENT)):
+    for i in range(_first_from(tokens, n, first * SEGMENT), _first_from(tokens, n, stop * SEGMENT)):
         token = np.int64(tokens[i])
         segment = token // SEGMENT
         block = block_of(tail.items[segment] + to_blocks, token % SEGMENT)
         left[BLOCKS * (segment - first) + block] -= 1
-    for b in range(BLOCKS * (last - first)):
+    for b in range(BLOCKS * (stop - first)):
         weights[b] = logs[left[b]]
 
 
 @jit
-def _attend_means(shape, block, tail, to_head, first, last, weights):
-    """As `attend_block`, over the means of segments first .. last-1."""
-    for s in range(first, last):
-        base, later = tail.items[s] + to_head, tail.items[min(s + 1, last - 1)] + to_head
+def _attend_means(shape, block, tail, to_head, first, stop, weights):
+    """As `attend_block`, over the means of segments first .. stop-1."""
+    for s in range(first, stop):
+        base, later = tail.items[s] + to_head, tail.items[min(s + 1, stop - 1)] + to_head
         for i in range(TILES):
             to_tile = i * shape.tile_bytes
             place = weights.place + 4 * (BLOCKS * (s - first) + TILE * i)
-            own, fresh = LogWeights(place, 0, weights.n_rows), s == first and i == 0
-            attend_tile(shape, block, base + to_tile, later + to_tile, 0, TILE, own, fresh)
+            of_tile, fresh = LogWeights(place, 0, weights.n_rows), s == first and i == 0
+            attend_tile(shape, block, base + to_tile, later + to_tile, 0, TILE, of_tile, fresh)
     put_totals(shape, block)
 
 
@@ -96,12 +96,12 @@ def make_means(blocks: int, heads: int) -> DefinedKernel:
         item = take(share.ticket)
         while item < (n_full + SEGMENTS - 1) // SEGMENTS * n_kv_heads:
             i, j = item // n_kv_heads, item % n_kv_heads
-            first, last, head = i * SEGMENTS, min((i + 1) * SEGMENTS, n_full), j * head_bytes
+            first, stop, head = i * SEGMENTS, min((i + 1) * SEGMENTS, n_full), j * head_bytes
             block = head_block(shape, rows // heads, scoring.softcap, work, memory.blocks, i, j)
-            own = address(q[0, j * group])
-            put_queries(shape, own, group, q.shape[2], scoring.scale, block.queries)
-            _weigh(tail, j, head + to_blocks, first, last, left, logs, memory.logs)
-            _attend_means(shape, block, tail, head, first, last, weights)
+            queries = address(q[0, j * group])
+            put_queries(shape, queries, group, q.shape[2], scoring.scale, block.queries)
+            _weigh(tail, j, head + to_blocks, first, stop, left, logs, memory.logs)
+            _attend_means(shape, block, tail, head, first, stop, weights)
             item = take(share.ticket)
 
     return means_kernel

@@ -13,6 +13,7 @@ from ...attention.layout import BLOCK as ELEMENTS
 from ...attention.layout import TILE
 from ..blocks.layout import BLOCK, BLOCKS, offsets_of
 from ..blocks.order import token_at
+from ..sketch.keys import add_row
 from .arguments import Stored
 from .layout import TILES
 
@@ -20,16 +21,9 @@ _offsets = jit(offsets_of)
 
 
 @jit
-def _add(row, n, total):
-    """total += row, n floats at addresses."""
-    for i in range(0, 4 * n, 64):
-        v.store(total, i, v.load_f32(total, i) + v.load_f32(row, i))
-
-
-@jit
-def _put_mean(tiles, given, order, block, to, work):
+def _put_mean(tiles, stored, order, block, to, work):
     """Write one block; tiles, order, to: addresses of a KV head's part of its segment."""
-    layout, n = given.layout, ELEMENTS * given.layout.blocks
+    layout, n = stored.layout, ELEMENTS * stored.layout.blocks
     key, value, row, padded = work, work + 4 * n, work + 8 * n, work + 12 * n
     for i in range(0, 8 * n, 64):
         v.store(key, i, v.set_f32(np.float32(0.0)))
@@ -37,34 +31,34 @@ def _put_mean(tiles, given, order, block, to, work):
         token = token_at(order, BLOCK * block + t)
         tile = tiles + token // TILE * layout.tile_bytes
         read_key(tile, token % TILE, layout, row)
-        _add(row, n, key)
+        add_row(key, row, n)
         read_value(tile, token % TILE, layout, row)
-        _add(row, n, value)
-        v.store(to, TILES * given.means.tile_bytes + token, np.uint8(block))
+        add_row(value, row, n)
+        v.store(to, TILES * stored.means.tile_bytes + token, np.uint8(block))
     for i in range(0, 8 * n, 64):
         v.store(key, i, v.load_f32(key, i) * v.set_f32(np.float32(1 / BLOCK)))
-    tile = to + block // TILE * given.means.tile_bytes
-    put_token(key, value, n, tile, block % TILE, given.means, padded)
+    tile = to + block // TILE * stored.means.tile_bytes
+    put_token(key, value, n, tile, block % TILE, stored.means, padded)
 
 
 @kernel
 def block_means_kernel(
     share: Share,
-    given: Stored,
+    stored: Stored,
     n_kv_heads: int,
     bits: int,
     head_bytes: int,
     first: int,
-    last: int,
+    stop: int,
 ):
-    """Segments first .. last-1; reads their K and V once."""
-    work = address(of_thread(given.works, share.part))
+    """Segments first .. stop-1; reads their K and V once."""
+    work = address(of_thread(stored.works, share.part))
     item = take(share.ticket)
-    while item < (last - first) * n_kv_heads:
+    while item < (stop - first) * n_kv_heads:
         segment, j = first + item // n_kv_heads, item % n_kv_heads
-        tiles = given.segments[segment] + j * given.layout.head_bytes
-        order = given.blocks[segment] + j * _offsets(bits).end + _offsets(bits).order
-        to = given.items[segment] + j * head_bytes
+        tiles = stored.segments[segment] + j * stored.layout.head_bytes
+        order = stored.blocks[segment] + j * _offsets(bits).end + _offsets(bits).order
+        to = stored.items[segment] + j * head_bytes
         for block in range(BLOCKS):
-            _put_mean(tiles, given, order, block, to, work)
+            _put_mean(tiles, stored, order, block, to, work)
         item = take(share.ticket)

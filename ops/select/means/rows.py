@@ -48,10 +48,10 @@ from .layout import TILES
 
 
 class Segments(NamedTuple):
-    """Segments first .. last-1."""
+    """Segments first .. stop-1."""
 
     first: int
-    last: int
+    stop: int
 
 
 _HIDDEN = np.float32(-1e30)
@@ -65,14 +65,14 @@ def _from(b, x, least):
 
 
 @jit
-def _resume(shape, rows, given, at):
+def _resume(shape, rows, tail, at):
     """Rows' sums, as they were before their output was made of them."""
     for r in range(rows.n):
-        place, row = place_of(given.softmaxes, rows, r), place_of(given.out, rows, r)
+        place, row = place_of(tail.softmaxes, rows, r), place_of(tail.out, rows, r)
         total, line = load_one_f32(place, 4), at.sums + 4 * r * shape.padded
         v.store(at.maxima, 4 * r, load_one_f32(place, 0))
         v.store(at.totals, 4 * r, total)
-        for i in range(given.out.shape[2]):
+        for i in range(tail.out.shape[2]):
             v.store(line, 4 * i, np.float32(load_one_f32(row, 4 * i) * total))
 
 
@@ -85,26 +85,26 @@ def _count(items, token, first, to_blocks, left):
 
 
 @jit
-def _count_left(given, rows, dense, segments, to_blocks, mine):
-    """mine.left[t, b] = tokens of block b of some segments that token t did not read."""
-    first, last = segments.first, segments.last
-    base, width = mine.left[ROWS], BLOCKS * (last - first)
+def _count_left(tail, rows, dense, segments, to_blocks, scratch):
+    """scratch.left[t, b] = tokens of block b of some segments that token t did not read."""
+    first, stop = segments.first, segments.stop
+    base, width = scratch.left[ROWS], BLOCKS * (stop - first)
     for b in range(width):
         base[b] = BLOCK
-    for i in range(first * SEGMENT, min(dense.sinks, last * SEGMENT)):
-        _count(given.items, i, first, to_blocks, base)
-    for i in range(max(dense.first, first * SEGMENT), last * SEGMENT):
-        _count(given.items, i, first, to_blocks, base)
+    for i in range(first * SEGMENT, min(dense.sinks, stop * SEGMENT)):
+        _count(tail.items, i, first, to_blocks, base)
+    for i in range(max(dense.first, first * SEGMENT), stop * SEGMENT):
+        _count(tail.items, i, first, to_blocks, base)
     token = rows.first // rows.group
     for t in range(rows.n // rows.group):
-        line, n, i = mine.left[t], given.counts[token + t, rows.head], mine.places[t]
+        line, n, i = scratch.left[t], tail.counts[token + t, rows.head], scratch.places[t]
         for b in range(0, width, 16):
             v.store(address(line), b, v.load_i8x16(address(base), b))
-        own = given.lists[token + t, rows.head]
-        while i < n and np.int64(own[i]) < last * SEGMENT:
-            _count(given.items, np.int64(own[i]), first, to_blocks, line)
+        tokens = tail.lists[token + t, rows.head]
+        while i < n and np.int64(tokens[i]) < stop * SEGMENT:
+            _count(tail.items, np.int64(tokens[i]), first, to_blocks, line)
             i += 1
-        mine.places[t] = i
+        scratch.places[t] = i
 
 
 @jit
@@ -128,15 +128,15 @@ def _weigh_row(shape, r, softmax, left, n, softcap, at):
     tile of 16 blocks that has weight.
     """
     s, old = at.scores + 4 * r * shape.keys, load_one_f32(at.maxima, 4 * r)
-    largest, own, least = _largest(s, n, softcap), load_one_f32(softmax, 0), LEAST
+    largest, read_top, least = _largest(s, n, softcap), load_one_f32(softmax, 0), LEAST
     least *= load_one_f32(softmax, 4)
     live, zero = 0, set_f32(np.float32(0.0))
-    if np.float32(BLOCK) * hmax(vexp(set_f32(largest - own))) < least:
+    if np.float32(BLOCK) * hmax(vexp(set_f32(largest - read_top))) < least:
         for i in range(0, n, TILE):
             v.store(s, 4 * i, zero)
         return live
     top = max(old, largest)
-    m, cut, total = set_f32(top), set_f32(least) * vexp(set_f32(own - top)), zero
+    m, cut, total = set_f32(top), set_f32(least) * vexp(set_f32(read_top - top)), zero
     for i in range(0, n, TILE):
         p = _from(v.load_i8_f32(left, i) * vexp(load_f32(s, 4 * i) - m), cut)
         v.store(s, 4 * i, p)
@@ -166,25 +166,25 @@ def _add_values(shape, panels, n, live, at):
 
 
 @jit
-def _add_segments(shape, given, rows, segments, to_head, softcap, mine, at):
+def _add_segments(shape, tail, rows, segments, to_head, softcap, scratch, at):
     """The means of some segments, whose blocks fit one block of keys."""
-    first, live, panels = segments.first, mine.live, n_panels(shape, rows)
-    n = BLOCKS * (segments.last - first)
+    first, live, panels = segments.first, scratch.live, n_panels(shape, rows)
+    n = BLOCKS * (segments.stop - first)
     for i in range(0, n, TILE):
-        tile = given.items[first + i // BLOCKS] + to_head
+        tile = tail.items[first + i // BLOCKS] + to_head
         unpack_tile_keys(shape, tile + i // TILE % TILES * shape.tile_bytes, i, at)
-    panel_scores(shape, panels, KeyBlock(given.items, rows.head, 0, n, 0), at)
+    panel_scores(shape, panels, KeyBlock(tail.items, rows.head, 0, n, 0), at)
     for panel in range(panels):
         live[panel] = 0
-    some = 0
+    all_live = 0
     for r in range(rows.n):
-        own, left = place_of(given.softmaxes, rows, r), address(mine.left[r // rows.group])
-        tiles = _weigh_row(shape, r, own, left, n, softcap, at)
+        softmax, left = place_of(tail.softmaxes, rows, r), address(scratch.left[r // rows.group])
+        tiles = _weigh_row(shape, r, softmax, left, n, softcap, at)
         live[r // shape.panel] |= tiles
-        some |= tiles
-    if some:
+        all_live |= tiles
+    if all_live:
         for i in range(0, n, TILE):
-            tile = given.items[first + i // BLOCKS] + to_head
+            tile = tail.items[first + i // BLOCKS] + to_head
             unpack_tile_values(shape, tile + i // TILE % TILES * shape.tile_bytes, i, TILE, at)
         _add_values(shape, panels, n, live, at)
 
@@ -195,7 +195,7 @@ def make_row_means(blocks: int) -> DefinedKernel:
     @kernel
     def row_means_kernel(
         share: Share,
-        given: RowTail,
+        tail: RowTail,
         memory: RowMemory,
         dense: Dense,
         scoring: Scoring,
@@ -205,27 +205,27 @@ def make_row_means(blocks: int) -> DefinedKernel:
 
         Reads the means once for 96 rows; up to 4 T H E S / 32 multiply-adds."""
         shape = shape_of(Q8_0, Q8_0, blocks, 1)
-        n_tokens, n_heads, _ = given.q.shape
-        n_kv_heads, n_full = given.counts.shape[1], len(given.items)
+        n_tokens, n_heads, _ = tail.q.shape
+        n_kv_heads, n_full = tail.counts.shape[1], len(tail.items)
         group, at_once = n_heads // n_kv_heads, shape.keys // BLOCKS
         per_block = ROWS // group
-        n_blocks, mine = (n_tokens + per_block - 1) // per_block, of_thread(memory, share.part)
-        at = buffers_of(shape, mine.works, mine.newest)
+        n_blocks, scratch = (n_tokens + per_block - 1) // per_block, of_thread(memory, share.part)
+        at = buffers_of(shape, scratch.works, scratch.newest)
         item = take(share.ticket)
         while item < n_blocks * n_kv_heads:
             j, first = item // n_blocks, item % n_blocks * per_block
             n, to_head = min(per_block, n_tokens - first), j * head_bytes
             rows = RowBlock(j, group, first * group, n * group, dense.start)
-            begin_rows(shape, given.q, rows, scoring.scale, at)
-            _resume(shape, rows, given, at)
+            begin_rows(shape, tail.q, rows, scoring.scale, at)
+            _resume(shape, rows, tail, at)
             for t in range(n):
-                mine.places[t] = 0
+                scratch.places[t] = 0
             for s in range(0, n_full, at_once):
-                some = Segments(s, min(s + at_once, n_full))
+                segments = Segments(s, min(s + at_once, n_full))
                 to_blocks = to_head + TILES * shape.tile_bytes
-                _count_left(given, rows, dense, some, to_blocks, mine)
-                _add_segments(shape, given, rows, some, to_head, scoring.softcap, mine, at)
-            finish_rows(shape, rows, at, given.out)
+                _count_left(tail, rows, dense, segments, to_blocks, scratch)
+                _add_segments(shape, tail, rows, segments, to_head, scoring.softcap, scratch, at)
+            finish_rows(shape, rows, at, tail.out)
             item = take(share.ticket)
 
     return row_means_kernel

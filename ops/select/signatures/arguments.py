@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
+from ..choice import Lists, Range, Rerank, RowLists
 
 
 class Encoder(NamedTuple):
@@ -20,21 +21,8 @@ class Keys(NamedTuple):
     segments: arrays.I64_1D
     layout: StoredLayout
     items: arrays.I64_1D
-    encoder: Encoder
-
-
-class KeysInSlots(NamedTuple):
-    """The same, and the slots (J, T or more) that tokens have taken in each KV head."""
-
-    keys: Keys
     slots: arrays.I32_2D
-
-
-class Rows(NamedTuple):
-    """Vectors (n, E) and their signatures."""
-
-    x: arrays.F32_2D
-    out: arrays.U64_1D
+    """(J, T or more): the slots that tokens have taken in each KV head; (0, 0): tokens in order."""
     encoder: Encoder
 
 
@@ -46,21 +34,29 @@ class HeadRows(NamedTuple):
     encoder: Encoder
 
 
-class Query(NamedTuple):
-    """Signatures of the queries (J, G), what they choose from, and the lists they fill.
+class SignedKeys(NamedTuple):
+    """Stored keys and their signatures: base addresses of the segments of K and V and of a column
+    of bits / 8 bytes."""
 
-    taken: see `Range`; (J, 0) where only those outside the range are.
+    segments: arrays.I64_1D
+    items: arrays.I64_1D
+    bits: int
+
+
+class Query(NamedTuple):
+    """Signatures of one token's queries (J, G), what they choose from, and the lists they fill.
+
+    taken: see `Range`; (J, 0) where only the tokens outside the range are taken.
     """
 
-    queries: arrays.U64_2D
+    signatures: arrays.U64_2D
     items: arrays.I64_1D
     taken: arrays.U64_2D
-    lists: arrays.U32_2D
-    counts: arrays.I64_1D
+    lists: Lists
 
 
 class Scratch(NamedTuple):
-    """Of each thread."""
+    """Of each thread, for the queries of a pass."""
 
     tables: arrays.U8_4D
     """Of pairs of queries, see `pairs`."""
@@ -81,15 +77,13 @@ class Scratch(NamedTuple):
 class RowQueries(NamedTuple):
     """Signatures of many rows' queries (R, J, G), what they choose from, the lists they fill."""
 
-    queries: arrays.U64_3D
+    signatures: arrays.U64_3D
     items: arrays.I64_1D
-    lists: arrays.U32_3D
-    """[row][KV head][room]"""
-    counts: arrays.I64_2D
+    lists: RowLists
 
 
 class RowScratch(NamedTuple):
-    """Of each thread, for the rows of a block; a pass is some queries of one row (`Scratch`)."""
+    """Of each thread, for the rows of a block; a pass is some queries of one row."""
 
     queries: arrays.U64_3D
     """(threads, rows, G)"""
@@ -116,6 +110,48 @@ class RowScratch(NamedTuple):
     spare: arrays.U64_3D
     marks: arrays.U64_2D
     histogram: arrays.I64_2D
+
+
+class ScoredQuery(NamedTuple):
+    """One token's query heads (1, H, E), the addresses of the segments of K and V, the rest."""
+
+    q: arrays.F32_3D
+    segments: arrays.I64_1D
+    signed: Query
+
+
+class ScoredScratch(NamedTuple):
+    """Of each thread."""
+
+    scan: Scratch
+    rerank: Rerank
+
+
+class ScoredRows(NamedTuple):
+    """Query heads of rows of tokens (R, H, E); the rest as of one token."""
+
+    q: arrays.F32_3D
+    segments: arrays.I64_1D
+    signed: RowQueries
+
+
+class ScoredRowScratch(NamedTuple):
+    """Of each thread, for the rows of a block."""
+
+    scan: RowScratch
+    rerank: Rerank
+
+
+class Head(NamedTuple):
+    """The signatures of one KV head, and what a query chooses of them."""
+
+    items: arrays.I64_1D
+    offset: int
+    """Of the KV head in a segment of the column."""
+    among: Range
+    taken: arrays.U64_1D
+    k: int
+    seed: int
 
 
 class Tally(NamedTuple):

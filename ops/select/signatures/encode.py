@@ -18,11 +18,11 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from ....jit.simd import load_f32, read, set_f32, store, vexp
-from ...attention.keys import read_key
-from ...attention.layout import SEGMENT, TILE
+from ...attention.layout import SEGMENT
 from ..dense import dense, dense_four
+from ..stored import read_stored_key
 from ..work import MAX_WIDTH
-from .arguments import HeadRows, Keys, KeysInSlots, Rows
+from .arguments import HeadRows, Keys
 
 TOKENS = 16  # that a thread encodes at a time
 
@@ -52,15 +52,15 @@ def signature(x, weights, widths, work):
 
     weights: address of all layers, each W [in][out] then b [out]; widths: see `Network`.
     """
-    here, place = x, work
+    vector, place = x, work
     for layer in range(len(widths) - 1):
         n_in, n_out = widths[layer], widths[layer + 1]
-        dense(here, n_in, weights, weights + 4 * n_in * n_out, n_out, place)
+        dense(vector, n_in, weights, weights + 4 * n_in * n_out, n_out, place)
         if layer + 2 < len(widths):
             _silu(place, n_out)
         weights += 4 * (n_in + 1) * n_out
-        here, place = place, work + 4 * MAX_WIDTH * ((layer + 1) % 2)
-    return _signs(here, widths[len(widths) - 1])
+        vector, place = place, work + 4 * MAX_WIDTH * ((layer + 1) % 2)
+    return _signs(vector, widths[len(widths) - 1])
 
 
 @jit
@@ -75,11 +75,10 @@ def _signs(y, n):
 @jit
 def _encode_key(keys, j, t, item_bytes, x):
     """Write the signature of key t of KV head j to the column; x: address of scratch."""
-    layout, encoder, place = keys.layout, keys.encoder, t % SEGMENT
-    head = keys.segments[t // SEGMENT] + j * layout.head_bytes
-    read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
+    encoder = keys.encoder
+    read_stored_key(keys.segments, j, t, keys.layout, x)
     bits = signature(x, address(encoder.weights), encoder.widths, x + 4 * MAX_WIDTH)
-    to = keys.items[t // SEGMENT] + (j * SEGMENT + place) * item_bytes
+    to = keys.items[t // SEGMENT] + (j * SEGMENT + t % SEGMENT) * item_bytes
     if item_bytes == 4:
         store(to, 0, np.uint32(bits))
     else:
@@ -88,57 +87,39 @@ def _encode_key(keys, j, t, item_bytes, x):
 
 @kernel
 def encode_keys_kernel(
-    share: Share, keys: Keys, item_bytes: int, n_kv_heads: int, first: int, last: int
+    share: Share, keys: Keys, item_bytes: int, n_kv_heads: int, first: int, stop: int
 ):
-    """Tokens first .. last-1. About 2 * (sum of in * out of all layers) operations a key."""
-    x = address(keys.encoder.works[share.part])
+    """Tokens first .. stop-1, or for each KV head the slots that these numbers have in `slots`.
+
+    About 2 * (sum of in * out of all layers) operations a key.
+    """
+    x, in_slots = address(keys.encoder.works[share.part]), keys.slots.shape[1] > 0
     begin = first + TOKENS * take(share.ticket)
-    while begin < last:
-        for t in range(begin, min(begin + TOKENS, last)):
+    while begin < stop:
+        for t in range(begin, min(begin + TOKENS, stop)):
             for j in range(n_kv_heads):
-                _encode_key(keys, j, t, item_bytes, x)
+                slot = np.int64(keys.slots[j, t]) if in_slots else t
+                _encode_key(keys, j, slot, item_bytes, x)
         begin = first + TOKENS * take(share.ticket)
-
-
-@kernel
-def encode_slots_kernel(share: Share, arrays: KeysInSlots, item_bytes: int, n_tokens: int):
-    """The first n_tokens slots that are named for each KV head."""
-    keys, slots = arrays.keys, arrays.slots
-    x = address(keys.encoder.works[share.part])
-    begin = TOKENS * take(share.ticket)
-    while begin < n_tokens:
-        for t in range(begin, min(begin + TOKENS, n_tokens)):
-            for j in range(slots.shape[0]):
-                _encode_key(keys, j, np.int64(slots[j, t]), item_bytes, x)
-        begin = TOKENS * take(share.ticket)
-
-
-@kernel
-def encode_rows_kernel(share: Share, rows: Rows):
-    """The signature of each row."""
-    x, out, encoder = rows.x, rows.out, rows.encoder
-    weights, work = address(encoder.weights), address(encoder.works)
-    for i in range(x.shape[0]):
-        out[i] = signature(address(x[i]), weights, encoder.widths, work)
 
 
 @jit
 def _four_signatures(x, t, head, encoder, work, out):
     """`signature` of a query head of rows t .. t+3 of x; work: address of 8 * MAX_WIDTH floats."""
     weights, widths = address(encoder.weights), encoder.widths
-    here, place, line = address(x[t, head]), work, 4 * MAX_WIDTH
+    vector, place, line = address(x[t, head]), work, 4 * MAX_WIDTH
     stride = 4 * x.shape[1] * x.shape[2]
     for layer in range(len(widths) - 1):
         n_in, n_out = widths[layer], widths[layer + 1]
         bias = weights + 4 * n_in * n_out
-        dense_four(here, stride, n_in, weights, bias, n_out, place, line)
+        dense_four(vector, stride, n_in, weights, bias, n_out, place, line)
         if layer + 2 < len(widths):
             for r in range(4):
                 _silu(place + r * line, n_out)
         weights += 4 * (n_in + 1) * n_out
-        here, stride, place = place, line, work + 4 * line * ((layer + 1) % 2)
+        vector, stride, place = place, line, work + 4 * line * ((layer + 1) % 2)
     for r in range(4):
-        out[t + r, head] = _signs(here + r * line, widths[len(widths) - 1])
+        out[t + r, head] = _signs(vector + r * line, widths[len(widths) - 1])
 
 
 @kernel

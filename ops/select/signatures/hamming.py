@@ -16,7 +16,7 @@ from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
 from ....jit.simd import store
 from ...attention.layout import SEGMENT
-from ..best import entry_of, kth_cost, position_hash, prune
+from ..best import entry_of, prune, tie_limit
 from ..choice import Range
 from ..lists import clear, mark, mark_taken, write_list
 from ..masks import (
@@ -32,7 +32,7 @@ from ..masks import (
 )
 from ..prefetch import find_pages
 from ..sampling import STRIDE, likely_count, put_order
-from .arguments import Query, Scratch, Tally
+from .arguments import Head, Query, Scratch, Tally
 from .lots import COST_LIMIT, key_of, lot, lots_of
 from .near import LOOKUP, make_tables, near_segment, set_limit, word_at
 
@@ -47,9 +47,15 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 @jit
-def _first_limits(kind, items, offset, among, queries, k, below, histogram):
+def tally_of(rows, together):
+    """The limits and counts of the queries of a pass; rows: a thread's `tally`."""
+    return Tally(rows[0, :together], rows[1, :together])
+
+
+@jit
+def _first_limits(kind, head, queries, below, histogram):
     """Set limits below which k signatures are likely to lie, and few more, from a sample."""
-    first, last = among.first, among.last
+    first, last = head.among.first, head.among.last
     runs = min(_SAMPLE, (last - first) // 8) // _RUN
     if runs == 0:
         below[:] = COST_LIMIT
@@ -60,17 +66,19 @@ def _first_limits(kind, items, offset, among, queries, k, below, histogram):
     step = (last - first - _RUN) // max(1, runs - 1)
     for run in range(runs):
         for t in range(first + run * step, first + run * step + _RUN):
-            word = word_at(kind, items[t // SEGMENT] + offset + t % SEGMENT * item_bytes)
+            place = head.items[t // SEGMENT] + head.offset + t % SEGMENT * item_bytes
+            word = word_at(kind, place)
             for h in range(len(queries)):
                 histogram[_ROW * h + bit_count(word ^ queries[h])] += 1
+    share = runs * _RUN / (last - first)
     for h in range(len(queries)):
-        limit = likely_limit(histogram, _ROW * h, _DISTANCE_LIMIT, k, runs * _RUN / (last - first))
+        limit = _likely_limit(histogram, _ROW * h, _DISTANCE_LIMIT, head.k, share)
         below[h] = min(lots_of(kind) * limit, COST_LIMIT)
 
 
 @jit
-def likely_limit(histogram, at, most, k, share):
-    """The limit, at most `most`, below which k of all signatures are likely to lie.
+def _likely_limit(histogram, at, most, k, share):
+    """Return the limit, at most `most`, below which k of all signatures are likely to lie.
 
     histogram[at + i]: how many of a `share` of the signatures are at distance or cost i.
     """
@@ -82,17 +90,17 @@ def likely_limit(histogram, at, most, k, share):
 
 
 @jit
-def _collect(kind, buffer, words, segment, key, queries, tally, mine):
+def _collect(kind, buffer, words, segment, key, queries, tally, scratch):
     """Append the tokens in one segment's masks to the candidates."""
-    masks, line = mine.masks, mine.entries.strides[0]
+    masks, line = scratch.masks, scratch.entries.strides[0]
     lots, item_bytes = lots_of(kind), bits_of(kind) // 8
-    some = filled_words(kind, address(masks) + buffer * masks.shape[1] * MASK_BYTES)
-    while some:
-        i = low_bit(some)
-        some &= some - np.uint64(1)
+    filled = filled_words(kind, address(masks) + buffer * masks.shape[1] * MASK_BYTES)
+    while filled:
+        i = low_bit(filled)
+        filled &= filled - np.uint64(1)
         h, w = i // WORDS, i % WORDS
         word, n, query, limit = masks[buffer, h, w], tally.counts[h], queries[h], tally.below[h]
-        to = address(mine.entries) + h * line
+        to = address(scratch.entries) + h * line
         while word:
             t = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
@@ -104,21 +112,15 @@ def _collect(kind, buffer, words, segment, key, queries, tally, mine):
 
 
 @jit
-def _prune(h, k, seed, tally, mine):
-    """Keep the k best candidates of query h; returns the greatest cost among them."""
-    entries, n, spare = mine.entries[h], tally.counts[h], mine.spare
-    worst = prune(entries, n, k, 8, seed, spare[0], spare[1], mine.histogram)
-    tally.counts[h] = k
-    return worst
-
-
-@jit
-def make_room(kind, k, seed, tally, mine):
+def make_room(kind, k, seed, tally, scratch):
     """Prune the candidates of queries whose buffer another segment could fill."""
+    spare = scratch.spare
     for h in range(len(tally.counts)):
-        if tally.counts[h] + SEGMENT >= mine.entries.shape[1]:
-            tally.below[h] = np.int64(_prune(h, k, seed, tally, mine)) + 1
-            set_limit(kind, mine.limits, h, tally.below[h])
+        entries, n = scratch.entries[h], tally.counts[h]
+        if n + SEGMENT >= len(entries):
+            worst = prune(entries, n, k, 8, seed, spare[0], spare[1], scratch.histogram)
+            tally.counts[h], tally.below[h] = k, np.int64(worst) + 1
+            set_limit(kind, scratch.limits, h, tally.below[h])
 
 
 @jit
@@ -133,13 +135,14 @@ def _count_costs(entries, n, histogram):
 
 
 @jit
-def lower(kind, share, k, tally, mine):
+def lower(kind, share, k, tally, scratch):
     """Set limits by the candidates among `share` of the signatures; drop those at or above them."""
-    histogram, entries, counts, below = mine.histogram, mine.entries, tally.counts, tally.below
+    histogram, entries = scratch.histogram, scratch.entries
+    counts, below = tally.counts, tally.below
     for h in range(len(counts)):
         _count_costs(entries[h], counts[h], histogram)
-        below[h] = likely_limit(histogram, 0, below[h], k, share)
-        set_limit(kind, mine.limits, h, below[h])
+        below[h] = _likely_limit(histogram, 0, below[h], k, share)
+        set_limit(kind, scratch.limits, h, below[h])
         kept = 0
         for i in range(counts[h]):
             entries[h, kept] = entries[h, i]
@@ -148,16 +151,17 @@ def lower(kind, share, k, tally, mine):
 
 
 @jit
-def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
-    """Scan the signatures first .. last-1 of a KV head, and add their candidates.
+def _scan(kind, head, n, due, queries, tally, scratch):
+    """Scan the signatures of a range, and add their candidates.
 
-    mine.order[:n]: their segments. After `due` of them, twice as many, ..., new limits are set.
+    scratch.order[:n]: their segments. After `due` of them, twice as many, …, new limits are set.
     A segment's masks are read when the next one's have been written: they have then left the store
     buffer, which cannot forward them to the wider loads that read them.
     """
-    first, last, order = among.first, among.last, mine.order
-    q, table, plane = address(queries), address(mine.tables), address(mine.planes)
-    limit, masks = address(mine.limits), mine.masks
+    first, last, order = head.among.first, head.among.last, scratch.order
+    items, offset, k, seed = head.items, head.offset, head.k, head.seed
+    q, table, plane = address(queries), address(scratch.tables), address(scratch.planes)
+    limit, masks = address(scratch.limits), scratch.masks
     mask, mask_bytes = address(masks), masks.shape[1] * MASK_BYTES
     scanned = 0
     for i in range(n + 1):
@@ -176,44 +180,56 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
         done = order[i - 1]
         if not first <= done * SEGMENT <= last - SEGMENT:
             trim(masks[1 - buffer], done, first, last)
-        hide(masks[1 - buffer], done, taken)
-        own = np.int64(key_of(done, seed))
-        _collect(kind, 1 - buffer, items[done] + offset, done, own, queries, tally, mine)
-        make_room(kind, k, seed, tally, mine)
+        hide(masks[1 - buffer], done, head.taken)
+        key_of_done = np.int64(key_of(done, seed))
+        words = items[done] + offset
+        _collect(kind, 1 - buffer, words, done, key_of_done, queries, tally, scratch)
+        make_room(kind, k, seed, tally, scratch)
         scanned += min((done + 1) * SEGMENT, last) - max(done * SEGMENT, first)
         if i == due and i < n:
             due *= 2
-            lower(kind, scanned / (last - first), k, tally, mine)
+            lower(kind, scanned / (last - first), k, tally, scratch)
 
 
 @jit
-def select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
-    """Mark the k nearest of the signatures first .. last-1 to each query."""
-    limits, below, counts = mine.limits, tally.below, tally.counts
-    make_tables(queries, bits_of(kind), mine.tables)
-    _first_limits(kind, items, offset, among, queries, k, below, mine.histogram)
+def put_segments(among, order):
+    """Write the segments of a range in their order; returns n and due as `mark_nearest` takes."""
+    stride = STRIDE if among.last - among.first > 4 * STRIDE * SEGMENT else 1
+    return put_order(among.first, among.last, stride, order)
+
+
+@jit
+def mark_nearest(kind, head, n, due, queries, tally, scratch):
+    """Mark the k nearest of the signatures of a range to each query.
+
+    scratch.order[:n]: the segments. After `due` of them limits are set anew.
+    """
+    below, counts = tally.below, tally.counts
+    make_tables(queries, bits_of(kind), scratch.tables)
+    _first_limits(kind, head, queries, below, scratch.histogram)
     for h in range(len(counts)):
-        set_limit(kind, limits, h, below[h])
+        set_limit(kind, scratch.limits, h, below[h])
         counts[h] = 0
-    _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine)
-    complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine)
+    _scan(kind, head, n, due, queries, tally, scratch)
+    complete(kind, head, n, queries, tally, scratch)
 
 
 @jit
-def complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine):
-    """Mark the k nearest to each query, of the candidates and of what further scans have to add."""
+def complete(kind, head, n, queries, tally, scratch):
+    """Mark the k nearest to each query: scan again where there are too few candidates."""
     more = lots_of(kind)
-    while _raise_limits(kind, k, more, tally, mine):
-        _scan(kind, items, offset, among, taken, n, 0, queries, k, seed, tally, mine)
+    while _raise_limits(kind, head.k, more, tally, scratch):
+        _scan(kind, head, n, 0, queries, tally, scratch)
         more *= 2
     for h in range(len(tally.counts)):
-        mark_cheapest(mine.entries[h], tally.counts[h], k, seed, mine)
+        _mark_cheapest(scratch.entries[h], tally.counts[h], head.k, head.seed, scratch)
 
 
 @jit
-def mark_cheapest(entries, n, k, seed, mine):
+def _mark_cheapest(entries, n, k, seed, scratch):
     """Mark the k best of n >= k candidates, as `best.prune` chooses them."""
-    histogram, marks, ties, limit, below, tied = mine.histogram, mine.marks, mine.spare[0], 0, 0, 0
+    histogram, marks, ties, limit, below = scratch.histogram, scratch.marks, scratch.spare[0], 0, 0
+    tied = 0
     _count_costs(entries, n, histogram)
     while below + histogram[limit] < k:
         below += histogram[limit]
@@ -225,21 +241,18 @@ def mark_cheapest(entries, n, k, seed, mine):
         tied += cost == limit
         word = np.int64(position >> np.uint64(6))
         marks[word] |= np.uint64(cost < limit) << (position & np.uint64(63))
-    need, last = k - below, ~np.uint64(0)
-    if need < tied:
-        for i in range(tied):
-            ties[i] = entry_of(position_hash(ties[i], seed), ties[i])
-        last, _ = kth_cost(ties, tied, need, 32, mine.spare[1], histogram)
-    # Two positions never share a hash, see `best.prune`.
+    last_hash = tie_limit(ties, tied, k - below, seed, scratch.spare[1], histogram)
     for i in range(tied):
-        if ties[i] >> np.uint64(32) <= last:
+        if ties[i] >> np.uint64(32) <= last_hash:
             mark(ties[i : i + 1], 1, marks)
 
 
 @jit
-def _raise_limits(kind, k, more, tally, mine):
-    """Where a limit was too low for k candidates, look again, for those that cost up to `more`
-    more; whether there are such queries. The others look for nothing."""
+def _raise_limits(kind, k, more, tally, scratch):
+    """Raise the limits of queries with fewer than k candidates by `more`, to scan again.
+
+    Returns whether there are any. The other queries look for nothing.
+    """
     below, counts, again = tally.below, tally.counts, False
     for h in range(len(counts)):
         if counts[h] < k:
@@ -247,7 +260,7 @@ def _raise_limits(kind, k, more, tally, mine):
             again = True
         else:
             below[h] = 0
-        set_limit(kind, mine.limits, h, below[h])
+        set_limit(kind, scratch.limits, h, below[h])
     return again
 
 
@@ -256,30 +269,28 @@ def make_hamming(bits, together):
 
     @kernel
     def hamming_kernel(
-        share: Share, query: Query, scratch: Scratch, among: Range, k: int, seed: int
+        share: Share, query: Query, memory: Scratch, among: Range, k: int, seed: int
     ):
         """Each KV head's list: tokens 0 .. first-1, the k of first .. last-1 nearest to each of its
         queries, last .. stop-1.
 
         For every `together` queries reads bits / 8 bytes a token and KV head.
         """
-        first, last, stop = among.first, among.last, among.stop
-        queries, mine = query.queries, of_thread(scratch, share.part)
-        rows = mine.tally
-        tally = Tally(rows[0, :together], rows[1, :together])
-        stride = STRIDE if last - first > 4 * STRIDE * SEGMENT else 1
-        n, due = put_order(first, last, stride, mine.order)
+        signatures, lists, scratch = query.signatures, query.lists, of_thread(memory, share.part)
+        tally, marks = tally_of(scratch.tally, together), scratch.marks
+        n, due = put_segments(among, scratch.order)
         j = take(share.ticket)
-        while j < queries.shape[0]:
-            clear(mine.marks, stop)
-            for g in range(0, queries.shape[1], together):
-                select_head(
-                    kind_of(bits, together), query.items, j * SEGMENT * (bits // 8), among,
-                    query.taken[j], n, due, queries[j, g : g + together], k, np.uint32(seed), tally,
-                    mine,
-                )  # fmt: skip
-            mark_taken(query.taken[j], stop, mine.marks)
-            query.counts[j] = write_list(mine.marks, first, last, stop, query.lists[j])
+        while j < signatures.shape[0]:
+            offset, taken = j * SEGMENT * (bits // 8), query.taken[j]
+            head = Head(query.items, offset, among, taken, k, seed)
+            clear(marks, among.stop)
+            for g in range(0, signatures.shape[1], together):
+                queries = signatures[j, g : g + together]
+                mark_nearest(kind_of(bits, together), head, n, due, queries, tally, scratch)
+            mark_taken(taken, among.stop, marks)
+            lists.counts[j] = write_list(
+                marks, among.first, among.last, among.stop, lists.tokens[j]
+            )
             j = take(share.ticket)
 
     return hamming_kernel

@@ -86,8 +86,8 @@ def write_lots(typingctx, kind, key, lots):
         place = at(b, vals[2])
         n, bytes_64 = 128 // kind.bits, v.vty(v.I8, 64)
         for t in range(0, SEGMENT, 64):
-            own = b.lshr(vals[1], ir.Constant(v.I64, t // 64 * 2))
-            pattern = b.trunc(b.and_(own, ir.Constant(v.I64, n - 1)), v.I8)
+            shifted = b.lshr(vals[1], ir.Constant(v.I64, t // 64 * 2))
+            pattern = b.trunc(b.and_(shifted, ir.Constant(v.I64, n - 1)), v.I8)
             lots = b.xor(ir.Constant(bytes_64, _spread(n)), v.splat(b, pattern, 64))
             write(b, lots, place, t)
         return ctx.get_dummy_value()

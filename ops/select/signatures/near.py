@@ -62,48 +62,42 @@ def _count_64(typingctx, kind, words, queries, limits, key, masks):
     return types.void(kind, n, n, n, types.uint64, n), codegen
 
 
-def _write_masks(b, kind, planes, tables, limits, key, masks):
-    """Masks of 64 tokens, from the bytes of their signatures; the rest as `near_segment`."""
-    bytes_64, wide = v.vty(v.I8, 64), v.vty(v.I32, 16)
-    for h in range(kind.queries):
-        counts = []
-        for i, plane in enumerate(planes):
-            byte = v.splat(b, read(b, tables, v.I32, QUERY_BYTES * h + 4 * i), 16)
-            differs = b.bitcast(b.xor(b.bitcast(plane, wide), byte), bytes_64)
-            counts.append(v.call(b, "llvm.ctpop.v64i8", bytes_64, differs))
-        while len(counts) > 1:
-            counts = [b.add(x, y) for x, y in zip(counts[::2], counts[1::2])]
-        limit = read(b, limits_of(b, kind.bits, limits, key, h), bytes_64)
-        near = b.icmp_signed(">", limit, counts[0])
-        write(b, b.bitcast(near, v.I64), masks, h * MASK_BYTES)
+def _near_by(read_planes):
+    """As `_count_64`, with the queries' bytes as `make_tables` writes them.
+
+    read_planes(b, place, bits) gives byte p of the 64 signatures, for each p.
+    """
+
+    @intrinsic
+    def near_64(typingctx, kind, place, tables, limits, key, masks):
+        def codegen(ctx, b, sig, vals):
+            place, tables, limits, masks = (at(b, vals[i]) for i in (1, 2, 3, 5))
+            bytes_64, wide = v.vty(v.I8, 64), v.vty(v.I32, 16)
+            planes = [b.bitcast(plane, wide) for plane in read_planes(b, place, kind.bits)]
+            for h in range(kind.queries):
+                counts = []
+                for i, plane in enumerate(planes):
+                    byte = v.splat(b, read(b, tables, v.I32, QUERY_BYTES * h + 4 * i), 16)
+                    differs = b.bitcast(b.xor(plane, byte), bytes_64)
+                    counts.append(v.call(b, "llvm.ctpop.v64i8", bytes_64, differs))
+                while len(counts) > 1:
+                    counts = [b.add(x, y) for x, y in zip(counts[::2], counts[1::2])]
+                limit = read(b, limits_of(b, kind.bits, limits, vals[4], h), bytes_64)
+                near = b.icmp_signed(">", limit, counts[0])
+                write(b, b.bitcast(near, v.I64), masks, h * MASK_BYTES)
+            return ctx.get_dummy_value()
+
+        n = types.intp
+        return types.void(kind, n, n, n, types.uint64, n), codegen
+
+    return near_64
 
 
-@intrinsic
-def _near_64(typingctx, kind, words, tables, limits, key, masks):
-    """As `_count_64`, with the queries' bytes as `make_tables` writes them."""
-
-    def codegen(ctx, b, sig, vals):
-        words, tables, limits, masks = (at(b, vals[i]) for i in (1, 2, 3, 5))
-        planes = [*bytes_of(b, words, kind.bits)]
-        _write_masks(b, kind, planes, tables, limits, vals[4], masks)
-        return ctx.get_dummy_value()
-
-    n = types.intp
-    return types.void(kind, n, n, n, types.uint64, n), codegen
-
-
-@intrinsic
-def _near_planes_64(typingctx, kind, planes, tables, limits, key, masks):
-    """As `_near_64`, of what `_spread_64` has written."""
-
-    def codegen(ctx, b, sig, vals):
-        places, tables, limits, masks = (at(b, vals[i]) for i in (1, 2, 3, 5))
-        planes = [read(b, places, v.vty(v.I8, 64), 64 * i) for i in range(kind.bits // 8)]
-        _write_masks(b, kind, planes, tables, limits, vals[4], masks)
-        return ctx.get_dummy_value()
-
-    n = types.intp
-    return types.void(kind, n, n, n, types.uint64, n), codegen
+_near_64 = _near_by(bytes_of)
+_near_planes_64 = _near_by(
+    lambda b, place, bits: [read(b, place, v.vty(v.I8, 64), 64 * i) for i in range(bits // 8)]
+)
+"""Of what `_spread_64` has written."""
 
 
 @intrinsic
@@ -126,28 +120,35 @@ def _pairs_of(typingctx, kind):
 
 
 @jit
+def _near_pairs(kind, planes, key, tables, limits, masks):
+    """Masks of the 128 tokens of these planes, two queries at a time."""
+    for p in range(_pairs_of(kind)):
+        near_pair(
+            kind, planes, tables + p * TABLE_BYTES, limits + 2 * p * LIMIT_BYTES, key,
+            masks + 2 * p * MASK_BYTES,
+        )  # fmt: skip
+
+
+@jit
 def near_segment(kind, words, later, key, queries, tables, limits, planes, masks):
     """Masks of the 1,024 tokens at address `words`; prefetches those at `later`.
 
     key: of the segment's lots; all others are addresses.
     """
-    item_bytes = bits_of(kind) // 8
+    half = 64 * (bits_of(kind) // 8)  # bytes of 64 signatures
     for t in range(0, SEGMENT, TOKENS):
-        prefetch_lines(later, t * item_bytes, TOKENS * item_bytes)
-        here, to, own = words + t * item_bytes, masks + t // 8, key >> np.uint64(t >> 6 << 1)
+        place, to = words + t // 64 * half, masks + t // 8
+        prefetch_lines(later, t // 64 * half, 2 * half)
+        lots, later_lots = key >> np.uint64(t >> 6 << 1), key >> np.uint64((t >> 6 << 1) + 2)
         if LOOKUP:
-            spread_128(kind, here, planes)
-            for p in range(_pairs_of(kind)):
-                near_pair(
-                    kind, planes, tables + p * TABLE_BYTES, limits + 2 * p * LIMIT_BYTES, own,
-                    to + 2 * p * MASK_BYTES,
-                )  # fmt: skip
+            spread_128(kind, place, planes)
+            _near_pairs(kind, planes, lots, tables, limits, to)
         elif BYTES:
-            _near_64(kind, here, tables, limits, own, to)
-            _near_64(kind, here + 64 * item_bytes, tables, limits, own >> np.uint64(2), to + 8)
+            _near_64(kind, place, tables, limits, lots, to)
+            _near_64(kind, place + half, tables, limits, later_lots, to + 8)
         else:
-            _count_64(kind, here, queries, limits, own, to)
-            _count_64(kind, here + 64 * item_bytes, queries, limits, own >> np.uint64(2), to + 8)
+            _count_64(kind, place, queries, limits, lots, to)
+            _count_64(kind, place + half, queries, limits, later_lots, to + 8)
 
 
 @jit
@@ -164,26 +165,18 @@ def spread_segment(kind, words, planes):
 @jit
 def near_spread(kind, words, planes, key, queries, tables, limits, masks):
     """As `near_segment`, of tokens that `spread_segment` has written to `planes`."""
-    item_bytes = bits_of(kind) // 8
+    half = 64 * (bits_of(kind) // 8)
     for t in range(0, SEGMENT, TOKENS):
-        to, own = masks + t // 8, key >> np.uint64(t >> 6 << 1)
+        place, to = t // 64 * half, masks + t // 8
+        lots, later_lots = key >> np.uint64(t >> 6 << 1), key >> np.uint64((t >> 6 << 1) + 2)
         if LOOKUP:
-            here = planes + t * (bits_of(kind) // 4)
-            for p in range(_pairs_of(kind)):
-                near_pair(
-                    kind, here, tables + p * TABLE_BYTES, limits + 2 * p * LIMIT_BYTES, own,
-                    to + 2 * p * MASK_BYTES,
-                )  # fmt: skip
+            _near_pairs(kind, planes + 2 * place, lots, tables, limits, to)
         elif BYTES:
-            here = planes + t * item_bytes
-            _near_planes_64(kind, here, tables, limits, own, to)
-            _near_planes_64(
-                kind, here + 64 * item_bytes, tables, limits, own >> np.uint64(2), to + 8
-            )
+            _near_planes_64(kind, planes + place, tables, limits, lots, to)
+            _near_planes_64(kind, planes + place + half, tables, limits, later_lots, to + 8)
         else:
-            here = words + t * item_bytes
-            _count_64(kind, here, queries, limits, own, to)
-            _count_64(kind, here + 64 * item_bytes, queries, limits, own >> np.uint64(2), to + 8)
+            _count_64(kind, words + place, queries, limits, lots, to)
+            _count_64(kind, words + place + half, queries, limits, later_lots, to + 8)
 
 
 @intrinsic

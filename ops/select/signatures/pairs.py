@@ -35,8 +35,8 @@ def spread_128(typingctx, kind, words, planes):
     def codegen(ctx, b, sig, vals):
         words, planes = (at(b, x) for x in vals[1:])
         for part in range(0, TOKENS, AT_ONCE):
-            here = b.gep(words, [ir.Constant(v.I64, part * kind.bits // 8)])
-            for i, x in enumerate(half_bytes_of(b, here, kind.bits)):
+            place = b.gep(words, [ir.Constant(v.I64, part * kind.bits // 8)])
+            for i, x in enumerate(half_bytes_of(b, place, kind.bits)):
                 write(b, x, planes, i * TOKENS + part)
         return ctx.get_dummy_value()
 
@@ -57,8 +57,8 @@ def near_pair(typingctx, kind, planes, tables, limits, key, masks):
         for query in range(2):
             for part, groups in enumerate(sums):
                 word, first = divmod(part * AT_ONCE, 64)
-                own = b.lshr(key, ir.Constant(key.type, 2 * word))
-                limit = read(b, limits_of(b, kind.bits, limits, own, query), WIDEST, first)
+                shifted = b.lshr(key, ir.Constant(key.type, 2 * word))
+                limit = read(b, limits_of(b, kind.bits, limits, shifted, query), WIDEST, first)
                 near = b.icmp_signed(">", limit, _distance(b, query, groups))
                 bits = b.bitcast(near, ir.IntType(AT_ONCE))
                 write(b, bits, masks, 128 * query + AT_ONCE // 8 * part)

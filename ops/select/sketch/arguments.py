@@ -2,10 +2,42 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
-from ..choice import Candidates
-from ..rerank.arguments import Products
+from ..choice import Candidates, Lists, Rerank, RowLists
+
+
+def sketch_bits(head_dim: int) -> int:
+    """Bits of a sketch: head_dim up to 64, 128 or 256."""
+    return next(n for n in (64, 128, 256) if head_dim <= n)
+
+
+class Rotation(NamedTuple):
+    """A rotation R of padded keys: float32 `[in][out]` of (bits, bits), then `bits` zeros, flat."""
+
+    weights: arrays.F32_1D
+    bits: int
+
+    @staticmethod
+    def random(head_dim: int, seed: int) -> "Rotation":
+        """The Q of the QR factorisation of a normal matrix from NumPy's generator with `seed`."""
+        bits = sketch_bits(head_dim)
+        normal = np.random.default_rng(seed).standard_normal((bits, bits))
+        q, r = np.linalg.qr(normal)
+        q = (q * np.sign(np.diag(r))).astype(np.float32)
+        return Rotation(np.concatenate([q.ravel(), np.zeros(bits, np.float32)]), bits)
+
+
+class SketchedKeys(NamedTuple):
+    """Stored keys and their sketches: base addresses of the segments of K and V and of two columns
+    of rotation.bits / 8 and 2 bytes, and the rotation."""
+
+    segments: arrays.I64_1D
+    bits: arrays.I64_1D
+    factors: arrays.I64_1D
+    rotation: Rotation
 
 
 class KeySums(NamedTuple):
@@ -20,57 +52,42 @@ class KeySums(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Stored keys, and where their sketches go. segments, bits, factors: addresses."""
+    """Stored keys, and where their sketches go. segments: addresses."""
 
     segments: arrays.I64_1D
     layout: StoredLayout
-    bits: arrays.I64_1D
-    factors: arrays.I64_1D
+    sketches: SketchedKeys
+    slots: arrays.I32_2D
+    """(J, T or more): the slots that tokens have taken in each KV head; (0, 0): tokens in order."""
     centre: arrays.F32_2D
     """[kv head][bits]: what is taken off the keys, padded with zeros."""
-    rotation: arrays.F32_1D
     works: arrays.F32_2D
     """Of each thread: a key and its rotation."""
-
-
-class KeysInSlots(NamedTuple):
-    """The same, and the slots (J, T or more) that tokens have taken in each KV head."""
-
-    keys: Keys
-    slots: arrays.I32_2D
 
 
 class Query(NamedTuple):
     """One token's query heads (1, H, E), what they choose from, and the lists they fill.
 
-    taken: see `Range`; (J, 0) where only those outside the range are.
+    taken: see `Range`; (J, 0) where only the tokens outside the range are taken.
     """
 
     q: arrays.F32_3D
-    segments: arrays.I64_1D
-    bits: arrays.I64_1D
-    factors: arrays.I64_1D
-    rotation: arrays.F32_1D
+    keys: SketchedKeys
     taken: arrays.U64_2D
-    lists: arrays.U32_2D
-    counts: arrays.I64_1D
+    lists: Lists
 
 
 class Search(NamedTuple):
     """Scratch of a choice by estimates (`choose`), with blocks or without; of each thread."""
 
-    products: Products
+    rerank: Rerank
     rotated: arrays.F32_3D
     """A query head, and its rotation."""
     tables: arrays.I8_4D
     """[query][half byte][16]: sums of signs, see `queries`."""
     order: arrays.I64_2D
     """Segments, in the order in which they are scanned."""
-    found: Candidates
-    chosen: arrays.U64_2D
-    """Marks of all passes of a KV head's queries."""
-    listed: arrays.U32_2D
-    """The candidates of one pass."""
+    candidates: Candidates
 
 
 class Scan(NamedTuple):
@@ -95,13 +112,8 @@ class RowQueries(NamedTuple):
     """Query heads of rows of tokens (R, H, E), what they choose from, and the lists they fill."""
 
     q: arrays.F32_3D
-    segments: arrays.I64_1D
-    bits: arrays.I64_1D
-    factors: arrays.I64_1D
-    rotation: arrays.F32_1D
-    lists: arrays.U32_3D
-    """[row][KV head][room]"""
-    counts: arrays.I64_2D
+    keys: SketchedKeys
+    lists: RowLists
 
 
 class Spread(NamedTuple):
@@ -117,7 +129,7 @@ class Spread(NamedTuple):
 class RowScratch(NamedTuple):
     """Of each thread, for the rows of a block; a query is one head of one row."""
 
-    products: Products
+    rerank: Rerank
     rotated: arrays.F32_3D
     tables: arrays.I8_4D
     """[query] of those of `Search`, as are limits, entries and counts of `Candidates`."""
@@ -135,15 +147,4 @@ class RowScratch(NamedTuple):
     """Of a segment, or of all segments of the sample."""
     scan: Scan
     places: arrays.U32_2D
-    scores: arrays.F32_4D
-    """[1,024 tokens][query of a pass][token]"""
-    guesses: arrays.F32_2D
-    """[query head of a KV head]: the exact product that was needed in the row before."""
-    listed: arrays.U32_2D
-    """The candidates of a pass."""
-    taken: arrays.U64_2D
-    """Those of them whose exact products reach a limit, as entries of `best`."""
-    spare: arrays.U64_3D
-    histogram: arrays.I64_2D
     marks: arrays.U64_2D
-    chosen: arrays.U64_2D

@@ -1,4 +1,4 @@
-"""Writing the sketches of stored keys: the bits of the rotated key, and a factor (see `scan`)."""
+"""What is computed of stored keys: their sketches (see `scan`), and sums for their mean."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ...attention.keys import read_key
-from ...attention.layout import SEGMENT, TILE
+from ...attention.layout import BLOCK, SEGMENT
 from ..dense import dense
-from .arguments import Keys, KeysInSlots
+from ..stored import read_stored_key
+from .arguments import Keys, KeySums
 
 TOKENS = 16  # whose keys a thread sketches at a time
 
@@ -45,37 +45,48 @@ def _subtract(x, y, n):
 @jit
 def _sketch_key(keys, j, t, padded, x):
     """Write the sketch of key t of KV head j, less its centre; x: address of scratch."""
-    layout, segment, place = keys.layout, t // SEGMENT, t % SEGMENT
-    head = keys.segments[segment] + j * layout.head_bytes
-    read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
+    segment, item = t // SEGMENT, j * SEGMENT + t % SEGMENT
+    read_stored_key(keys.segments, j, t, keys.layout, x)
     _subtract(x, address(keys.centre[j]), padded)
-    item = j * SEGMENT + place
-    bits, factor = keys.bits[segment] + item * padded // 8, keys.factors[segment] + 2 * item
-    put_sketch(x, padded, address(keys.rotation), bits, factor, x + 4 * padded)
+    sketches = keys.sketches
+    bits, factor = sketches.bits[segment] + item * padded // 8, sketches.factors[segment] + 2 * item
+    put_sketch(x, padded, address(sketches.rotation.weights), bits, factor, x + 4 * padded)
 
 
 @kernel
 def sketch_keys_kernel(
-    share: Share, keys: Keys, n_kv_heads: int, padded: int, first: int, last: int
+    share: Share, keys: Keys, n_kv_heads: int, padded: int, first: int, stop: int
 ):
-    """Tokens first .. last-1. About 2 padded^2 operations a key."""
-    x = address(of_thread(keys.works, share.part))
+    """Tokens first .. stop-1, or for each KV head the slots that these numbers have in `slots`.
+
+    About 2 padded^2 operations a key.
+    """
+    x, in_slots = address(of_thread(keys.works, share.part)), keys.slots.shape[1] > 0
     begin = first + TOKENS * take(share.ticket)
-    while begin < last:
-        for t in range(begin, min(begin + TOKENS, last)):
+    while begin < stop:
+        for t in range(begin, min(begin + TOKENS, stop)):
             for j in range(n_kv_heads):
-                _sketch_key(keys, j, t, padded, x)
+                slot = np.int64(keys.slots[j, t]) if in_slots else t
+                _sketch_key(keys, j, slot, padded, x)
         begin = first + TOKENS * take(share.ticket)
 
 
+@jit
+def add_row(total, row, n):
+    """total += row, n floats at addresses."""
+    for i in range(0, 4 * n, 64):
+        v.store(total, i, v.load_f32(total, i) + v.load_f32(row, i))
+
+
 @kernel
-def sketch_slots_kernel(share: Share, arrays: KeysInSlots, padded: int, n_tokens: int):
-    """The first n_tokens slots that are named for each KV head."""
-    keys, slots = arrays.keys, arrays.slots
-    x = address(of_thread(keys.works, share.part))
-    begin = TOKENS * take(share.ticket)
-    while begin < n_tokens:
-        for t in range(begin, min(begin + TOKENS, n_tokens)):
-            for j in range(slots.shape[0]):
-                _sketch_key(keys, j, np.int64(slots[j, t]), padded, x)
-        begin = TOKENS * take(share.ticket)
+def key_sums_kernel(share: Share, keys: KeySums, n_kv_heads: int, first: int, stop: int):
+    """Sums of the keys of tokens first .. stop-1, segment by segment; reads their K rows."""
+    x, oldest = address(keys.works[share.part]), first // SEGMENT
+    item = take(share.ticket)
+    while item < ((stop - 1) // SEGMENT - oldest + 1) * n_kv_heads:
+        number, j = item // n_kv_heads, item % n_kv_heads
+        begin = (oldest + number) * SEGMENT
+        for t in range(max(first, begin), min(stop, begin + SEGMENT)):
+            read_stored_key(keys.segments, j, t, keys.layout, x)
+            add_row(address(keys.sums[number, j]), x, BLOCK * keys.layout.blocks)
+        item = take(share.ticket)

@@ -22,10 +22,9 @@ from ....jit.launch.views import address, of_thread
 from ...attention.layout import SEGMENT
 from ...attention.shape import shape_of
 from ..best import entry_of, make_room
-from ..choice import Range
+from ..choice import Range, Wanted
 from ..masks import WORDS, bits_of, filled_words, hide, kind_of, low_bit, trim
 from ..queries import prepare_query
-from ..rerank.arguments import Wanted
 from ..scores import cost_of, float_bits
 from .arguments import Query, Scratch
 from .choose import make_choose
@@ -33,14 +32,14 @@ from .sums import Sketches, sum_segment
 
 
 @jit
-def _collect(kind, scan, buffer, factors, segment, found):
+def _collect(kind, scan, buffer, factors, segment, candidates):
     """Append the tokens of one segment's masks whose estimates reach their query's limit."""
     masks, sums = scan.masks[buffer], scan.sums[buffer]
-    limits, entries, counts = found.limits, found.entries, found.counts
-    some = filled_words(kind, address(masks))
-    while some:
-        i = low_bit(some)
-        some &= some - np.uint64(1)
+    limits, entries, counts = candidates.limits, candidates.entries, candidates.counts
+    filled = filled_words(kind, address(masks))
+    while filled:
+        i = low_bit(filled)
+        filled &= filled - np.uint64(1)
         h, w = i // WORDS, i % WORDS
         word, n = masks[h, w], counts[h]
         while word:
@@ -54,42 +53,43 @@ def _collect(kind, scan, buffer, factors, segment, found):
 
 
 @jit
-def _head_of(kind, query, segment, j):
-    """The sketches of one KV head in one segment."""
+def sketches_at(kind, keys, j, segment):
+    """The sketches of KV head j in one segment; keys: `SketchedKeys`."""
     return Sketches(
-        query.bits[segment] + j * SEGMENT * (bits_of(kind) // 8),
-        query.factors[segment] + 2 * j * SEGMENT,
+        keys.bits[segment] + j * SEGMENT * (bits_of(kind) // 8),
+        keys.factors[segment] + 2 * j * SEGMENT,
     )
 
 
 @jit
-def _scan(kind, query, j, among, wanted, mine, begin, end):
+def _scan(kind, query, j, among, wanted, scratch, begin, end):
     """Add the segments begin .. end-1 of the order to the candidates, see `make_choose`.
 
     A segment's masks are read when the next one's have been written, as in the Hamming scan.
     """
-    scan, found, order = mine.scan, mine.search.found, mine.search.order
+    scan, order, keys = scratch.scan, scratch.search.order, query.keys
+    candidates, tables = scratch.search.candidates, scratch.search.tables
     for i in range(begin, end + 1):
         buffer = i & 1
         if i < end:
-            here = _head_of(kind, query, order[i], j)
-            later = _head_of(kind, query, order[min(i + 1, end - 1)], j)
-            sum_segment(kind, here, later, mine.search.tables, found.limits, scan, buffer)
+            sketches = sketches_at(kind, keys, j, order[i])
+            later = sketches_at(kind, keys, j, order[min(i + 1, end - 1)])
+            sum_segment(kind, sketches, later, tables, candidates.limits, scan, buffer)
         if i > begin:
             done = order[i - 1]
             trim(scan.masks[1 - buffer], done, among.first, among.last)
             hide(scan.masks[1 - buffer], done, query.taken[j])
-            factors = _head_of(kind, query, done, j).factors
-            _collect(kind, scan, 1 - buffer, factors, done, found)
-            for h in range(len(found.counts)):
-                make_room(h, wanted.n_candidates, wanted.seed, found, found.entries.shape[1])
+            factors, room = sketches_at(kind, keys, j, done).factors, candidates.entries.shape[1]
+            _collect(kind, scan, 1 - buffer, factors, done, candidates)
+            for h in range(len(candidates.counts)):
+                make_room(h, wanted.n_candidates, wanted.seed, candidates, room)
     return 0
 
 
 @jit
-def _prepare(kind, query, head, h, mine):
-    """The tables of query head `head`, number h of those that share a pass."""
-    prepare_query(kind, query, head, h, mine.search)
+def _prepare(kind, query, head, h, scratch):
+    """Make the tables of query head `head`, number h of those that share a pass."""
+    prepare_query(kind, query, head, h, scratch.search)
 
 
 _choose = make_choose(_prepare, _scan)
@@ -100,15 +100,15 @@ def make_sketch(k_type, v_type, blocks, bits, together):
 
     @kernel
     def sketch_kernel(
-        share: Share, query: Query, scratch: Scratch, n_kv_heads: int, among: Range, wanted: Wanted
+        share: Share, query: Query, memory: Scratch, n_kv_heads: int, among: Range, wanted: Wanted
     ):
         """Lists as the Hamming scan's. For every `together` queries reads bits / 8 + 2 bytes a
         token and KV head, and the K rows of the candidates."""
         shape, kind = shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
-        mine = of_thread(scratch, share.part)
+        scratch = of_thread(memory, share.part)
         j = take(share.ticket)
         while j < n_kv_heads:
-            query.counts[j], _ = _choose(shape, kind, query, j, among, among.last, wanted, mine)
+            _choose(shape, kind, query, j, among, among.last, wanted, scratch)
             j = take(share.ticket)
 
     return sketch_kernel

@@ -1,92 +1,189 @@
-"""What wrappers that choose by sketches share: the rotation, scratch, checks."""
-
-from dataclasses import dataclass
-from typing import NamedTuple
+"""The checking wrappers of choices by sketches, for one token and for many rows."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ...attention.layout import TileLayout
-from ...errors import OpsError
-from ..choice import F32, I64, U64, Lists, Range, SelectScratch, check_choice, check_query
-from ..rerank import Wanted, products_scratch
-from .arguments import Search
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
+from ....jit.threads import n_threads
+from ...attention.layout import SEGMENT, TileLayout
+from ..choice import (
+    F32,
+    I64,
+    U64,
+    KeyScratch,
+    Lists,
+    Range,
+    RowLists,
+    SelectScratch,
+    Wanted,
+    check_choice,
+    check_columns,
+    check_query,
+    check_row_choice,
+    fit_candidates,
+)
+from ..work import ROWS, SAMPLE_SEGMENTS
+from .arguments import (
+    Query,
+    RowQueries,
+    RowScratch,
+    Scan,
+    Scratch,
+    Search,
+    SketchedKeys,
+    Spread,
+    sketch_bits,
+)
+from .index import check_rotation
 
 
-def sketch_bits(head_dim: int) -> int:
-    """Bits of a sketch: head_dim up to 64, 128 or 256."""
-    return next(n for n in (64, 128, 256) if head_dim <= n)
+@lazy_kernels
+def _sketched(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> DefinedKernel:
+    from .scan import make_sketch
+
+    return make_sketch(k_type, v_type, blocks, bits, together)
 
 
-@dataclass(frozen=True)
-class Rotation:
-    """A rotation R of padded keys: float32 `[in][out]` of (bits, bits), then `bits` zeros, flat."""
+@lazy_kernels
+def _rows(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> DefinedKernel:
+    from .rows import make_sketch_rows
 
-    weights: F32
-    bits: int
-
-    @staticmethod
-    def random(head_dim: int, seed: int) -> "Rotation":
-        """The Q of the QR factorisation of a normal matrix from NumPy's generator with `seed`."""
-        bits = sketch_bits(head_dim)
-        normal = np.random.default_rng(seed).standard_normal((bits, bits))
-        q, r = np.linalg.qr(normal)
-        q = (q * np.sign(np.diag(r))).astype(np.float32)
-        return Rotation(np.concatenate([q.ravel(), np.zeros(bits, np.float32)]), bits)
+    return make_sketch_rows(k_type, v_type, blocks, bits, together)
 
 
-class SketchedKeys(NamedTuple):
-    """Stored keys and their sketches: base addresses of the segments of K and V and of two columns
-    of rotation.bits / 8 and 2 bytes, and the rotation."""
-
-    segments: I64
-    bits: I64
-    factors: I64
-    rotation: Rotation
-
-
-def check_rotation(name: str, rotation: Rotation, layout: TileLayout) -> None:
-    """Raise OpsError unless the rotation is one of keys of this layout."""
-    if rotation.bits != sketch_bits(layout.head_dim):
-        raise OpsError(f"{name}: a rotation of {rotation.bits} for head_dim {layout.head_dim}")
-
-
-class SearchScratch(SelectScratch):
-    """SelectScratch with what estimates and exact scores of candidates need.
-
-    k: the most candidates a query head may have.
-    """
+class EstimateScratch(KeyScratch):
+    """Memory for choices by estimates. k: the most candidates a query head may have."""
 
     def __init__(
         self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int, layout: TileLayout
     ) -> None:
-        super().__init__(n_heads, n_kv_heads, n_ctx, k)
-        self.layout, self.bits = layout, sketch_bits(layout.head_dim)
+        super().__init__(n_heads, n_kv_heads, n_ctx, k, layout)
+        self.bits = sketch_bits(layout.head_dim)
+
+
+class SearchScratch(EstimateScratch, SelectScratch):
+    """Memory for choices by estimates for one token, with blocks or without."""
 
     def allocate(self, threads: int) -> None:
         super().allocate(threads)
         self.search = Search(
-            products=products_scratch(threads, self.group, self.layout),
+            rerank=self.rerank(threads, unindexed=SEGMENT),
             rotated=aligned((threads, 2, self.bits), np.float32),
             tables=np.empty((threads, self.together, self.bits // 4, 16), np.int8),
             order=self.order,
-            found=self.found,
-            chosen=np.zeros_like(self.found.marks),
-            listed=np.empty((threads, self.n_ctx), np.uint32),
+            candidates=self.candidates,
         )
 
 
 def check_search(
     name: str, q: F32, among: Range, wanted: Wanted, lists: Lists, taken: U64, s: SearchScratch
 ) -> Wanted:
-    """Raise OpsError unless these fit each other and the scratch; returns what is wanted, with no
-    more candidates of a query head than there are tokens."""
-    k, n_candidates, _ = wanted
-    n_candidates = min(n_candidates, max(k, among.last - among.first))
-    if not k <= n_candidates <= s.k:
-        raise OpsError(
-            f"{name}: cannot choose {k} of {n_candidates} candidates, there is room for {s.k}"
-        )
-    check_choice(name, among, k, lists, taken, s)
+    """`fit_candidates`. Raises OpsError unless all of these fit each other and the scratch."""
+    competing = check_choice(name, among, wanted.k, lists, taken, s)
     check_query(name, q, s, s.layout.head_dim)
-    return wanted._replace(n_candidates=n_candidates)
+    return fit_candidates(name, wanted, competing, s)
+
+
+class SketchScratch(SearchScratch):
+    """Memory for `best_sketched`."""
+
+    def allocate(self, threads: int) -> None:
+        super().allocate(threads)
+        sums = aligned((threads, 2, self.together, SEGMENT), np.int8)
+        limits = aligned((threads, self.masks.shape[2], 64), np.uint8)
+        scan = Scan(limits=limits, masks=self.masks, sums=sums)
+        self.arrays = Scratch(search=self.search, scan=scan)
+        self.query, self.arguments = Arguments(Query), Arguments.fixed(self.arrays)
+
+
+def best_sketched(
+    q: F32,
+    keys: SketchedKeys,
+    among: Range,
+    wanted: Wanted,
+    lists: Lists,
+    *,
+    taken: U64 | None = None,
+    scratch: SketchScratch,
+) -> None:
+    """Lists of tokens: the k largest q . key of each query head among candidates by estimates.
+
+    Of `among`, the best `n_candidates` >= k estimates of each query head are candidates of all that
+    share its pass (`together`), and each takes the k largest exact products; the union is the list.
+    q float32 (1, H, E); the rest as `nearest`.
+    """
+    s, name = scratch, "sketches"
+    taken = s.none_taken if taken is None else taken
+    wanted = check_search(name, q, among, wanted, lists, taken, s)
+    check_rotation(name, keys.rotation, s.layout)
+    check_columns(name, among.stop, keys.segments, keys.bits, keys.factors)
+    s.ready(n_threads())
+    choose = _sketched(*s.layout.codes, s.bits, s.together)
+    query = s.query.fill(Query(q, keys, taken, lists))
+    choose(query, s.arguments.address, s.n_kv_heads, *among, *wanted)
+
+
+class RowSketchScratch(EstimateScratch):
+    """Memory for `best_sketched_rows`.
+
+    About 2 k + 2,048 entries of 8 bytes for each query of 32 rows of a KV head.
+    """
+
+    def allocate(self, threads: int) -> None:
+        n, bits, queries = self.together, self.bits, ROWS * self.group
+        spread = Spread(
+            planes=aligned((threads, SAMPLE_SEGMENTS, bits // 4 * SEGMENT), np.uint8),
+            classes=aligned((threads, SAMPLE_SEGMENTS, SEGMENT), np.uint8),
+            factors=aligned((threads, SAMPLE_SEGMENTS, SEGMENT), np.float32),
+        )
+        scan = Scan(
+            limits=aligned((threads, n, 64), np.uint8),
+            masks=aligned((threads, 2, n, 16), np.uint64),
+            sums=aligned((threads, 2, n, SEGMENT), np.int8),
+        )
+        arrays = RowScratch(
+            rerank=self.rerank(threads, scored=SAMPLE_SEGMENTS * SEGMENT),
+            rotated=aligned((threads, 2, bits), np.float32),
+            tables=aligned((threads, queries, bits // 4, 16), np.int8),
+            limits=np.empty((threads, queries), np.float32),
+            entries=np.empty((threads, queries, 2 * self.k + 2 * SEGMENT), np.uint64),
+            counts=np.zeros((threads, queries), np.int64),
+            floors=np.empty((threads, queries), np.float32),
+            passes=np.zeros((threads, queries // n + 1), np.int64),
+            order=np.zeros((threads, self.n_segments + 1), np.int64),
+            sample=aligned((threads, SAMPLE_SEGMENTS * SEGMENT * (bits // 8 + 2)), np.uint8),
+            spread=spread,
+            scan=scan,
+            places=np.empty((threads, SEGMENT + 4), np.uint32),
+            marks=np.zeros((threads, self.words), np.uint64),
+        )
+        self.query, self.arguments = Arguments(RowQueries), Arguments.fixed(arrays)
+
+
+def best_sketched_rows(
+    q: F32,
+    keys: SketchedKeys,
+    among: Range,
+    wanted: Wanted,
+    lists: NDArray[np.uint32],
+    counts: I64,
+    *,
+    scratch: RowSketchScratch,
+) -> None:
+    """For each row of q, what `best_sketched` chooses for it of tokens first .. last-1 of `among`.
+
+    q float32 (R, H, E). Writes counts[r, j] positions, ascending, to lists[r, j]: uint32 (R, J,
+    room), int64 (R, J); the tokens before first and from last on are not listed. The same for any
+    number of threads.
+    """
+    s, name, row_lists = scratch, "sketches of rows", RowLists(lists, counts)
+    competing = check_row_choice(name, among, wanted.k, row_lists, len(q), s)
+    wanted = fit_candidates(name, wanted, competing, s)
+    check_query(name, q, s, s.layout.head_dim, len(q))
+    check_rotation(name, keys.rotation, s.layout)
+    check_columns(name, among.last, keys.segments, keys.bits, keys.factors)
+    s.ready(n_threads())
+    choose = _rows(*s.layout.codes, s.bits, s.together)
+    rows = s.query.fill(RowQueries(q, keys, row_lists))
+    choose(rows, s.arguments.address, *among, *wanted)

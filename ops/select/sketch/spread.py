@@ -53,10 +53,11 @@ def _sum_some(typingctx, kind, planes, classes, tables, limits, masks, sums):
                 for part, total in enumerate(totals):
                     # No sum is -128, so that all are above a limit of -128.
                     least = v.const(WIDEST, -127)
-                    held = v.call(b, f"llvm.smax.v{AT_ONCE}i8", WIDEST, total, least)
-                    write(b, held, sums, SEGMENT * h + AT_ONCE * part)
-                    own = look_up(b, limit, read(b, classes, WIDEST, AT_ONCE * part))
-                    above = b.bitcast(b.icmp_signed(">", held, own), ir.IntType(AT_ONCE))
+                    raised = v.call(b, f"llvm.smax.v{AT_ONCE}i8", WIDEST, total, least)
+                    write(b, raised, sums, SEGMENT * h + AT_ONCE * part)
+                    needed = look_up(b, limit, read(b, classes, WIDEST, AT_ONCE * part))
+                    above = b.icmp_signed(">", raised, needed)
+                    above = b.bitcast(above, ir.IntType(AT_ONCE))
                     write(b, above, masks, MASK_BYTES * h + AT_ONCE // 8 * part)
         return ctx.get_dummy_value()
 
@@ -84,16 +85,16 @@ def _totals(b, n_tables, planes, tables, queries):
 
 
 @jit
-def spread_segment(kind, here, to, n):
+def spread_segment(kind, sketches, to, n):
     """Write what scans read of the segment of these sketches to part n of `to` (`Spread`).
 
     Returns its lowest class, and the bits of its least factor.
     """
-    n_bytes, factors, planes = bits_of(kind) // 8, here.factors, address(to.planes[n])
+    n_bytes, factors, planes = bits_of(kind) // 8, sketches.factors, address(to.planes[n])
     classes, floats = address(to.classes[n]), address(to.factors[n])
     lowest, least = lowest_class(factors)
     for t in range(0, SEGMENT, TOKENS):
-        spread_128(kind, here.bits + t * n_bytes, planes + 2 * t * n_bytes)
+        spread_128(kind, sketches.bits + t * n_bytes, planes + 2 * t * n_bytes)
     for t in range(0, SEGMENT, 64):
         _classes_64(lowest, factors + 2 * t, classes + t)
     for t in range(0, SEGMENT, 16):

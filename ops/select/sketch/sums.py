@@ -63,10 +63,10 @@ def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums
             for i, x in enumerate(total):
                 # No sum is -128, so that all are above a limit of -128.
                 least = v.const(WIDEST, -127)
-                held = v.call(b, f"llvm.smax.v{AT_ONCE}i8", WIDEST, x, least)
-                write(b, held, sums, SEGMENT * h + AT_ONCE * i)
-                own = v.shuffle(b, classes, range(AT_ONCE * i, AT_ONCE * (i + 1)))
-                above = b.icmp_signed(">", held, look_up(b, limit, own))
+                raised = v.call(b, f"llvm.smax.v{AT_ONCE}i8", WIDEST, x, least)
+                write(b, raised, sums, SEGMENT * h + AT_ONCE * i)
+                part = v.shuffle(b, classes, range(AT_ONCE * i, AT_ONCE * (i + 1)))
+                above = b.icmp_signed(">", raised, look_up(b, limit, part))
                 above = b.bitcast(above, ir.IntType(AT_ONCE))
                 above = above if AT_ONCE == 64 else b.zext(above, v.I64)
                 mask = b.or_(mask, b.shl(above, ir.Constant(v.I64, AT_ONCE * i)))
@@ -87,12 +87,12 @@ def _extreme(name):
     def extreme(typingctx, factors):
         def codegen(ctx, b, sig, vals):
             place, wide = at(b, vals[0]), v.vty(v.I16, 64)
-            found = read(b, place, wide)
+            extreme = read(b, place, wide)
             for t in range(64, SEGMENT, 64):
-                here = read(b, place, wide, 2 * t)
-                found = v.call(b, f"llvm.{name}.v64i16", wide, found, here)
-            found = v.call(b, f"llvm.vector.reduce.{name}.v64i16", v.I16, found)
-            return b.zext(found, v.I64)
+                x = read(b, place, wide, 2 * t)
+                extreme = v.call(b, f"llvm.{name}.v64i16", wide, extreme, x)
+            extreme = v.call(b, f"llvm.vector.reduce.{name}.v64i16", v.I16, extreme)
+            return b.zext(extreme, v.I64)
 
         return types.int64(types.intp), codegen
 
@@ -153,19 +153,19 @@ class Sketches(NamedTuple):
 
 
 @jit
-def sum_segment(kind, here, later, tables, limits, scan, buffer):
+def sum_segment(kind, sketches, later, tables, limits, scan, buffer):
     """Sums and masks of the 1,024 tokens of a segment; prefetches the sketches of a `later` one.
 
     tables, limits: of the queries; scan: `Scan` of this thread, whose `buffer` is written.
     """
     n_bytes, table, below = bits_of(kind) // 8, address(tables), address(scan.limits)
     masks, sums = address(scan.masks[buffer]), address(scan.sums[buffer])
-    lowest, least = lowest_class(here.factors)
+    lowest, least = lowest_class(sketches.factors)
     set_limits(lowest, least, limits, below)
     for t in range(0, SEGMENT, 64):
         prefetch_lines(later.bits, t * n_bytes, 64 * n_bytes)
         prefetch_lines(later.factors, 2 * t, 128)
         sums_64(
-            kind, here.bits + t * n_bytes, here.factors + 2 * t, lowest, table, below,
+            kind, sketches.bits + t * n_bytes, sketches.factors + 2 * t, lowest, table, below,
             masks + t // 8, sums + t,
         )  # fmt: skip

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel
 from ....jit.threads import n_threads
+from ...attention.checks import check_floats
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, Range, check_stored
+from ..choice import F32, I64, Lists, Range, ThreadScratch, check_lists, check_stored
 from .arguments import Keys, Query, Rows, Runs, Scratch, Shape, Work
 from .planes import LANES, RUN, Hashing, Tables, log_weight_table
 
@@ -26,21 +27,21 @@ _keys, _rows = Arguments(Keys), Arguments(Rows)
 
 @lazy_kernel
 def _hash_keys() -> DefinedKernel:
-    from .fill import hash_keys_kernel
+    from .codes import hash_keys_kernel
 
     return hash_keys_kernel
 
 
 @lazy_kernel
 def _sort() -> DefinedKernel:
-    from .fill import sort_kernel
+    from .codes import sort_kernel
 
     return sort_kernel
 
 
 @lazy_kernel
 def _hash_rows() -> DefinedKernel:
-    from .fill import hash_rows_kernel
+    from .codes import hash_rows_kernel
 
     return hash_rows_kernel
 
@@ -85,36 +86,36 @@ class TableStore(NamedTuple):
 
 
 def hash_keys(
-    hashing: Hashing, segments: I64, layout: TileLayout, items: I64, first: int, last: int
+    hashing: Hashing, segments: I64, layout: TileLayout, items: I64, first: int, stop: int
 ) -> None:
-    """Write the codes of the stored keys of tokens first .. last-1 into a column.
+    """Write the codes of the stored keys of tokens first .. stop-1 into a column.
 
     Keys are read as stored: dequantised, rotated back. The runs of these tokens have not been
     sorted.
     """
     _check_layout(hashing, layout)
-    check_stored("hash tables: tokens", first, last, SEGMENT * min(len(segments), len(items)))
+    check_stored("hash tables: tokens", first, stop, SEGMENT * min(len(segments), len(items)))
     n_kv_heads, tables = len(hashing.centre), hashing.tables
     keys = Keys(
         segments=segments, layout=stored_layout(layout), items=items, centre=hashing.padded,
         planes=hashing.planes, work=_work(tables, layout.padded, n_threads()),
     )  # fmt: skip
-    parallel = (last - first) * n_kv_heads > _SERIAL_KEYS
-    _hash_keys(_keys.fill(keys), *_shape(tables), n_kv_heads, first, last, parallel=parallel)
+    parallel = (stop - first) * n_kv_heads > _SERIAL_KEYS
+    _hash_keys(_keys.fill(keys), *_shape(tables), n_kv_heads, first, stop, parallel=parallel)
 
 
-def sort_runs(tables: Tables, n_kv_heads: int, items: I64, first: int, last: int) -> None:
-    """Sort the codes of the full runs first .. last-1 into tables, in their place."""
-    check_stored("hash tables: runs", first, last, len(items) * SEGMENT // RUN)
+def sort_runs(tables: Tables, n_kv_heads: int, items: I64, first: int, stop: int) -> None:
+    """Sort the codes of the full runs first .. stop-1 into tables, in their place."""
+    check_stored("hash tables: runs", first, stop, len(items) * SEGMENT // RUN)
     runs = Runs(
         items=items,
         codes=np.empty((n_threads(), tables.number * RUN), np.uint16),
         ends=np.empty((n_threads(), tables.groups + 1), np.int64),
     )
-    _sort(Arguments.fixed(runs).address, *_shape(tables), n_kv_heads, first, last)
+    _sort(Arguments.fixed(runs).address, *_shape(tables), n_kv_heads, first, stop)
 
 
-class DrawScratch:
+class DrawScratch(ThreadScratch):
     """Memory for `draw` from up to n_ctx tokens; nothing is allocated later."""
 
     def __init__(
@@ -125,23 +126,20 @@ class DrawScratch:
         self.codes = np.zeros((n_heads, tables.number), np.uint16)
         self.entries_read = np.zeros(n_kv_heads, np.int64)
         self.rows, self.query = Arguments(Rows), Arguments(Query)
-        self.threads = 0
 
-    def ready(self, threads: int) -> None:
-        """Have scratch for each of `threads` threads."""
-        if threads > self.threads:
-            words = -(-self.n_ctx // RUN) * RUN // 64
-            group, padded = self.group, self.layout.padded
-            arrays = Scratch(
-                agreed=aligned((threads, RUN), np.uint8),
-                groups=np.zeros((threads, self.tables.number, 2), np.int64),
-                masks=aligned((threads, 2, _WORDS), np.uint64),
-                drawn=np.zeros((threads, group, words), np.uint64),
-                marks=np.zeros((threads, words), np.uint64),
-                rows=np.zeros((threads, group + 1, padded), np.float32),
-                norms=np.zeros((threads, group), np.float32),
-            )
-            self.arguments, self.threads = Arguments.fixed(arrays), threads
+    def allocate(self, threads: int) -> None:
+        words = -(-self.n_ctx // RUN) * RUN // 64
+        group, padded = self.group, self.layout.padded
+        arrays = Scratch(
+            agreed=aligned((threads, RUN), np.uint8),
+            groups=np.zeros((threads, self.tables.number, 2), np.int64),
+            masks=aligned((threads, 2, _WORDS), np.uint64),
+            drawn=np.zeros((threads, group, words), np.uint64),
+            marks=np.zeros((threads, words), np.uint64),
+            rows=np.zeros((threads, group + 1, padded), np.float32),
+            norms=np.zeros((threads, group), np.float32),
+        )
+        self.arguments = Arguments.fixed(arrays)
 
 
 def draw(
@@ -167,9 +165,8 @@ def draw(
     if tables != s.tables:
         raise OpsError(f"drawing: keys are in {tables}, the scratch is for {s.tables}")
     _check_layout(hashing, s.layout)
-    _check_query(q, among, s)
-    _check_lists(among, lists, counts, log_weights, s)
-    segments, items, n_runs = stored
+    drawn, (segments, items, n_runs) = Lists(lists, counts), stored
+    _check_draw(q, among, drawn, log_weights, s)
     check_stored("drawing: tokens", 0, among.last, SEGMENT * min(len(segments), len(items)))
     s.ready(n_threads())
     work, shape = _work(tables, s.layout.padded, n_threads()), _shape(tables)
@@ -177,7 +174,7 @@ def draw(
     _hash_rows(s.rows.fill(rows), *shape)
     query = Query(
         q=q, codes=s.codes, segments=segments, layout=stored_layout(s.layout), items=items,
-        centre=hashing.padded, weights=log_weight_table(tables), lists=lists, counts=counts,
+        centre=hashing.padded, weights=log_weight_table(tables), lists=drawn,
         log_weights=log_weights, entries_read=s.entries_read,
     )  # fmt: skip
     _draw(s.query.fill(query), s.arguments.address, *shape, n_runs, *among)
@@ -186,24 +183,10 @@ def draw(
     return 2 * int(s.entries_read.sum()) + starts
 
 
-def _check_query(q: F32, among: Range, s: DrawScratch) -> None:
-    shape = 1, s.n_heads, s.layout.head_dim
-    if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
-        raise OpsError(f"drawing: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+def _check_draw(q: F32, among: Range, lists: Lists, log_weights: F32, s: DrawScratch) -> None:
+    """Raise OpsError unless these fit each other. Any number of tokens can be drawn."""
+    check_floats("drawing: q", q, (1, s.n_heads, s.layout.head_dim))
     if not 0 <= among.first < among.last <= among.stop <= s.n_ctx:
         raise OpsError(f"drawing: {among} does not fit a context of {s.n_ctx} tokens")
-
-
-def _check_lists(among: Range, lists: U32, counts: I64, weights: F32, s: DrawScratch) -> None:
-    n = s.n_kv_heads
-    if lists.dtype != np.uint32 or lists.shape[0] != n or lists.shape[1] < among.stop:
-        raise OpsError(
-            f"drawing: lists are {lists.dtype} {lists.shape}, expected uint32 ({n}, {among.stop} "
-            "or more): any number of tokens can be drawn"
-        )
-    shape = s.n_heads, lists.shape[1]
-    if weights.shape != shape or weights.dtype != np.float32 or counts.shape != (n,):
-        raise OpsError(
-            f"drawing: log weights are {weights.dtype} {weights.shape} with {counts.shape} "
-            f"lengths, expected float32 {shape} with {(n,)}"
-        )
+    check_lists("drawing", lists, (s.n_kv_heads,), among.stop)
+    check_floats("drawing: log weights", log_weights, (s.n_heads, lists.tokens.shape[1]))

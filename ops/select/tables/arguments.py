@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
+from ..choice import Lists
 
 
 class Shape(NamedTuple):
@@ -67,8 +68,7 @@ class Query(NamedTuple):
     centre: arrays.F32_2D
     weights: arrays.F32_1D
     """-log u by p, see `log_weight_table`."""
-    lists: arrays.U32_2D
-    counts: arrays.I64_1D
+    lists: Lists
     log_weights: arrays.F32_2D
     entries_read: arrays.I64_1D
     """(J,)"""

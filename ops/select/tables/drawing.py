@@ -29,9 +29,9 @@ from ...attention.layout import SEGMENT, TILE
 from ..choice import Range
 from ..lists import write_list
 from ..masks import WORDS, inside
+from ..stored import tile_of
 from .arguments import Query, Scratch, Shape
-from .fill import CODES_BYTES, area_of, table_of
-from .lanes import above_one, equal_codes
+from .codes import CODES_BYTES, above_one, area_of, equal_codes, table_of
 from .planes import ID_BITS, RUN, STEPS
 
 NOT_DRAWN = np.float32(-1e30)
@@ -60,14 +60,14 @@ def _find_groups(items, run, j, codes, tables, groups):
 
 
 @jit
-def _look_up(items, run, j, codes, tables, drawn, mine):
+def _look_up(items, run, j, codes, tables, drawn, scratch):
     """Set the bits of what a query draws of a full run; returns the entries read."""
-    agreed, read = mine.agreed, np.int64(0)
+    agreed, read = scratch.agreed, np.int64(0)
     for t in range(RUN):
         agreed[t] = 0
-    _find_groups(items, run, j, codes, tables, mine.groups)
+    _find_groups(items, run, j, codes, tables, scratch.groups)
     for table in range(tables.number):
-        first, last = mine.groups[table, 0], mine.groups[table, 1]
+        first, last = scratch.groups[table, 0], scratch.groups[table, 1]
         low = np.int64(codes[table]) & ((1 << tables.low_bits) - 1)
         for place in range(first, last, 2):
             entry = np.int64(load_u16(place, 0))
@@ -81,9 +81,9 @@ def _look_up(items, run, j, codes, tables, drawn, mine):
 
 
 @jit
-def _compare(area, n_tokens, codes, tables, drawn, mine):
+def _compare(area, n_tokens, codes, tables, drawn, scratch):
     """Set the bits of what a query draws of the codes of a segment's first tokens."""
-    once, twice, words = mine.masks[0], mine.masks[1], (n_tokens + 63) // 64
+    once, twice, words = scratch.masks[0], scratch.masks[1], (n_tokens + 63) // 64
     for w in range(WORDS):
         once[w] = twice[w] = 0
     for table in range(tables.number):
@@ -98,7 +98,7 @@ def _compare(area, n_tokens, codes, tables, drawn, mine):
 
 
 @jit
-def _draw(query, codes, j, n_runs, tables, among, mine):
+def _draw(query, codes, j, n_runs, tables, among, scratch):
     """Set the bits of what each query of KV head j draws; returns the entries read."""
     first, last, read = among.first, among.last, 0
     begin, end = first // SEGMENT, (last + SEGMENT - 1) // SEGMENT
@@ -106,19 +106,19 @@ def _draw(query, codes, j, n_runs, tables, among, mine):
     n_runs = min(n_runs, (last + RUN - 1) // RUN)
     for run in range(first // RUN, n_runs):
         for h in range(group):
-            read += _look_up(items, run, j, codes[h], tables, mine.drawn[h], mine)
+            read += _look_up(items, run, j, codes[h], tables, scratch.drawn[h], scratch)
     for segment in range(max(begin, n_runs * (RUN // SEGMENT)), end):
         area = area_of(items, segment, j, tables.item_bytes)
         n_tokens = min(last - segment * SEGMENT, SEGMENT)
         for h in range(group):
-            drawn = mine.drawn[h, segment * WORDS : (segment + 1) * WORDS]
-            read += _compare(area, n_tokens, codes[h], tables, drawn, mine)
+            drawn = scratch.drawn[h, segment * WORDS : (segment + 1) * WORDS]
+            read += _compare(area, n_tokens, codes[h], tables, drawn, scratch)
     for w in range(first >> 6, (last + 63) >> 6):
         here, marks = inside(w, first, last), np.uint64(0)
         for h in range(group):
-            mine.drawn[h, w] &= here
-            marks |= mine.drawn[h, w]
-        mine.marks[w] = marks
+            scratch.drawn[h, w] &= here
+            marks |= scratch.drawn[h, w]
+        scratch.marks[w] = marks
     return read
 
 
@@ -143,20 +143,14 @@ def _product(x, y, n):
 
 
 @jit
-def _tile_of(segments, t, offset, tile_bytes):
-    """Address of the tile of token t; offset: of its KV head in a segment."""
-    return segments[t // SEGMENT] + offset + t % SEGMENT // TILE * tile_bytes
-
-
-@jit
-def _put_queries(query, j, mine):
+def _put_queries(query, j, scratch):
     """The queries of KV head j as padded rows, and 1 / their norms."""
-    group, q = mine.drawn.shape[0], query.q
+    group, q = scratch.drawn.shape[0], query.q
     for h in range(group):
         for e in range(q.shape[2]):
-            mine.rows[h, e] = q[0, j * group + h, e]
-        x = address(mine.rows[h])
-        mine.norms[h] = _inverse(_product(x, x, mine.rows.shape[1]))
+            scratch.rows[h, e] = q[0, j * group + h, e]
+        x = address(scratch.rows[h])
+        scratch.norms[h] = _inverse(_product(x, x, scratch.rows.shape[1]))
 
 
 @jit
@@ -177,9 +171,9 @@ def _take_off(x, centre, n):
 
 
 @jit
-def _set_fixed(query, j, n, among, mine):
+def _set_fixed(query, j, n, among, scratch):
     """Log weights 0 for the tokens that are always read, of the n listed ones of KV head j."""
-    group, stop = mine.drawn.shape[0], n - (among.stop - among.last)
+    group, stop = scratch.drawn.shape[0], n - (among.stop - among.last)
     for h in range(j * group, (j + 1) * group):
         for i in range(among.first):
             query.log_weights[h, i] = 0.0
@@ -188,24 +182,24 @@ def _set_fixed(query, j, n, among, mine):
 
 
 @jit
-def _weigh(query, j, first, stop, mine):
+def _weigh(query, j, first, stop, scratch):
     """The log weights of entries first .. stop-1 of the list of KV head j.
 
     One function, as each call with all of `query` costs more than a token's work.
     """
-    group, padded, tokens = mine.drawn.shape[0], mine.rows.shape[1], query.lists[j]
+    group, padded, tokens = scratch.drawn.shape[0], scratch.rows.shape[1], query.lists.tokens[j]
     segments, layout, weights = query.segments, query.layout, query.weights
-    drawn, norms, out = mine.drawn, mine.norms, query.log_weights
-    offset, tile_bytes, row_bytes = j * layout.head_bytes, layout.tile_bytes, layout.k_row_bytes
-    rows, centre = address(mine.rows), address(query.centre) + j * 4 * padded
+    drawn, norms, out = scratch.drawn, scratch.norms, query.log_weights
+    row_bytes = layout.k_row_bytes
+    rows, centre = address(scratch.rows), address(query.centre) + j * 4 * padded
     x = rows + group * 4 * padded
     for i in range(first, stop):
         later = np.int64(tokens[min(i + _KEYS_AHEAD, stop - 1)])
-        place = _tile_of(segments, later, offset, tile_bytes) + later % TILE * row_bytes
+        place = tile_of(segments, j, later, layout) + later % TILE * row_bytes
         for line in range(0, row_bytes, 64):
             prefetch(place, line)
         t = np.int64(tokens[i])
-        read_key(_tile_of(segments, t, offset, tile_bytes), t % TILE, layout, x)
+        read_key(tile_of(segments, j, t, layout), t % TILE, layout, x)
         norm = _inverse(_take_off(x, centre, padded))
         w, bit = t >> 6, _ONE << np.uint64(t & 63)
         for h in range(group):
@@ -218,22 +212,22 @@ def _weigh(query, j, first, stop, mine):
 
 @kernel
 def draw_kernel(
-    share: Share, query: Query, scratch: Scratch, tables: Shape, n_runs: int, among: Range
+    share: Share, query: Query, memory: Scratch, tables: Shape, n_runs: int, among: Range
 ):
     """Each KV head's list: tokens 0 .. first-1, what its queries draw of first .. last-1,
     last .. stop-1; and the log weights of all its queries.
 
     Reads for every query, run and table a group of entries, and the keys that were drawn.
     """
-    mine, first, last = of_thread(scratch, share.part), among.first, among.last
-    group = mine.drawn.shape[0]
+    scratch, first, last = of_thread(memory, share.part), among.first, among.last
+    group = scratch.drawn.shape[0]
     j = take(share.ticket)
-    while j < len(query.counts):
+    while j < len(query.lists.counts):
         codes = query.codes[j * group : (j + 1) * group]
-        query.entries_read[j] = _draw(query, codes, j, n_runs, tables, among, mine)
-        n = write_list(mine.marks, first, last, among.stop, query.lists[j])
-        query.counts[j] = n
-        _put_queries(query, j, mine)
-        _set_fixed(query, j, n, among, mine)
-        _weigh(query, j, first, n - (among.stop - last), mine)
+        query.entries_read[j] = _draw(query, codes, j, n_runs, tables, among, scratch)
+        n = write_list(scratch.marks, first, last, among.stop, query.lists.tokens[j])
+        query.lists.counts[j] = n
+        _put_queries(query, j, scratch)
+        _set_fixed(query, j, n, among, scratch)
+        _weigh(query, j, first, n - (among.stop - last), scratch)
         j = take(share.ticket)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..base import LayerView
 from ..sparse import SEED, Chosen, SlotIndex
 
@@ -17,16 +15,12 @@ if TYPE_CHECKING:
 
 
 class FlatIndex(SlotIndex):
-    """No index: the stored keys themselves are searched.
-
-    totals: float32 (H, 2), or (0, 2): where `choose` leaves the softmax's sums, see `largest`.
-    """
+    """No index: the stored keys themselves are searched."""
 
     records = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         self._config, self._layout = config, store.layout
-        self.totals = np.empty((0, 2), np.float32)
 
     def prepare(self, n_ctx: int, k: int) -> None:
         from ....ops.select import ExactScratch
@@ -41,14 +35,11 @@ class FlatIndex(SlotIndex):
         """Nothing: there is no column."""
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
-        from ....ops.attention.arguments import Scoring
         from ....ops.select import largest
 
-        segments, config = layer.store.segments(layer.index), layer.config
         largest(
-            q, segments, among, wanted.k, chosen.lists, chosen.counts,
+            q, layer.store.segments(layer.index), among, wanted.k, chosen.lists, chosen.counts,
             seed=SEED, taken=chosen.taken, scratch=self._scratch,
-            scoring=Scoring(config.attention_scale, config.attention_softcap), totals=self.totals,
         )  # fmt: skip
         return self.bytes_read(layer.index, among, 0)
 

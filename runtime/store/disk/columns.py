@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ....ops.attention.layout import SEGMENT
 from ....ops.select.blocks.layout import BLOCK, BLOCKS, block_item_bytes, offsets_of
 from ....ops.select.means.layout import TILES, means_item_bytes, means_layout
-from ....ops.select.sketch import sketch_bits
+from ....ops.select.sketch.arguments import sketch_bits
 from ....ops.select.tables.planes import RUN, Tables
 from ..finite import Flags, infinite_f16
 from .files import DIGEST

@@ -8,7 +8,7 @@ from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import best_reference
 from kvarn.ops.select import ExactScratch, Range, largest
-from lab.methods.cover.api import SAMPLE, CoverScratch, cover, draw_sample
+from lab.methods.cover.api import SAMPLE, CoverScratch, cover, draw_sample, totals_of
 
 SEED = 5
 N, AMONG = 3000, Range(4, 2950, 3000)
@@ -26,13 +26,9 @@ def chosen(cache, q, k: int, scoring: Scoring) -> tuple[np.ndarray, np.ndarray, 
     """Lists, counts and totals of the k largest products of each head."""
     n, heads = cache.n_kv_heads, q.shape[1]
     lists, counts = np.zeros((n, N), np.uint32), np.zeros(n, np.int64)
-    totals = np.zeros((heads, 2), np.float32)
     scratch = ExactScratch(heads, n, N, k, cache.layout)
-    largest(
-        q, cache.segments, AMONG, k, lists, counts, seed=SEED, scratch=scratch, scoring=scoring,
-        totals=totals,
-    )  # fmt: skip
-    return lists, counts, totals
+    largest(q, cache.segments, AMONG, k, lists, counts, seed=SEED, scratch=scratch)
+    return lists, counts, totals_of(q, cache.segments, AMONG, scoring, scratch)
 
 
 def shorten(cache, q, lists, counts, k: int, share: float, scoring: Scoring, **known) -> list:

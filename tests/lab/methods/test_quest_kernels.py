@@ -90,7 +90,7 @@ def bounds_of(boxes: Boxes, q, h: int) -> np.ndarray:
         Range(0, stop, stop), stop, index, counts, seed=SEED, scratch=scratch,
     )  # fmt: skip
     threads.set_threads(before)
-    entries = scratch.found.entries[0, 0, : scratch.found.counts[0, 0]]
+    entries = scratch.candidates.entries[0, 0, : scratch.candidates.counts[0, 0]]
     bits = ~(entries >> np.uint64(32)).astype(np.uint32)
     values = np.where(bits & 0x80000000, bits ^ 0x80000000, ~bits).view(np.float32)
     out = np.full(-(-stop // TILE), np.nan)

@@ -49,13 +49,13 @@ class Blocks:
     def parts(self, j: int) -> tuple[np.ndarray, ...]:
         """Positions, signs, factors, means and spreads of all built tokens of KV head j, in the
         order in which they stand, as `layout` draws them."""
-        n, found = self.bits, []
+        n, parts = self.bits, []
         for number, raw in enumerate(self.memory[:, j]):
             ends = np.cumsum([SEGMENT * n // 8, 2 * SEGMENT, 2 * SEGMENT, n * BLOCKS, 128, 128])
             bits, factors, order, means, scales, spreads, _ = np.split(raw, ends)
             bits = bits.reshape(BLOCKS, n // 8, BLOCK).swapaxes(1, 2).reshape(SEGMENT, n // 8)
             means = means.view(np.int8).reshape(n, BLOCKS).T * scales.view("<f4")[:, None]
-            found.append(
+            parts.append(
                 (
                     number * SEGMENT + order.view("<u2").astype(np.int64),
                     np.unpackbits(bits, axis=1, bitorder="little") * 2.0 - 1,
@@ -64,7 +64,7 @@ class Blocks:
                     spreads.view("<f4").astype(np.float64),
                 )
             )
-        return tuple(np.concatenate(part) for part in zip(*found))
+        return tuple(np.concatenate(part) for part in zip(*parts))
 
     def choose(self, q, among: Range, k: int, few: int) -> list[np.ndarray]:
         cache, j = self.cache, self.cache.n_kv_heads
@@ -212,7 +212,7 @@ def test_all_candidates_give_the_exact_choice(
 def test_most_blocks_are_ruled_out_and_little_mass_is_lost(alike) -> None:
     """Over 80 query heads: of one alone, chance would decide (it finds 0.70 to 0.97)."""
     n, k, rng = 96 * SEGMENT, 60, np.random.default_rng(11)
-    found, looked = [], []
+    shares, looked = [], []
     cache = alike(n)
     blocks = Blocks(cache)
     blocks.build(0, 96)
@@ -222,8 +222,8 @@ def test_most_blocks_are_ruled_out_and_little_mass_is_lost(alike) -> None:
         got = blocks.choose(q, Range(0, n - 1, n), k, 3 * k)[0]
         looked.append(blocks.looked)
         for mass in np.exp(q[0] @ keys.T / 8):
-            found.append(np.sort(mass[got])[-k:].sum() / np.sort(mass)[-k:].sum())
-    assert np.mean(found) > 0.88
+            shares.append(np.sort(mass[got])[-k:].sum() / np.sort(mass)[-k:].sum())
+    assert np.mean(shares) > 0.88
     assert np.mean(looked) < 0.6 * 4 * 96 * BLOCKS
 
 
@@ -235,9 +235,9 @@ def test_sketches_from_a_mean_find_more_than_those_from_zero(alike, queries) -> 
     keys, matrix = cache.stored()[0][:, 0], blocks.rotation.weights[: 64 * 64].reshape(64, 64)
     plain = estimates_reference(q[0], *sketch_reference(keys, matrix), matrix)
     best = largest_reference(keys[None] @ q[0, 0], 1, 0, n - 1, n, k, SEED)[0]
-    found = blocks.choose(q, Range(0, n - 1, n), k, k)[0]
+    chosen = blocks.choose(q, Range(0, n - 1, n), k, k)[0]
     from_zero = largest_reference(plain, 1, 0, n - 1, n, k, SEED)[0]
-    assert len(np.intersect1d(best, found)) > len(np.intersect1d(best, from_zero)) + 0.1 * k
+    assert len(np.intersect1d(best, chosen)) > len(np.intersect1d(best, from_zero)) + 0.1 * k
 
 
 def test_one_thread_gives_the_same_lists(alike, queries) -> None:

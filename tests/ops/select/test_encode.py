@@ -79,8 +79,8 @@ def test_simhash_tells_on_which_side_of_each_plane_a_vector_lies(bits: int) -> N
     products = x.astype(np.float64) @ planes.astype(np.float64)
     want = np.zeros((50, 64), bool)
     want[:, :bits] = products > 0
-    found = np.unpackbits(signatures.astype("<u8").view(np.uint8), bitorder="little")
-    np.testing.assert_array_equal(found.reshape(50, 64), want)
+    signs = np.unpackbits(signatures.astype("<u8").view(np.uint8), bitorder="little")
+    np.testing.assert_array_equal(signs.reshape(50, 64), want)
     assert np.abs(products).min() > 1e-4  # no sign is a matter of rounding
 
 
@@ -106,11 +106,11 @@ def test_many_rows_have_the_signatures_of_one(widths) -> None:
     rng = np.random.default_rng(len(widths))
     network = _network(rng, *widths)
     x = rng.standard_normal((37, 6, widths[0])).astype(np.float32)
-    out, one = np.zeros((37, 6), np.uint64), np.empty(37, np.uint64)
+    out, of_head = np.zeros((37, 6), np.uint64), np.empty(37, np.uint64)
     encode_heads(network, x, 1, 4, out)
     for head in range(1, 5):
-        encode_rows(network, x[:, head].copy(), one)
-        np.testing.assert_array_equal(out[:, head], one)
+        encode_rows(network, x[:, head].copy(), of_head)
+        np.testing.assert_array_equal(out[:, head], of_head)
     assert not out[:, [0, 5]].any()
     with pytest.raises(OpsError, match="heads 4 to 6 of 6"):
         encode_heads(network, x, 4, 3, out)

@@ -55,7 +55,7 @@ def test_refuses_in_words(make_cache, queries) -> None:
 
     for words, bad in {
         "q is": (queries(1, 3, 64), Range(0, 20, 20)),
-        "outside 1 segments": (queries(1, 2, 64), Range(0, 1500, 1500)),
+        "token 1499 lies outside": (queries(1, 2, 64), Range(0, 1500, 1500)),
         "cannot choose 6": (queries(1, 2, 64), Range(0, 20, 20), 6),
     }.items():
         with pytest.raises(OpsError, match=words):

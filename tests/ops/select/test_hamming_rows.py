@@ -34,17 +34,19 @@ def _rows(queries, signatures, bits, first, last, k, scratch=None) -> list[list[
 
 def _chosen(queries, signatures, bits, first, last, k) -> list[list[np.ndarray]]:
     """What sorting all signatures gives, without the tokens before `first`."""
-    found = []
+    chosen = []
     for row in queries:
         lists = nearest_reference(row, signatures, bits, first, last, last, k, SEED)
-        found.append([one[one >= first] for one in lists])
-    return found
+        chosen.append([tokens[tokens >= first] for tokens in lists])
+    return chosen
 
 
 def _check(queries, signatures, bits, first, last, k, scratch=None) -> None:
     got = _rows(queries, signatures, bits, first, last, k, scratch)
-    for mine, theirs in zip(got, _chosen(queries, signatures, bits, first, last, k), strict=True):
-        for a, b in zip(mine, theirs, strict=True):
+    for lists, expected in zip(
+        got, _chosen(queries, signatures, bits, first, last, k), strict=True
+    ):
+        for a, b in zip(lists, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -107,8 +109,8 @@ def test_512_rows_choose_as_one_by_one(n_threads: int) -> None:
     for row, lists in zip(queries, got, strict=True):
         among = Range(128, n, n)
         nearest(row, items, 32, among, k, index, counts, seed=SEED, scratch=scratch)
-        for j, one in enumerate(lists):
-            np.testing.assert_array_equal(one, index[j, 128 : counts[j]])
+        for j, tokens in enumerate(lists):
+            np.testing.assert_array_equal(tokens, index[j, 128 : counts[j]])
     assert memory is not None
 
 
@@ -119,13 +121,13 @@ def test_refuses_in_words() -> None:
         "queries are": (queries[:, :1], 32, 0, 100, 5),
         "31 bits": (queries, 31, 0, 100, 5),
         "tokens 5 to 4": (queries, 32, 5, 5, 1),
-        "cannot choose 11 of 100": (queries, 32, 0, 100, 11),
+        "cannot choose 11 tokens": (queries, 32, 0, 100, 11),
     }.items():
         with pytest.raises(OpsError, match=words):
             _, items = _column(signatures, 32)
-            own, bits, first, last, k = bad
+            q, bits, first, last, k = bad
             lists = np.zeros((3, 2, 100), np.uint32)
             nearest_rows(
-                own, items, bits, Range(first, last, last), k, lists,
+                q, items, bits, Range(first, last, last), k, lists,
                 np.zeros((3, 2), np.int64), seed=SEED, scratch=scratch,
             )  # fmt: skip

@@ -11,7 +11,7 @@ from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.select import Range, Tables, block_means
 from kvarn.ops.select.blocks.layout import offsets_of
 from kvarn.ops.select.means.layout import TILES, means_layout
-from kvarn.ops.select.tables import RUN
+from kvarn.ops.select.tables.planes import RUN
 
 from .test_blocks import Blocks
 from .test_means import Means
@@ -84,12 +84,12 @@ def test_tokens_in_blocks_that_are_none(make_cache, queries, filled: Bytes, rows
         means.means[:, :, blocks] = filled((4, 2, SEGMENT))
         means.attend(queries(27, 4, 64), scale=0.1)
         return
-    one, counts = Means(cache), np.array([4 * SEGMENT - 5, 900])
+    means, counts = Means(cache), np.array([4 * SEGMENT - 5, 900])
     index = np.zeros((2, 4 * SEGMENT), np.uint32)
     for j, n in enumerate(counts):
         index[j, :n] = np.arange(n)
-    one.means[:, :, blocks] = filled((4, 2, SEGMENT))
-    one.attend(queries(1, 4, 64), index, counts)
+    means.means[:, :, blocks] = filled((4, 2, SEGMENT))
+    means.attend(queries(1, 4, 64), index, counts)
 
 
 def test_groups_that_end_anywhere_draw_tokens(make_cache, queries, filled: Bytes) -> None:

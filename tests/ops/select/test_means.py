@@ -112,8 +112,8 @@ def test_what_is_kept(make_cache, head_dim: int, k: str, v: str) -> None:
     keys, values = means.cache.stored()
     for j in range(2):
         order = means.order(j)
-        *found, blocks = means.stored(j)
-        for got, rows in zip(found, (keys, values)):
+        *stored, blocks = means.stored(j)
+        for got, rows in zip(stored, (keys, values)):
             exact = np.zeros(got.shape)
             exact[:, :head_dim] = rows[order, j].astype(np.float64).mean(1)
             steps = np.abs(exact.reshape(len(exact), -1, 32)).max(2, keepdims=True) / 127

@@ -6,7 +6,7 @@ import pytest
 from numba import types
 
 from kvarn.jit.cached import jit
-from kvarn.ops.select.blocks.sums import add_means, signed_sums
+from kvarn.ops.select.blocks.scan import add_means, signed_sums
 from kvarn.ops.select.masks import bits_in, filled_words, kind_of
 from kvarn.ops.select.scores import at_least
 from kvarn.ops.select.signatures.lots import write_lots

@@ -50,7 +50,7 @@ class Signed:
     def scores(self, q: np.ndarray) -> np.ndarray:
         """(H, S) of one row."""
         n = self.cache.n_kv_heads
-        return np.stack([self.cache.k[:, h * n // len(q)] @ one for h, one in enumerate(q)])
+        return np.stack([self.cache.k[:, h * n // len(q)] @ head for h, head in enumerate(q)])
 
     def want(self, queries: SignedQueries, row: int, among: Range, wanted: Wanted, taken=None):
         q, signatures = queries.q[row], queries.signatures[row]
@@ -90,12 +90,12 @@ def test_single_and_rows_choose_what_two_sorts_give(
         queries = signed.queries(3 if last > 1024 else 33, group)
         in_rows = signed.rows(queries, Range(first, last, last), wanted)
         for row in range(len(queries.q)):
-            one = SignedQueries(queries.q[row : row + 1], queries.signatures[row : row + 1])
+            query = SignedQueries(queries.q[row : row + 1], queries.signatures[row : row + 1])
             want = signed.want(queries, row, Range(first, last, last + 7), wanted)
-            alone = signed.choose(one, Range(first, last, last + 7), wanted)
-            for mine, of_rows, theirs in zip(alone, in_rows[row], want, strict=True):
-                np.testing.assert_array_equal(mine, theirs)
-                np.testing.assert_array_equal(of_rows, theirs[first : len(theirs) - 7])
+            alone = signed.choose(query, Range(first, last, last + 7), wanted)
+            for got, of_rows, expected in zip(alone, in_rows[row], want, strict=True):
+                np.testing.assert_array_equal(got, expected)
+                np.testing.assert_array_equal(of_rows, expected[first : len(expected) - 7])
 
 
 def test_tokens_that_are_taken_are_no_candidates(make_cache) -> None:
@@ -106,8 +106,8 @@ def test_tokens_that_are_taken_are_no_candidates(make_cache) -> None:
         got = signed.choose(queries, among, wanted, bits_of(taken))
         all_that_compete = wanted._replace(n_candidates=min(few, n - count))
         want = signed.want(queries, 0, among, all_that_compete, taken)
-        for mine, theirs in zip(got, want, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        for tokens, expected in zip(got, want, strict=True):
+            np.testing.assert_array_equal(tokens, expected)
 
 
 def test_as_many_candidates_as_wanted_give_the_nearest(make_cache) -> None:
@@ -119,16 +119,16 @@ def test_as_many_candidates_as_wanted_give_the_nearest(make_cache) -> None:
         queries.signatures, signed.keys.items, 32, among, k, lists, counts, seed=SEED,
         scratch=RowSignatureScratch(2, 2, n, k),
     )  # fmt: skip
-    for mine, theirs in zip(signed.rows(queries, among, wanted), lists, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    one = SignedQueries(queries.q[:1], queries.signatures[:1])
+    for got, expected in zip(signed.rows(queries, among, wanted), lists, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    query = SignedQueries(queries.q[:1], queries.signatures[:1])
     index, n_listed = np.zeros((2, n), np.uint32), np.zeros(2, np.int64)
     nearest(
-        one.signatures[0], signed.keys.items, 32, among, k, index, n_listed, seed=SEED,
+        query.signatures[0], signed.keys.items, 32, among, k, index, n_listed, seed=SEED,
         scratch=SignatureScratch(2, 2, n, k),
     )  # fmt: skip
-    for j, mine in enumerate(signed.choose(one, among, wanted)):
-        np.testing.assert_array_equal(mine, index[j, : n_listed[j]])
+    for j, got in enumerate(signed.choose(query, among, wanted)):
+        np.testing.assert_array_equal(got, index[j, : n_listed[j]])
 
 
 @pytest.mark.parametrize(("head_dim", "kind"), [(80, "q4_0"), (128, "q8_0"), (256, "f16")])
@@ -142,27 +142,27 @@ def test_rows_choose_as_alone_whatever_keys_are_stored_as(make_cache, head_dim, 
     signed.column, items = _column(signed.signatures, 64)
     signed.keys = SignedKeys(cache.segments, items, 64)
     single = RerankedScratch(12, 2, n, 800, cache.layout)
-    many = RowRerankedScratch(12, 2, n, 800, cache.layout)
+    rows = RowRerankedScratch(12, 2, n, 800, cache.layout)
     for k, few in ((200, 800), (16, 64)):
         queries, among, wanted = signed.queries(5, 6), Range(10, n, n), Wanted(k, few, SEED)
         queries = queries._replace(q=signed.rng.standard_normal(queries.q.shape, np.float32))
-        for row, lists in enumerate(signed.rows(queries, among, wanted, many)):
-            one = SignedQueries(queries.q[row : row + 1], queries.signatures[row : row + 1])
-            for a, b in zip(signed.choose(one, among, wanted, None, single), lists, strict=True):
+        for row, lists in enumerate(signed.rows(queries, among, wanted, rows)):
+            query = SignedQueries(queries.q[row : row + 1], queries.signatures[row : row + 1])
+            for a, b in zip(signed.choose(query, among, wanted, None, single), lists, strict=True):
                 np.testing.assert_array_equal(a[10:], b)
 
 
 def test_the_same_for_any_number_of_threads(make_cache) -> None:
     signed = Signed(make_cache, 32, 3, 9000)
     queries, among, wanted = signed.queries(40, 2), Range(0, 9000, 9000), Wanted(50, 200, SEED)
-    found, before = [], threads.n_threads()
+    results, before = [], threads.n_threads()
     for n in (1, 2):
         threads.set_threads(n)
-        found.append(signed.rows(queries, among, wanted))
+        results.append(signed.rows(queries, among, wanted))
     threads.set_threads(before)
-    for a, b in zip(*found, strict=True):
-        for one, other in zip(a, b, strict=True):
-            np.testing.assert_array_equal(one, other)
+    for a, b in zip(*results, strict=True):
+        for tokens, other in zip(a, b, strict=True):
+            np.testing.assert_array_equal(tokens, other)
 
 
 def test_refuses_what_does_not_fit(make_cache) -> None:

@@ -24,8 +24,8 @@ class RowMeans(Means):
         self.dense, self.lists = dense, np.full((*shape, max(most, 1)), 0xFFFFFFFF, np.uint32)
         self.counts = rng.integers(0, most + 1, shape)
         for r, j in np.ndindex(shape):
-            own = rng.choice(dense.first - dense.sinks, self.counts[r, j], replace=False)
-            self.lists[r, j, : len(own)] = dense.sinks + np.sort(own)
+            tokens = rng.choice(dense.first - dense.sinks, self.counts[r, j], replace=False)
+            self.lists[r, j, : len(tokens)] = dense.sinks + np.sort(tokens)
 
     def attend(self, q, *, scale=0.2, softcap=0.0, rows=slice(None)) -> np.ndarray:
         cache, lists, counts = self.cache, self.lists[rows], self.counts[rows]
@@ -53,8 +53,8 @@ class RowMeans(Means):
         n_full = 32 * -(-first // SEGMENT)
         for t, h in np.ndindex(q.shape[:2]):
             j, x = h // group, q[t, h].astype(np.float64)
-            own = self.lists[t, j, : self.counts[t, j]]
-            read = np.r_[:sinks, own, first : start + t + 1]
+            tokens = self.lists[t, j, : self.counts[t, j]]
+            read = np.r_[:sinks, tokens, first : start + t + 1]
             left = (~np.isin(orders[j][:n_full], read)).sum(1)
             on = left > 0
             mean_keys, mean_values = (m[:n_full][on, :n] for m in means[j])
@@ -136,10 +136,10 @@ def test_refuses_in_words(make_cache, queries) -> None:
         "lists are int64": (q, lists.astype(np.int64), counts, dense, items, sums),
         "1 segments and Dense": (q, lists, counts, dense._replace(start=1000), items, sums),
     }.items():
-        own = np.ascontiguousarray(bad[0])
+        q_ = np.ascontiguousarray(bad[0])
         with pytest.raises(OpsError, match=words):
             add_row_means(
-                own, *bad[1:], np.empty_like(own), scoring=Scoring(1.0, 0.0),
+                q_, *bad[1:], np.empty_like(q_), scoring=Scoring(1.0, 0.0),
                 scratch=RowMeansScratch(8, 2, 64),
             )  # fmt: skip
     with pytest.raises(OpsError, match="97 query heads share 1 KV heads"):

@@ -205,11 +205,11 @@ def test_sums_beyond_int8_saturate(make_cache, queries, side: int) -> None:
 
 
 @kernel
-def _masks_of(share: Share, bits: int, factors: int, scratch: Scratch):
+def _masks_of(share: Share, bits: int, factors: int, memory: Scratch):
     """`sum_segment` of two queries, at addresses of the sketches of a segment."""
-    sketches, mine = SegmentSketches(bits, factors), of_thread(scratch, 0)
-    limits = mine.search.found.limits
-    sum_segment(kind_of(64, 2), sketches, sketches, mine.search.tables, limits, mine.scan, 0)
+    sketches, scratch = SegmentSketches(bits, factors), of_thread(memory, 0)
+    limits = scratch.search.candidates.limits
+    sum_segment(kind_of(64, 2), sketches, sketches, scratch.search.tables, limits, scratch.scan, 0)
 
 
 @pytest.mark.parametrize("least", [0.0, 0.01])
@@ -233,20 +233,20 @@ def test_masks_hold_what_reaches_a_limit_and_little_else(spread: float, least: f
         limits = -np.sort(-estimates)[:, int(share * SEGMENT)].copy()
         if share == 0.1:
             limits[0] = 0
-        arrays.search.found.limits[0] = limits
+        arrays.search.candidates.limits[0] = limits
         _masks_of(bits.ctypes.data, factors.ctypes.data, scratch.arguments.address, parallel=False)
         np.testing.assert_array_equal(sums, want)
-        held = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little").astype(bool)
+        masked = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little").astype(bool)
         for h, limit in enumerate(limits):
-            assert held[h][estimates[h] >= limit].all()
+            assert masked[h][estimates[h] >= limit].all()
             if limit > 0:
                 # The least factors share a class, which ends above two thirds of the greatest.
                 most = np.maximum((1 + 1 / 32) * factors.astype(float), 0.77 * factors.max())
-                assert ((want[h] + 1) * most >= limit)[held[h]].all()
+                assert ((want[h] + 1) * most >= limit)[masked[h]].all()
             else:
                 inside = factors > 0.77 * factors.max()
                 fewest = np.where(inside, factors / (1 + 1 / 32), factors.min().astype(float))
-                assert ((want[h] + 1) * fewest >= limit)[held[h]].all()
+                assert ((want[h] + 1) * fewest >= limit)[masked[h]].all()
 
 
 def test_a_sample_that_misleads_loses_nothing(make_cache, queries, misleading) -> None:
@@ -283,7 +283,7 @@ def test_refuses_in_words(make_cache, queries) -> None:
         sketches.add(0, 1025)
     for words, bad in {
         "q is": (queries(1, 2, 32), Range(0, 20, 20), 5, 10),
-        "cannot choose 11 of 10": (queries(1, 2, 64), Range(0, 20, 20), 11, 10),
+        "cannot choose 11 tokens": (queries(1, 2, 64), Range(0, 20, 20), 11, 10),
         "outside the columns": (queries(1, 2, 64), Range(0, 20, 2000), 5, 10),
     }.items():
         with pytest.raises(OpsError, match=words):

@@ -28,8 +28,8 @@ def _rows(sketches: Sketches, q, among: Range, k: int, few: int, scratch=None):
 def _check(sketches: Sketches, q, among: Range, k: int, few: int, scratch=None) -> None:
     got = _rows(sketches, q, among, k, few, scratch)
     for row, lists in zip(q, got, strict=True):
-        for one, alone in zip(lists, sketches.choose(row[None], among, k, few), strict=True):
-            np.testing.assert_array_equal(one, alone[among.first :])
+        for tokens, alone in zip(lists, sketches.choose(row[None], among, k, few), strict=True):
+            np.testing.assert_array_equal(tokens, alone[among.first :])
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_one_thread_gives_the_same_lists(make_cache, queries) -> None:
         threads.set_threads(n)
         results.append(_rows(sketches, q, Range(4, 8900, 8900), 50, 100))
     threads.set_threads(before)
-    for one, other in zip(*results, strict=True):
-        for a, b in zip(one, other, strict=True):
+    for row, other_row in zip(*results, strict=True):
+        for a, b in zip(row, other_row, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -129,9 +129,9 @@ def test_refuses_in_words(make_cache, queries) -> None:
     scratch = RowSketchScratch(2, 1, 2 * SEGMENT, 10, cache.layout)
     for words, bad in {
         "q is": (queries(3, 2, 32), last, 5, 10),
-        "cannot choose 11 of 10": (queries(3, 2, 64), last, 11, 10),
+        "cannot choose 11 tokens": (queries(3, 2, 64), last, 11, 10),
         "there is room for 10": (queries(3, 2, 64), last, 5, 11),
-        "tokens 0 to 1999": (queries(3, 2, 64), Range(0, 2000, 2000), 5, 10),
+        "token 1999 lies outside": (queries(3, 2, 64), Range(0, 2000, 2000), 5, 10),
     }.items():
         with pytest.raises(OpsError, match=words):
             _rows(sketches, *bad, scratch)

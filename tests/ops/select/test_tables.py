@@ -18,7 +18,7 @@ from kvarn.ops.select import (
     sort_runs,
     table_planes,
 )
-from kvarn.ops.select.tables import RUN
+from kvarn.ops.select.tables.planes import RUN
 
 NOT_DRAWN = -1e30
 
@@ -109,11 +109,11 @@ def test_tables_do_not_depend_on_when_keys_were_hashed(make_cache) -> None:
     """A few at a time, or at once: the same bytes."""
     n = RUN + 30
     cache = make_cache(64, "f16", "f16", 2, n)
-    one, other = (Drawn(cache, Tables(9, 20), 4) for _ in range(2))
-    one.add(0, n)
+    at_once, in_parts = (Drawn(cache, Tables(9, 20), 4) for _ in range(2))
+    at_once.add(0, n)
     for first, last in ((0, 3), (3, 1030), (1030, RUN - 1), (RUN - 1, RUN), (RUN, n)):
-        other.add(first, last)
-    np.testing.assert_array_equal(one.column, other.column)
+        in_parts.add(first, last)
+    np.testing.assert_array_equal(at_once.column, in_parts.column)
 
 
 def test_one_thread_draws_the_same(make_cache, queries) -> None:

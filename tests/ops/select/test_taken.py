@@ -43,8 +43,8 @@ def bits_of(taken: np.ndarray) -> np.ndarray:
 def some_taken(rng, n_kv_heads: int, n: int, count: int) -> np.ndarray:
     """In each KV head other ones, and the first and last among them."""
     taken = np.zeros((n_kv_heads, n), np.bool_)
-    for own in taken:
-        own[rng.choice(n, count, replace=False)] = True
+    for of_head in taken:
+        of_head[rng.choice(n, count, replace=False)] = True
     return taken
 
 
@@ -107,7 +107,7 @@ def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -
     first = np.concatenate([np.flatnonzero(taken[0]), np.flatnonzero(~taken[0])])
     keys = rng.standard_normal((n, 1, 64)).astype(np.float32)
     keys[taken[0], 0] = 3 * (q[0, 0] + q[0, 1])
-    found = []
+    chosen = []
     for order, among, bits in (
         (np.arange(n), Range(0, n, n), bits_of(taken)),
         (first, Range(count, n, n), None),
@@ -128,9 +128,9 @@ def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -
             taken=bits,
             scratch=SketchScratch(2, 1, n, 4 * k, cache.layout),
         )
-        found.append(np.sort(order[index[0, : counts[0]]]))
-    assert count + k <= len(found[0])
-    np.testing.assert_array_equal(*found)
+        chosen.append(np.sort(order[index[0, : counts[0]]]))
+    assert count + k <= len(chosen[0])
+    np.testing.assert_array_equal(*chosen)
 
 
 @pytest.mark.parametrize(("n", "k", "count"), [*SIZES, (40 * SEGMENT + 7, 500, 3000)])
@@ -216,8 +216,8 @@ def test_single_slots_are_indexed_as_all_are(make_cache, kind: str) -> None:
         encode_slots(network, cache.segments, cache.layout, some[0], slots, n_tokens)
         sketch_slots(rotation, cache.segments, cache.layout, *some[1:], slots, n_tokens)
         named = np.zeros((n_kv_heads, len(cache.segments) * SEGMENT), np.bool_)
-        for own, these in zip(named, slots[:, :n_tokens]):
-            own[these] = True
+        for of_head, these in zip(named, slots[:, :n_tokens]):
+            of_head[these] = True
         picked = named.reshape(n_kv_heads, -1, SEGMENT).swapaxes(0, 1)
         for (want, _), (got, _) in zip(*columns):
             np.testing.assert_array_equal(got[picked], want[picked])
