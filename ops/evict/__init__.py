@@ -13,33 +13,17 @@ A slot is a place for a token, of the same number in every KV head. Imported on 
 that keep every token need nothing of this.
 """
 
-from .api import (
-    choose_farthest,
-    choose_oldest,
-    outside,
-    set_positions,
-    sign_tokens,
-    staged_attention,
-    write_staged,
-)
-from .arguments import Protected, Signatures
-from .scores import add_attention, key_norms, move_slots
-from .signer import Signer
-from .staging import Staging
-
-__all__ = [
-    "Protected",
-    "Signatures",
-    "Signer",
-    "Staging",
-    "add_attention",
-    "choose_farthest",
-    "choose_oldest",
-    "key_norms",
-    "move_slots",
-    "outside",
-    "set_positions",
-    "sign_tokens",
-    "staged_attention",
-    "write_staged",
-]
+from .api import choose_farthest as choose_farthest
+from .api import choose_oldest as choose_oldest
+from .api import outside as outside
+from .api import set_positions as set_positions
+from .api import sign_tokens as sign_tokens
+from .api import staged_attention as staged_attention
+from .api import write_staged as write_staged
+from .arguments import Protected as Protected
+from .arguments import Signatures as Signatures
+from .scores import add_attention as add_attention
+from .scores import key_norms as key_norms
+from .scores import move_slots as move_slots
+from .signer import Signer as Signer
+from .staging import Staging as Staging

@@ -33,7 +33,9 @@ LAST_POSITION = (1 << 31) - 1
 # 4,096 slots of 8 heads took one thread 37 us, and two of them 31 to 110 us.
 _SERIAL_SLOTS = 65_536
 
-_positions, _outside = Arguments(Positions), Arguments(Outside)
+_signing, _choice = Arguments(Signing), Arguments(Choice)
+_evictions, _attention = Arguments(Evictions), Arguments(Attention)
+_writing, _positions, _outside = Arguments(Writing), Arguments(Positions), Arguments(Outside)
 
 
 @lazy_kernel
@@ -45,14 +47,14 @@ def _sign() -> DefinedKernel:
 
 @lazy_kernel
 def _choose() -> DefinedKernel:
-    from .farthest import choose_kernel
+    from .signatures import choose_kernel
 
     return choose_kernel
 
 
 @lazy_kernel
 def _find_evictions() -> DefinedKernel:
-    from .write import evictions_kernel
+    from .slots import evictions_kernel
 
     return evictions_kernel
 
@@ -66,35 +68,35 @@ def _attend(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
 
 @lazy_kernel
 def _write() -> DefinedKernel:
-    from .write import write_kernel
+    from .slots import write_kernel
 
     return write_kernel
 
 
 @lazy_kernel
 def _set_positions() -> DefinedKernel:
-    from .write import positions_kernel
+    from .slots import positions_kernel
 
     return positions_kernel
 
 
 @lazy_kernel
 def _find_outside() -> DefinedKernel:
-    from .positions import outside_kernel
+    from .slots import outside_kernel
 
     return outside_kernel
 
 
-def _check_room(what: str, stop: int, *columns: I64) -> None:
+def _check_room(name: str, stop: int, *columns: I64) -> None:
     room = min(map(len, columns)) * SEGMENT
     if stop > room:
-        raise OpsError(f"{what}: slots up to {stop - 1} do not fit in {room}: reserve more")
+        raise OpsError(f"{name}: slots up to {stop - 1} do not fit in {room}: reserve more")
 
 
-def _check_slots(what: str, staging: Staging, n_slots: int) -> None:
+def _check_slots(name: str, staging: Staging, n_slots: int) -> None:
     if not 1 <= n_slots <= staging.max_slots or not staging.n_tokens:
         raise OpsError(
-            f"{what}: {staging.n_tokens} staged tokens and {n_slots} slots, expected tokens and 1 "
+            f"{name}: {staging.n_tokens} staged tokens and {n_slots} slots, expected tokens and 1 "
             f"to {staging.max_slots} slots"
         )
 
@@ -116,7 +118,7 @@ def sign_tokens(
     keys = StoredKeys(segments, staging.stored, signer.keys, signer.stride)
     signing = Signing(keys=keys, signatures=signatures)
     parallel = stop - start > SIGNED_AT_ONCE
-    _sign(staging.signing.fill(signing), staging.n_kv_heads, start, stop, parallel=parallel)
+    _sign(_signing.fill(signing), staging.n_kv_heads, start, stop, parallel=parallel)
 
 
 def choose_farthest(
@@ -160,8 +162,9 @@ def choose_farthest(
         targets=s.targets,
         scratch=s.scratch,
     )
-    many = n_slots * s.n_kv_heads * s.n_tokens > _SERIAL_SLOTS
-    _choose(s.choice.fill(choice), n_slots, position, *protected, int(by_key), parallel=many)
+    parallel = n_slots * s.n_kv_heads * s.n_tokens > _SERIAL_SLOTS
+    choice_at = _choice.fill(choice)
+    _choose(choice_at, n_slots, position, *protected, int(by_key), parallel=parallel)
 
 
 def choose_oldest(staging: Staging, n_slots: int, position: int, sinks: int) -> None:
@@ -187,7 +190,7 @@ def write_staged(staging: Staging, segments: I64, positions: I64, position: int)
         layout=s.stored,
         targets=s.targets,
     )
-    _write(s.writing.fill(writing), s.n_tokens, position, parallel=False)
+    _write(_writing.fill(writing), s.n_tokens, position, parallel=False)
 
 
 def staged_attention(
@@ -201,10 +204,10 @@ def staged_attention(
     softcap: float = 0.0,
     scratch: AttentionScratch,
 ) -> None:
-    """Attention of the staged tokens, each over what the slots hold once it has its own.
+    """Attention of the staged tokens, each over the slots as they are once it has taken its slot.
 
-    q, out float32 (T, H, E); called between choosing and `write_staged`: query t sees the tokens
-    in the slots that staged tokens 0 .. t have not replaced, and those of 0 .. t that are not
+    q, out float32 (T, H, E). Call it between choosing and `write_staged`: query t sees the tokens
+    in slots that staged tokens 0 .. t have not replaced, and those of 0 .. t that are not
     replaced themselves. Bit-equal for any number of threads. Raises OpsError where shapes do not
     fit.
     """
@@ -214,7 +217,7 @@ def staged_attention(
     _check_room("staged_attention", n_slots, segments)
     _check_slots("staged_attention", staging, n_slots)
     scratch.ready(n_threads())
-    evictions = s.evictions.fill(Evictions(targets=s.targets, evicted_by=s.evicted_by))
+    evictions = _evictions.fill(Evictions(targets=s.targets, evicted_by=s.evicted_by))
     _find_evictions(evictions, s.n_tokens, n_slots, s.first_staged, parallel=False)
     attention = Attention(
         q=q,
@@ -226,7 +229,7 @@ def staged_attention(
         newest=scratch.newest,
     )
     attend, scoring = _attend(*s.layout.codes), Scoring(scale, softcap)
-    attend(s.attention.fill(attention), s.n_kv_heads, n_slots, s.first_staged, *scoring)
+    attend(_attention.fill(attention), s.n_kv_heads, n_slots, s.first_staged, *scoring)
 
 
 def set_positions(positions: I64, n_kv_heads: int, slot: int, position: int, count: int) -> None:
@@ -236,14 +239,14 @@ def set_positions(positions: I64, n_kv_heads: int, slot: int, position: int, cou
     _set_positions(column, n_kv_heads, slot, position, count, parallel=False)
 
 
-def outside(positions: I64, n_slots: int, first: int, last: int, bits: NDArray[np.uint64]) -> None:
+def outside(positions: I64, n_slots: int, first: int, stop: int, bits: NDArray[np.uint64]) -> None:
     """Bit s of bits[j]: whether slot s < n_slots of KV head j holds a position outside
-    first .. last-1. bits uint64 (J, words) of 64 slots each; reads 4 bytes a slot and KV head."""
+    first .. stop-1. bits uint64 (J, words) of 64 slots each; reads 4 bytes a slot and KV head."""
     _check_room("outside", n_slots, positions)
-    if n_slots < 1 or 64 * bits.shape[1] < n_slots or not 0 <= first <= last:
+    if n_slots < 1 or 64 * bits.shape[1] < n_slots or not 0 <= first <= stop:
         raise OpsError(
-            f"outside: {n_slots} slots, {bits.shape} words, positions {first} to {last - 1}, "
+            f"outside: {n_slots} slots, {bits.shape} words, positions {first} to {stop - 1}, "
             "expected a bit for each slot"
         )
-    many = n_slots * len(bits) > _SERIAL_SLOTS
-    _find_outside(_outside.fill(Outside(positions, bits)), n_slots, first, last, parallel=many)
+    arrays, parallel = Outside(positions, bits), n_slots * len(bits) > _SERIAL_SLOTS
+    _find_outside(_outside.fill(arrays), n_slots, first, stop, parallel=parallel)

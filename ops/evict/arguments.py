@@ -57,7 +57,7 @@ class Scratch(NamedTuple):
 
 
 class Protected(NamedTuple):
-    """Tokens that are not evicted: the first `sinks`, and the last `recent` before the new one."""
+    """Tokens that stay: the first `sinks`, and the last `recent` before the new token."""
 
     sinks: int
     recent: int
@@ -77,7 +77,7 @@ class Choice(NamedTuple):
 
 
 class Evictions(NamedTuple):
-    """The slots that staged tokens take, and what follows: see `write`."""
+    """The slots that staged tokens take, and which tokens these evict: see `slots`."""
 
     targets: I32_2D
     evicted_by: I32_2D

@@ -2,7 +2,7 @@
 
 Made of the blocks of `ops.attention.prefill`, over two ranges of keys: the slots as they were
 before the chunk, and the staged tokens of the chunk. Query t sees a key until the staged token that
-evicts it (`evicted_by`, see write.py), and of the staged tokens it sees 0 .. t.
+evicts it (`evicted_by`, see `slots`), and of the staged tokens it sees 0 .. t.
 """
 
 from typing import NamedTuple

@@ -18,6 +18,8 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 _MOVED_AT_ONCE = 1 << 12  # rows to move that cost less than waking the threads
 
+_sums, _moving = Arguments(ColumnSums), Arguments(Moving)
+
 
 @lazy_kernels
 def _columns(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
@@ -28,7 +30,7 @@ def _columns(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
 
 @lazy_kernel
 def _move() -> DefinedKernel:
-    from .write import move_kernel
+    from .slots import move_kernel
 
     return move_kernel
 
@@ -80,7 +82,7 @@ def add_attention(
         newest=s.newest,
     )
     add, scoring = _columns(*s.layout.codes), Scoring(scale, softcap)
-    add(_sums_arguments.fill(arrays), s.n_kv_heads, start, *scoring)
+    add(_sums.fill(arrays), s.n_kv_heads, start, *scoring)
 
 
 def key_norms(
@@ -116,7 +118,4 @@ def move_slots(segments: I64, positions: I64, layout: TileLayout, sources: I32) 
     moving = Moving(
         segments=segments, positions=positions, layout=stored_layout(layout), sources=sources
     )
-    _move(_moving_arguments.fill(moving), parallel=sources.size > _MOVED_AT_ONCE)
-
-
-_sums_arguments, _moving_arguments = Arguments(ColumnSums), Arguments(Moving)
+    _move(_moving.fill(moving), parallel=sources.size > _MOVED_AT_ONCE)

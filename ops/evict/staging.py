@@ -4,18 +4,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import aligned
-from ...jit.launch import Arguments
 from ..attention import append_kv
 from ..attention.layout import SEGMENT, TILE, TileLayout, stored_layout
 from ..errors import OpsError
-from .arguments import Attention, Choice, Evictions, Scratch, Signing, Writing
+from ..select.choice import ThreadScratch
+from .arguments import Scratch
 from .signer import MAX_BITS
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
-class Staging:
+class Staging(ThreadScratch):
     """Room for up to `max_tokens` tokens on their way into up to `max_slots` slots of a layer.
 
     Shared by the layers of a context; made once, eviction allocates nothing.
@@ -36,19 +36,13 @@ class Staging:
         self.first_staged = -(-max_slots // TILE) * TILE
         width = self.first_staged + -(-max_tokens // TILE) * TILE
         self.evicted_by = np.zeros((n_kv_heads, width), np.int32)
-        self.n_tokens = self.threads = 0
-        self.signing, self.choice = Arguments(Signing), Arguments(Choice)
-        self.evictions, self.attention = Arguments(Evictions), Arguments(Attention)
-        self.writing = Arguments(Writing)
+        self.n_tokens = 0
 
-    def ready(self, threads: int) -> None:
-        """Have scratch for each of `threads` threads."""
-        if threads > self.threads:
-            self.scratch = Scratch(
-                codes=np.empty((threads, MAX_BITS // 32, self.group), np.uint32),
-                lanes=np.empty((threads, 2, 16), np.int32),
-            )
-            self.threads = threads
+    def allocate(self, threads: int) -> None:
+        self.scratch = Scratch(
+            codes=np.empty((threads, MAX_BITS // 32, self.group), np.uint32),
+            lanes=np.empty((threads, 2, 16), np.int32),
+        )
 
     def put(self, k: F32, v: F32) -> None:
         """Store k, v float32 (T, J, E) as the only staged tokens, in the cache's types."""

@@ -45,12 +45,12 @@ def test_survivors_are_those_of_the_authors_code(case: tuple) -> None:
     n = n_slots + 40
     slots, q, k, v = filled(case, n)
     for p in range(n_slots, n):
-        before, own = slots.items(1).copy(), [slots.bits_of(j) for j in range(kv_heads)]
+        before, signatures_ = slots.items(1).copy(), [slots.bits_of(j) for j in range(kv_heads)]
         slots.replace(q[p : p + 1], k[p : p + 1], v[p : p + 1], p, by_key=True)
         for j in range(kv_heads):
             (slot,) = np.flatnonzero(slots.items(1)[j] != before[j])
             new = slots.bits_of(j)[slot : slot + 1]
-            assert slot == farthest_slot(new, own[j], before[j], p, SINKS, RECENT)
+            assert slot == farthest_slot(new, signatures_[j], before[j], p, SINKS, RECENT)
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[3]])

@@ -11,7 +11,7 @@ from kvarn.jit.simd import store
 from kvarn.ops.attention.keys import decode_key
 from kvarn.ops.attention.layout import StoredLayout
 from kvarn.ops.evict.arguments import Signatures
-from kvarn.ops.evict.farthest import Evictable, farthest
+from kvarn.ops.evict.signatures import Evictable, farthest
 from kvarn.ops.select.signatures.encode import signature
 
 from ...jit.lower import lower
@@ -47,9 +47,9 @@ SIGNATURE = (
 )
 def test_assembly_has_the_instructions(target: str, instructions: set[str]) -> None:
     assembly = lower(_all, SIGNATURE, target)
-    found = {
+    mnemonics = {
         re.sub(r"(?<=vfmadd)\d+", "", x) for x in re.findall(r"^\t(\w+)", assembly, re.MULTILINE)
     }
-    assert found >= instructions, sorted(found)
+    assert mnemonics >= instructions, sorted(mnemonics)
     calls = re.findall(r"^\t(?:callq?|bl)\t(\S+)", assembly, re.MULTILINE)
     assert not [c for c in calls if re.search(r"hf|fma|popcount|mem", c)]

@@ -57,12 +57,12 @@ class Cache:
 
     def log_sums(self, start: int, softcap: float) -> NDArray[np.float32]:
         q = self.q[start:].copy()
-        found = np.full(q.shape[:2], np.nan, np.float32)
+        log_sums_ = np.full(q.shape[:2], np.nan, np.float32)
         attention(
             q, self.segments, self.layout, self.kv_heads, start, np.empty_like(q),
-            scale=SCALE, softcap=softcap, scratch=self.scratch, log_sums=found,
+            scale=SCALE, softcap=softcap, scratch=self.scratch, log_sums=log_sums_,
         )  # fmt: skip
-        return found
+        return log_sums_
 
     def sums(self, start: int, softcap: float = 0.0, cuts: tuple[int, ...] = ()) -> NDArray:
         room = -(-len(self.q) // 16) * 16

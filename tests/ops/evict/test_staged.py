@@ -43,8 +43,8 @@ def test_a_chunk_leaves_the_bytes_of_its_tokens_one_by_one(case: tuple) -> None:
     single, *_ = filled(case, n)
     for p in range(n_slots, n):
         single.replace(q[p : p + 1], k[p : p + 1], v[p : p + 1], p)
-    for one, other in zip(whole.memory, single.memory):
-        np.testing.assert_array_equal(one, other)
+    for a, b in zip(whole.memory, single.memory):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("softcap", [0.0, 3.0])
@@ -77,9 +77,9 @@ def _one_by_one(q, old, new, targets, softcap: float):
         for j in range(k.shape[1]):
             k[targets[j, t], j], v[targets[j, t], j] = (x[t, j] for x in new)
             heads, last = slice(j * group, (j + 1) * group), len(k) - 1
-            one, keys, values = q[t : t + 1, heads], k[:, j : j + 1], v[:, j : j + 1]
+            query, keys, values = q[t : t + 1, heads], k[:, j : j + 1], v[:, j : j + 1]
             scale = head_dim**-0.5
-            row = attention_reference(one, keys, values, last, scale=scale, softcap=softcap)
+            row = attention_reference(query, keys, values, last, scale=scale, softcap=softcap)
             want[t, heads] = row[0]
     return want
 

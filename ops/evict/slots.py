@@ -1,22 +1,33 @@
-"""From the staging segment into the slots: what each staged token evicts, and writing those kept.
+"""Writing slots and their positions: what staged tokens evict, and where tokens move.
 
 Tokens of a chunk wait in the tiles of one segment. `targets[j][t]` is the slot that staged token t
 takes in head j. Queries see it from t on, until another staged token takes that slot:
 
     evicted_by   int32 [head][slots, padded to 16][staged tokens]   the staged token that evicts it
+    positions    uint32 [head][slot] in each segment of a column: the position of the slot's token
 """
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
+from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.atomics import take
 from ...jit.launch.define import Share, kernel
-from ...jit.simd import load_i8x16, load_u16, store
-from ..attention.layout import TILE
-from .arguments import Evictions, Moving, Positions, Writing
-from .signatures import item, tile_of
+from ...jit.simd import emits, i32x16, load_i8x16, load_i32, load_u16, store
+from ..attention.layout import SEGMENT, TILE
+from ..select.stored import tile_of
+from .arguments import Evictions, Moving, Outside, Positions, Writing
 
 _KEPT = 0x7FFFFFFF  # no staged token evicts it
+LANES = ir.Constant(v.vty(v.I32, 16), list(range(16)))
+
+
+@jit
+def item(column, head, slot):
+    """Address of a slot's item in a column of 4 bytes a slot."""
+    return column[slot // SEGMENT] + 4 * (head * SEGMENT + slot % SEGMENT)
 
 
 @kernel
@@ -91,3 +102,35 @@ def positions_kernel(
     for j in range(n_heads):
         for i in range(count):
             store(item(column.positions, j, slot + i), 0, np.uint32(position + i))
+
+
+@emits(types.uint64, i32x16, v.INTP, v.INTP, v.INTP)
+def _outside(b, positions, first, n, left):
+    """A bit for each of 16 positions, of which `left` exist: whether it is not among the n from
+    `first` on."""
+    first, n, left = (v.splat(b, b.trunc(x, v.I32), 16) for x in (first, n, left))
+    out = b.icmp_unsigned(">=", b.sub(positions, first), n)
+    out = b.and_(out, b.icmp_signed("<", LANES, left))
+    return b.zext(b.bitcast(out, ir.IntType(16)), v.I64)
+
+
+@jit
+def _word(positions, head, slot, n_slots, first, n):
+    """The bits of 64 slots."""
+    place, word = item(positions, head, slot), np.uint64(0)
+    for i in range(0, 64, 16):
+        bits = _outside(load_i32(place, 4 * i), first, n, n_slots - slot - i)
+        word |= bits << np.uint64(i)
+    return word
+
+
+@kernel
+def outside_kernel(share: Share, arrays: Outside, n_slots: int, first: int, stop: int):
+    """Bit s of bits[j]: whether slot s of KV head j holds a position outside first .. stop-1."""
+    bits = arrays.bits
+    j = take(share.ticket)
+    while j < len(bits):
+        for slot in range(0, n_slots, 64):
+            word = _word(arrays.positions, j, slot, n_slots, first, stop - first)
+            bits[j, slot // 64] = word
+        j = take(share.ticket)
