@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..runtime.prefill import Exact
-from ..runtime.store import Disk
+from ..runtime.store import Disk, Ram
 from ..system.errors import KvarnError
 from ..system.terminal import show
 from .opening import Workload, load_model
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     from ..runtime.bench.cases import READ
 
     source, request = ModelRequest.of(options), request_from(options)
-    kv, attend = options.kv_type or ("f16", "f16"), request.attend
+    kv, attend = Ram(*(options.kv_type or ())).types(), request.attend
     prefill = request.prefill or Exact()
     check_recording(options.record_selections, attend, source.path)
     setting = Setting(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..evals.tasks import ALL_TASKS, RULER, Plain, Prose, Task
 from ..jit.machine import physical_cores
 from ..runtime.home import home
+from ..runtime.store import Ram
 from ..system.children import helped
 from ..system.errors import KvarnError
 from ..system.files import write_file
@@ -173,7 +174,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         n_contexts=options.contexts,
         n_questions=options.questions,
         seed=options.seed,
-        kinds=options.kv_type or ("f16", "f16"),
+        kinds=Ram(*(options.kv_type or ())).types(),
         keep_packs=not options.drop_packs,
         asked=options.question,
     )

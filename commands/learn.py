@@ -125,9 +125,9 @@ def run(options: argparse.Namespace) -> int:
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     for path in (output, checkpoint):
         check_output(path, options.model, *options.text)
-    kv = options.kv_type or ("f16", "f16")
-    model = load_model(ModelRequest.of(options), Workload(kv))
-    learning = _learning(options, model, Ram(*kv), checkpoint)
+    ram = Ram(*(options.kv_type or ()))
+    model = load_model(ModelRequest.of(options), Workload(ram.types()))
+    learning = _learning(options, model, ram, checkpoint)
     learning.save()  # if this fails, it fails before hours of work
     with Interruptible(rises=False) as interrupt:
         try:

@@ -180,7 +180,10 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
-        """An option's value; Python before 3.13 takes the one of `--option=--` away."""
+        """An option's value; Python before 3.13 takes the one of `--option=--` away, and gives the
+        type of a word that is missing its default."""
+        if not action.option_strings and not words and action.default is argparse.SUPPRESS:
+            return argparse.SUPPRESS
         if not action.option_strings or words != ["--"]:
             return super()._get_values(action, words)
         value = self._get_value(action, "--")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ from ...runtime.keep import KEEPS
 from ...runtime.methods import Kind, Method
 from ...runtime.store import Disk, Ram
 from ...system.text import shown
-from .values import calling, count, file_name, typed
+from .values import count, file_name, typed
 
 M = TypeVar("M", bound=Method)
 
@@ -94,17 +93,20 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
             f"-ct{part}",
             f"--cache-type-{part}",
             dest="kv_type",
-            action=calling(partial(_store_one_type, i)),
+            action=_StoreOneType,
+            const=i,
             choices=KV_TYPES,
             help=argparse.SUPPRESS,
         )
 
 
-def _store_one_type(i: int, namespace: argparse.Namespace, name: str) -> None:
-    """llama.cpp's options for the type of K (0) or of V (1); the other stays f16, as there."""
-    pair = list(namespace.kv_type or ("f16", "f16"))
-    pair[i] = name
-    namespace.kv_type = tuple(pair)
+class _StoreOneType(argparse.Action):
+    """llama.cpp's options for the type of K (const 0) or of V (1); the other keeps its type."""
+
+    def __call__(self, parser: object, namespace: Any, value: Any, option: object = None) -> None:
+        pair = list(namespace.kv_type or Ram().types())
+        pair[self.const] = value
+        namespace.kv_type = tuple(pair)
 
 
 def add_pack_options(parser: argparse.ArgumentParser) -> None:

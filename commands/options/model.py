@@ -18,7 +18,7 @@ from ...system.terminal import say
 from ...system.text import one_line, shown
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import byte_bar
-from .values import NO_MODEL, calling, file_path, positive
+from .values import NO_MODEL, file_path, positive
 
 if TYPE_CHECKING:
     from ...convert.hub import Pulled
@@ -37,7 +37,7 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
         metavar="MODEL",
         nargs="?",
         type=model_word,
-        action=calling(_store_given),
+        default=argparse.SUPPRESS,  # without the word, the path of -m stays
         help="a GGUF file (default: the one converted or pulled last, or else the small one that "
         "ships with kvarn)",
     )
@@ -80,12 +80,6 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
     group.add_argument(
         "-fa", "--flash-attn", nargs="?", type=_flash_attention, help=argparse.SUPPRESS
     )
-
-
-def _store_given(namespace: argparse.Namespace, path: Path | None) -> None:
-    """Where the word is missing, what `-m` says stays."""
-    if path is not None:
-        namespace.model = path
 
 
 def model_word(text: str) -> Path:

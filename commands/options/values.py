@@ -21,22 +21,6 @@ LARGEST_SEED = 2**32 - 1
 """The largest of whole numbers that count nothing: in llama.cpp, a seed has 32 bits."""
 
 
-def calling(store: Callable[[argparse.Namespace, Any], None]) -> type[argparse.Action]:
-    """The argparse action that calls `store(namespace, value)`."""
-
-    class Calling(argparse.Action):
-        def __call__(
-            self,
-            parser: argparse.ArgumentParser,
-            namespace: argparse.Namespace,
-            values: object,
-            option_string: str | None = None,
-        ) -> None:
-            store(namespace, values)
-
-    return Calling
-
-
 def typed(kind: Callable[..., Any], *limits: int) -> Callable[[str], Any]:
     """An argparse type: `kind(text, *limits)`, whose `WrongValue`s are wrong usage."""
 
