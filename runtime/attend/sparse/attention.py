@@ -71,10 +71,10 @@ class SparseAttention(BoundAttend):
         self._recorded, self._prompt = False, False
         self._sources: list[object] = []
         self._n_sources = 0
-        # To read a GPU's memory waits for all that it does: once a pass, not for each layer.
-        self._counts_later = isinstance(device, KVDevice)
+        self._on_gpu = isinstance(device, KVDevice)
         self._uncounted: list[tuple[int, Range, int]] = []
-        """Layer, range and bytes of the index of each choice whose lists are not yet counted."""
+        """Layer, range and bytes of the index of each choice whose lists are not yet counted. To
+        read a GPU's memory waits for all that it does, so it is read once for each pass."""
         self._pass_counts: Array = None
         """The lengths of their lists."""
 
@@ -84,21 +84,21 @@ class SparseAttention(BoundAttend):
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         self._recorded, self._prompt, self._uncounted = False, prompt, []
-        if self._counts_later and not prompt:
-            shape = n_tokens * self._config.n_layers, self._config.n_kv_heads
-            self._pass_counts = self._device.memory(shape, self._device.list_types[1])
         # A single token of a prompt is one row of several where passes have a least number of rows.
         in_rows = n_tokens > 1 or (prompt and self._device.least_rows > 1)
-        if not self.records or in_rows or self.writer is not None:
-            return None
-        sources = self._index.sources(start)
+        records = self.records and not in_rows and self.writer is None
+        sources = self._index.sources(start) if records else None
         if sources is None or self._ahead.due(self._store):
+            if self._on_gpu and not prompt:
+                shape = n_tokens * self._config.n_layers, self._config.n_kv_heads
+                self._pass_counts = self._device.memory(shape, self._device.list_types[1])
             return None
         self._recorded = True
         if len(sources) != len(self._sources) or not all(map(is_, sources, self._sources)):
             self._sources, self._n_sources = sources, self._n_sources + 1
         choosing = self._choices.set(start, None if prompt else self._index)
-        n_full = 0 if self._counts_later else self._choices.stored // SEGMENT
+        # On a GPU all lengths are in its memory: one recording serves contexts of any length.
+        n_full = 0 if self._on_gpu else self._choices.stored // SEGMENT
         return prompt, choosing, self._n_sources, n_full
 
     def done(self, n_tokens: int) -> None:
@@ -193,7 +193,7 @@ class SparseAttention(BoundAttend):
             self._full(layer, q, stored - 1, out)
             reads.full_steps += 1
             return
-        if self._counts_later:
+        if self._on_gpu:
             chosen = replace(chosen, counts=self._pass_counts[len(self._uncounted)])
         began = time.perf_counter()
         self._ahead.before(layer)
@@ -207,7 +207,7 @@ class SparseAttention(BoundAttend):
         chose = time.perf_counter()
         self._read(layer, q, chosen, out)
         index_bytes += self._index.add_rest(layer, q, among, chosen, self._scratch.masses, out)
-        if self._counts_later:
+        if self._on_gpu:
             self._uncounted.append((layer.index, among, index_bytes))
             return
         self._count([(layer.index, among, index_bytes, int(chosen.counts.sum()))])
