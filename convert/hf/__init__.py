@@ -3,6 +3,4 @@
 Facts of the files that result (keys, names, order of rows) are those of llama.cpp's converter.
 """
 
-from .convert import convert
-
-__all__ = ["convert"]
+from .convert import convert as convert

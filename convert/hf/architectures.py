@@ -198,9 +198,9 @@ def check(architecture: HFArchitecture, config: Config) -> None:
         )
     expected = {"silu": ("silu", "swish"), "gelu": ("gelu", "gelu_pytorch_tanh")}
     allowed = expected[ARCHITECTURES[architecture.name].activation]
-    found = config.get(architecture.activation) or config.get("hidden_act") or allowed[0]
-    if found not in allowed:
+    activation = config.get(architecture.activation) or config.get("hidden_act") or allowed[0]
+    if activation not in allowed:
         raise ConvertError(
-            f"config.json: the activation is {brief(found)}, expected {allowed[0]} for "
+            f"config.json: the activation is {brief(activation)}, expected {allowed[0]} for "
             f"{architecture.name}"
         )

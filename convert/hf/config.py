@@ -9,9 +9,9 @@ from ...models.config import MAX_CONTEXT, MAX_EMBD, MAX_FF, MAX_HEADS, MAX_LAYER
 from ...system.text import brief
 from ..errors import ConvertError
 
-# Bounds that every sound model keeps. Loops over layers and lists of tokens are as long as these
-# numbers say, and run before any tensor is read.
-_F32_MAX = 3.4028234e38
+# Bounds that every sound model keeps. These numbers set the length of loops and lists before any
+# tensor is read.
+F32_MAX = 3.4028234e38
 _RANGES = {
     "num_hidden_layers": (1, MAX_LAYERS),
     "num_attention_heads": (1, MAX_HEADS),
@@ -121,31 +121,27 @@ class Config:
             )
         return int(self.head_dim * share)
 
-    def _error(self, key: str, found: object, expected: str) -> ConvertError:
-        shown = "missing" if found is None else brief(found)
+    def _error(self, key: str, value: object, expected: str) -> ConvertError:
+        shown = "missing" if value is None else brief(value)
         return ConvertError(f"config.json: {key} is {shown}, expected {expected}")
 
 
 def number(values: Mapping[str, Any], key: str, where: str) -> float:
-    """A finite number of an object; `ConvertError` where it is missing or something else."""
+    """A number of an object, finite as float32; `ConvertError` where it is missing or another."""
     value = values.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_f32(value):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not -F32_MAX <= value <= F32_MAX:
         shown = "missing" if value is None else brief(value)
         raise ConvertError(f"{where}: {key} is {shown}, expected a number")
     return float(value)
 
 
-def _is_f32(value: float) -> bool:
-    """Whether a number is finite where GGUF files have it."""
-    return -_F32_MAX <= value <= _F32_MAX
-
-
 def _rope_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     """The rotation of global layers, in today's names; under `local` that of windowed ones.
 
-    Three ages of the same facts: rope_theta and rope_scaling {"type"} at the top; rope_parameters
-    {"rope_theta", "rope_type"}; rope_parameters by kind of layer. Where two of them speak, the one
-    that transformers follows counts.
+    config.json has them in one of three forms, by its age: rope_theta and rope_scaling {"type"} at
+    the top; rope_parameters {"rope_theta", "rope_type"}; rope_parameters by kind of layer. Where
+    there are two, the one that transformers follows counts.
     """
     parameters, scaling = _object(values, "rope_parameters"), _object(values, "rope_scaling")
     by_layer = "full_attention" in parameters

@@ -40,14 +40,14 @@ def convert(
 ) -> None:
     """Convert the model in folder `source` to the file `out`, which appears when it is whole.
 
-    mix: see `mix_of`; tensors that it does not choose a type for are F32. pre: see
-    `read_vocabulary`. name: the model's, as in a hub's "organisation/model" (default: the
-    folder's). notice: called with one line for each thing worth telling. progress: called with the
-    bytes written and those to write.
+    mix: see `mix_of`; tensors for which it chooses no type are F32. pre: see `read_vocabulary`.
+    name: the model's, as in a hub's "organisation/model" (default: the folder's). notice: called
+    with one line for each thing worth telling. progress: called with the bytes written and those to
+    write.
 
-    Memory: `CHUNK_BYTES` of weights, a few times over, beside the vocabulary. Raises `ConvertError`
-    for a model that cannot be converted, naming what stands in the way; `FileRefused` where `out`
-    is no name of a file to write, before anything is read.
+    Memory: a few times `CHUNK_BYTES`, beside the vocabulary. Raises `ConvertError` for a model that
+    cannot be converted, naming the obstacle; `FileRefused` where `out` is no name of a file to
+    write, before anything is read.
     """
     check_target(out)
     logging.getLogger("gguf").addHandler(logging.NullHandler())  # its warnings are told in words
@@ -80,7 +80,7 @@ def convert(
 
 
 def left_out(config: Config) -> list[str]:
-    """What the model's configuration says and no reader of GGUF files does."""
+    """What the model's configuration asks for and no reader of GGUF files does."""
     windowed = config.get("sliding_window") and config.flag("use_sliding_window")
     if windowed or (config.get("model_type") == "mistral" and config.get("sliding_window")):
         return [
@@ -100,8 +100,7 @@ def _types(
 
 def _declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
     kind = QUANT_TYPES[type_name]
-    n_rows = tensor.shape[0] if len(tensor.shape) == 2 else 1
-    n_bytes = n_rows * row_bytes(kind, tensor.shape[-1])
+    n_bytes = tensor.n_rows * row_bytes(kind, tensor.shape[-1])
     raw = gguf.GGMLQuantizationType(kind.ggml_id)
     writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), n_bytes, raw)
 
@@ -123,19 +122,20 @@ def _write(
     with path.open("ab") as file:
         for tensor in planned:
             pad(file)
-            n_rows, row = tensor.source.n_rows, 4 * tensor.source.n_columns
+            row = 4 * tensor.shape[-1]
             step = max(1, CHUNK_BYTES // row // tensor.granule) * tensor.granule
-            for first in range(0, n_rows, step):
-                data = _encoded(tensor, first, min(first + step, n_rows), types[tensor.name])
+            for first in range(0, tensor.n_rows, step):
+                stop = min(first + step, tensor.n_rows)
+                data = _encoded(tensor, first, stop, types[tensor.name])
                 file.write(data.data)
                 done += data.nbytes
                 progress(done, total)
         pad(file)
 
 
-def _encoded(tensor: Planned, first: int, last: int, type_name: str) -> NDArray[np.uint8]:
-    """Rows first .. last - 1 in a type; `ConvertError` naming the tensor for what cannot be."""
+def _encoded(tensor: Planned, first: int, stop: int, type_name: str) -> NDArray[np.uint8]:
+    """Rows first .. stop - 1 in a type; `ConvertError` naming the tensor where that fails."""
     try:
-        return encode(tensor.source.rows(first, last), type_name)
+        return encode(tensor.rows(first, stop), type_name)
     except EncodeError as error:
         raise ConvertError(f"tensor {tensor.name}, rows from {first}: {error}") from error

@@ -14,7 +14,8 @@ from .jsons import optional_json, read_bytes
 
 _MAX_CARD = 4 << 20
 _MAX_FACTS = 512 << 10  # of what a card says to programs
-# Keys of generation_config.json that go into the file as they are, and of which kind they are.
+_KINDS: dict[type, str] = {int: "whole number", float: "number", str: "text"}
+# Keys of generation_config.json that go into the file as they are: gguf-py's name, and their type.
 _SAMPLING: dict[str, tuple[str, type[int] | type[float] | type[str]]] = {
     "sequence": ("sampling_sequence", str),
     "top_k": ("sampling_top_k", int),
@@ -44,21 +45,21 @@ def add_description(writer: gguf.GGUFWriter, folder: Path, name: str | None) -> 
         raise ConvertError(f"config.json: _name_or_path is {brief(path)}, expected a name")
     if name is not None:
         parameters.setdefault("_name_or_path", name)
-    called = Path(name or folder.absolute().name)
+    title = Path(name or folder.absolute().name)
     try:
         metadata = gguf.Metadata.apply_metadata_heuristic(
-            gguf.Metadata(), read_card(folder / "README.md"), parameters, called, total
+            gguf.Metadata(), read_card(folder / "README.md"), parameters, title, total
         )
         for key, value in _sampling(folder / "generation_config.json").items():
             setattr(metadata, key, value)
-        metadata.name = metadata.name or called.name
+        metadata.name = metadata.name or title.name
         metadata.size_label = metadata.size_label or gguf.size_label(
             total, shared, experts, n_experts
         )
         writer.add_type(gguf.GGUFType.MODEL)
         metadata.set_gguf_meta_model(writer)
     except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
-        # gguf-py's rules expect what the hub shows; they raise whatever comes of anything else.
+        # gguf-py expects what the hub shows, and raises any of these for anything else.
         raise ConvertError(
             f"README.md or config.json: what they say of the model cannot be read ({brief(error)}):"
             " mend or remove README.md"
@@ -66,22 +67,18 @@ def add_description(writer: gguf.GGUFWriter, folder: Path, name: str | None) -> 
 
 
 def _sampling(path: Path) -> dict[str, Any]:
-    """gguf-py's names of what generation_config.json says."""
-    found = {}
-    for key, said in optional_json(path).items():
-        if key not in _SAMPLING or said is None:
+    """The settings of generation_config.json by gguf-py's names."""
+    settings = {}
+    for key, stored in optional_json(path).items():
+        if key not in _SAMPLING or stored is None:
             continue
         name, kind = _SAMPLING[key]
-        whole = kind is int and isinstance(said, float) and said.is_integer()
-        value = int(said) if whole else said  # transformers takes 50.0 for 50
-        allowed = (int, float) if kind is float else (kind,)
-        if type(value) not in allowed:
+        whole = kind is int and isinstance(stored, float) and stored.is_integer()
+        value = int(stored) if whole else stored  # transformers takes 50.0 for 50
+        if type(value) not in ((int, float) if kind is float else (kind,)):
             raise ConvertError(f"{path.name}: {key} is {brief(value)}, expected a {_KINDS[kind]}")
-        found[name] = value
-    return found
-
-
-_KINDS: dict[type, str] = {int: "whole number", float: "number", str: "text"}
+        settings[name] = value
+    return settings
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
@@ -95,9 +92,9 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without type
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """What a model's card says to programs: the YAML between "---" and "---" that it begins with.
+    """The metadata of a model card: the YAML between "---" and "---" at its beginning.
 
-    Text, lists and objects; numbers and dates as text. Empty where there is no such thing.
+    Text, lists and objects; numbers and dates as text. Empty where there is none.
     """
     if not path.is_file():
         return {}

@@ -11,8 +11,6 @@ from ..errors import ConvertError
 from .jsons import optional_json, read_json
 from .safetensors import StoredTensor, read_header
 
-__all__ = ["INDEX", "optional_json", "read_config", "read_json", "read_tensors"]
-
 INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 SAFETENSORS_SPACE = "https://huggingface.co/spaces/safetensors/convert"

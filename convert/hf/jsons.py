@@ -30,23 +30,23 @@ def read_json(path: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
     return parse_json(read_bytes(path, limit), path.name)
 
 
-def parse_json(data: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in `data`; `ConvertError` naming `what` where there is none.
+def parse_json(data: bytes, source: str) -> dict[str, Any]:
+    """The JSON object in `data`; `ConvertError` naming its source where there is none.
 
-    Strings hold no half of a surrogate pair, so that UTF-8 can write them; there are no more values
-    than fit in some 64 bytes of memory each.
+    Refuses strings that UTF-8 cannot write (half a surrogate pair), and more than MAX_VALUES
+    values.
     """
     n_values = sum(map(data.count, (b",", b"[", b"{", b":")))
     if n_values > MAX_VALUES:
-        raise ConvertError(f"{what}: over {MAX_VALUES:,} values in a JSON object")
+        raise ConvertError(f"{source}: over {MAX_VALUES:,} values in a JSON object")
     try:
         value = json.loads(data.decode("utf-8"))
         if rb"\ud" in data.lower():
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise ConvertError(f"{what}: not valid JSON: {one_line(str(error), 120)}") from None
+        raise ConvertError(f"{source}: not valid JSON: {one_line(str(error), 120)}") from None
     if not isinstance(value, dict):
-        raise ConvertError(f"{what}: expected a JSON object, found {type(value).__name__}")
+        raise ConvertError(f"{source}: expected a JSON object, found {type(value).__name__}")
     return value
 
 

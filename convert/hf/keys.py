@@ -142,10 +142,10 @@ def _check_query_scale(config: Config, name: str) -> None:
     expected = config.head_dim
     if config.n_layers == ARCHITECTURES[name].scale_by_embedding_at:
         expected = config.integer("hidden_size") // config.n_heads
-    found = config.number("query_pre_attn_scalar")
-    if found != expected:
+    scalar = config.number("query_pre_attn_scalar")
+    if scalar != expected:
         raise ConvertError(
-            f"config.json: query_pre_attn_scalar is {found:g}: a {name} file of {config.n_layers} "
+            f"config.json: query_pre_attn_scalar is {scalar:g}: a {name} file of {config.n_layers} "
             f"layers means {expected}"
         )
 

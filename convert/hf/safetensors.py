@@ -51,13 +51,8 @@ class StoredTensor:
         """Product of all dimensions but the last; 1 for a vector."""
         return math.prod(self.shape[:-1])
 
-    @property
-    def n_columns(self) -> int:
-        """Length of a row."""
-        return self.shape[-1]
-
-    def rows(self, first: int, last: int) -> NDArray[np.float32]:
-        """Rows first .. last - 1 as float32 (last - first, n_columns).
+    def rows(self, first: int, stop: int) -> NDArray[np.float32]:
+        """Rows first .. stop - 1 as float32 (stop - first, n_columns).
 
         Raises `ConvertError` for a type that holds no plain weights and for a file cut short.
         """
@@ -66,15 +61,15 @@ class StoredTensor:
                 f"{self.path.name}: {self.name} is stored as {self.dtype}, expected one of "
                 f"{', '.join(_STORED)}: kvarn converts unquantised models"
             )
-        n_columns, size = self.n_columns, _SIZES[self.dtype]
-        n = (last - first) * n_columns
+        n_columns, size = self.shape[-1], _SIZES[self.dtype]
+        n = (stop - first) * n_columns
         start = self.offset + first * n_columns * size
         raw = np.fromfile(self.path, _STORED[self.dtype], n, offset=start)
         if len(raw) != n:
             raise ConvertError(f"{self.path.name}: the file ends within {self.name}")
         if self.dtype == "BF16":
             raw = (raw.astype(np.uint32) << 16).view(np.float32)
-        return raw.astype(np.float32, copy=False).reshape(last - first, n_columns)
+        return raw.astype(np.float32, copy=False).reshape(stop - first, n_columns)
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import gguf
 import numpy as np
@@ -29,21 +28,8 @@ _LOADED = re.compile(
 )
 
 
-class Rows(Protocol):
-    """Where a tensor's values come from."""
-
-    @property
-    def n_rows(self) -> int:
-        """How many there are."""
-        ...
-
-    @property
-    def n_columns(self) -> int:
-        """Length of one."""
-        ...
-
-    def rows(self, first: int, last: int) -> F32:
-        """Rows first .. last - 1, float32 (last - first, n_columns)."""
+Rows = Callable[[int, int], F32]
+"""(first, stop) → rows first .. stop - 1, float32 (stop - first, n_columns)."""
 
 
 @dataclass(frozen=True)
@@ -52,83 +38,38 @@ class Planned:
 
     name: str
     shape: tuple[int, ...]
-    """(rows, columns), or (length,)."""
-    source: Rows
+    """(rows, columns), or (length,), which is one row."""
+    rows: Rows
     granule: int = 1
     """Rows are asked for in whole multiples of this many."""
 
-
-@dataclass(frozen=True)
-class _Given:
-    """Values that were computed: one row."""
-
-    values: F32
-
     @property
     def n_rows(self) -> int:
-        return 1
-
-    @property
-    def n_columns(self) -> int:
-        return self.values.size
-
-    def rows(self, first: int, last: int) -> F32:
-        return self.values.reshape(1, -1)[first:last]
+        return self.shape[0] if len(self.shape) == 2 else 1
 
 
-@dataclass(frozen=True)
-class _Derived:
-    """Rows that are made of those of a source."""
-
-    source: Rows
-
-    @property
-    def n_rows(self) -> int:
-        return self.source.n_rows
-
-    @property
-    def n_columns(self) -> int:
-        return self.source.n_columns
-
-    def rows(self, first: int, last: int) -> F32:
-        return self.source.rows(first, last)
+def _given(name: str, values: F32) -> Planned:
+    """A vector of values that were computed."""
+    return Planned(name, values.shape, lambda first, stop: values.reshape(1, -1)[first:stop])
 
 
-@dataclass(frozen=True)
-class _Cut(_Derived):
-    """The first rows of a source."""
-
-    n_first: int
-
-    @property
-    def n_rows(self) -> int:
-        return self.n_first
+def _shifted(rows: Rows, shift: float) -> Rows:
+    return lambda first, stop: rows(first, stop) + np.float32(shift)
 
 
-@dataclass(frozen=True)
-class _Shifted(_Derived):
-    """A source plus a number."""
-
-    by: float
-
-    def rows(self, first: int, last: int) -> F32:
-        return self.source.rows(first, last) + np.float32(self.by)
-
-
-@dataclass(frozen=True)
-class _Interleaved(_Derived):
+def _interleaved(rows: Rows, head_dim: int, is_bias: bool) -> Rows:
     """Each head's rows 0 1 2 … E-1 in the order 0 E/2 1 E/2+1 …; for a bias, its values.
 
     transformers rotates the pairs (i, i + E/2), llama.cpp (2i, 2i + 1).
     """
 
-    head_dim: int
+    def read(first: int, stop: int) -> F32:
+        halves = rows(first, stop)
+        width = 1 if is_bias else halves.shape[1]  # a bias is one row of all heads
+        pairs = halves.reshape(-1, 2, head_dim // 2, width).swapaxes(1, 2)
+        return np.ascontiguousarray(pairs).reshape(halves.shape)
 
-    def rows(self, first: int, last: int) -> F32:
-        rows = self.source.rows(first, last)
-        width = 1 if self.n_rows == 1 else self.n_columns  # a bias is one row of all heads
-        halves = rows.reshape(-1, 2, self.head_dim // 2, width)
-        return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(rows.shape)
+    return read
 
 
 def plan(
@@ -137,14 +78,14 @@ def plan(
     stored: Mapping[str, StoredTensor],
     n_vocab: int,
 ) -> list[Planned]:
-    """The tensors of the file, in llama.cpp's order of the converter: factors, then as stored.
+    """The tensors of the file, in the order of llama.cpp's converter: factors, then as stored.
 
     Raises `ConvertError` for a tensor that the architecture does not know, a bias that it cannot
     keep, and an output matrix that is missing where the model does not share the embedding's.
     """
     names = gguf.get_tensor_name_map(_arch(architecture.name), config.n_layers)
     factors = factor_tensors(architecture.name, config)
-    planned = [Planned(name, values.shape, _Given(values)) for name, values in factors.items()]
+    planned = [_given(name, values) for name, values in factors.items()]
     for name, tensor in stored.items():
         plain = name.replace("language_model.", "").replace("model.model.", "model.")
         if _is_left_out(architecture, config, plain, tensor):
@@ -152,7 +93,12 @@ def plan(
         new_name = names.get_name(plain, try_suffixes=(".weight", ".bias"))
         if new_name is None or _LOADED.fullmatch(new_name) is None:
             raise ConvertError(f"tensor {name:.80} is unknown to architecture {architecture.name}")
-        planned.append(_planned(architecture, config, plain, new_name, tensor, n_vocab))
+        plan = _planned(architecture, config, plain, new_name, tensor)
+        if new_name in ("token_embd.weight", "output.weight"):
+            if plan.n_rows < n_vocab:
+                raise ConvertError(f"tensor {plain} has {plan.n_rows} rows for {n_vocab} tokens")
+            plan = replace(plan, shape=(n_vocab, *plan.shape[1:])) if plan.n_rows > 1 else plan
+        planned.append(plan)
     _check_output(architecture, config, {tensor.name for tensor in planned})
     return planned
 
@@ -168,7 +114,7 @@ def check_embedding(stored: Mapping[str, StoredTensor], n_vocab: int | None) -> 
 
 
 def _arch(name: str) -> gguf.MODEL_ARCH:
-    return next(arch for arch, found in gguf.MODEL_ARCH_NAMES.items() if found == name)
+    return next(arch for arch, known in gguf.MODEL_ARCH_NAMES.items() if known == name)
 
 
 def _is_left_out(
@@ -187,35 +133,23 @@ def _is_left_out(
 
 
 def _planned(
-    architecture: HFArchitecture,
-    config: Config,
-    name: str,
-    new_name: str,
-    tensor: StoredTensor,
-    n_vocab: int,
+    architecture: HFArchitecture, config: Config, name: str, new_name: str, tensor: StoredTensor
 ) -> Planned:
     if not tensor.shape or len(tensor.shape) > 2 or 0 in tensor.shape:
         raise ConvertError(f"tensor {name:.80} has shape {tensor.shape}, expected one or two sizes")
-    source: Rows = tensor
+    rows: Rows = tensor.rows
     if architecture.norm_shift and name.endswith("norm.weight"):
-        source = _Shifted(source, architecture.norm_shift)
-    if new_name in ("token_embd.weight", "output.weight"):
-        if tensor.n_rows < n_vocab:
-            raise ConvertError(f"tensor {name} has {tensor.n_rows} rows for {n_vocab} tokens")
-        source = _Cut(source, n_vocab)
-    granule = 1
-    if architecture.permuted and name.removesuffix(".bias").removesuffix(".weight").endswith(
-        (".q_proj", ".k_proj")
-    ):
-        granule = config.head_dim
-        if tensor.shape[0] % granule:
-            raise ConvertError(
-                f"tensor {name} has {tensor.shape[0]} rows, which heads of {granule} do not divide"
-            )
-        source = _Interleaved(source, granule)
-        granule = granule if len(tensor.shape) == 2 else 1
-    shape = tensor.shape if len(tensor.shape) == 1 else (source.n_rows, source.n_columns)
-    return Planned(new_name, shape, source, granule)
+        rows = _shifted(rows, architecture.norm_shift)
+    stem = name.removesuffix(".bias").removesuffix(".weight")
+    if not architecture.permuted or not stem.endswith((".q_proj", ".k_proj")):
+        return Planned(new_name, tensor.shape, rows)
+    head_dim, is_bias = config.head_dim, tensor.n_rows == 1
+    if tensor.shape[0] % head_dim:
+        raise ConvertError(
+            f"tensor {name} has {tensor.shape[0]} rows, which heads of {head_dim} do not divide"
+        )
+    granule = head_dim if len(tensor.shape) == 2 else 1
+    return Planned(new_name, tensor.shape, _interleaved(rows, head_dim, is_bias), granule)
 
 
 def _check_output(architecture: HFArchitecture, config: Config, names: set[str]) -> None:

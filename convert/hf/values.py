@@ -11,6 +11,7 @@ from gguf import GGUFValueType, GGUFWriter
 
 from ...system.text import brief
 from ..errors import ConvertError
+from .config import F32_MAX
 
 _BITS = {
     GGUFValueType.UINT8: (8, False),
@@ -22,31 +23,29 @@ _BITS = {
     GGUFValueType.UINT64: (64, False),
     GGUFValueType.INT64: (64, True),
 }
-_F32_MAX = 3.4028234e38
 
 
 def check_values(writer: GGUFWriter) -> None:
     """`ConvertError` naming the first key whose value is not of its type, or beyond its range."""
     for values in writer.kv_data:
         for key, value in values.items():
-            expected = _wrong(value.value, value.type, value.sub_type)
-            if expected is not None:
+            if expected := _expected(value.value, value.type, value.sub_type):
                 raise ConvertError(
                     f"the folder's files give {brief(key)} the value {brief(value.value)}, "
                     f"expected {expected}"
                 )
 
 
-def _wrong(value: Any, kind: GGUFValueType, item: GGUFValueType | None = None) -> str | None:
-    """What was expected in place of `value`; None where it will do."""
+def _expected(value: Any, kind: GGUFValueType, item: GGUFValueType | None = None) -> str | None:
+    """What was expected in place of `value`; None where the file can hold it."""
     if kind in _BITS:
         bits, signed = _BITS[kind]
         low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
-        right = isinstance(value, int) and not isinstance(value, bool) and low <= value < high
-        return None if right else f"a whole number from {low} to {high - 1}"
+        fits = isinstance(value, int) and not isinstance(value, bool) and low <= value < high
+        return None if fits else f"a whole number from {low} to {high - 1}"
     if kind in (GGUFValueType.FLOAT32, GGUFValueType.FLOAT64):
-        right = type(value) in (int, float) and not abs(value) > _F32_MAX  # NaN may stay
-        return None if right else "a number"
+        fits = type(value) in (int, float) and not abs(value) > F32_MAX  # NaN may stay
+        return None if fits else "a number"
     if kind is GGUFValueType.BOOL:
         return None if isinstance(value, bool) else "true or false"
     if kind is GGUFValueType.STRING:
@@ -58,7 +57,7 @@ def _wrong(value: Any, kind: GGUFValueType, item: GGUFValueType | None = None) -
     if item is None and type(value[0]) not in (int, float, bool):
         return "a list of texts or numbers"
     kind = GGUFValueType.get_type(value[0]) if item is None else item
-    alike = all(type(one) is type(value[0]) and _wrong(one, kind) is None for one in value)
+    alike = all(type(each) is type(value[0]) and _expected(each, kind) is None for each in value)
     return None if alike else "a list of values of one kind"
 
 

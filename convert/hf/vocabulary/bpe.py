@@ -13,9 +13,9 @@ from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .library import LibraryTokenizer, read
 from .pretokenizers import pre_tokenizer_of
 from .sentencepiece import PieceType
-from .tokens import ADDED_SCORE, Tokens, added_tokens, looks_special
+from .tokens import Tokens, added_tokens
 
-# How a text is cut by the classes that keep vocab.json and merges.txt; None: as GPT-2.
+# How the classes that keep vocab.json and merges.txt cut a text; None: as GPT-2.
 _PATTERNS: dict[str, str | None] = {
     "GPT2Tokenizer": None,
     "Qwen2Tokenizer": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -51,18 +51,15 @@ def byte_level_tokens(
             tokens.set(token, text, 0.0, PieceType.NORMAL)
             continue
         written = added[token].written if token in added else text
-        if text in special or looks_special(written):
-            tokens.set(token, written, ADDED_SCORE, PieceType.CONTROL)
-        else:
-            tokens.set(token, written.replace("▁", " "), ADDED_SCORE, PieceType.USER_DEFINED)
+        tokens.set_added(token, written, text in special)
     return tokenizer, tokens
 
 
 def pre_tokenizer(tokenizer: LibraryTokenizer) -> str:
     """The pre-tokenizer's name, by llama.cpp's hashes; `ConvertError` for one that has none.
 
-    Hashes were taken with the special tokens that transformers adds, which differ by its version:
-    the bare ids count as well.
+    The hashes are of ids with the special tokens that transformers adds, which differ by its
+    version. So the bare ids count as well.
     """
     for ids in tokenizer.check_ids:
         name = pre_tokenizer_of(ids)

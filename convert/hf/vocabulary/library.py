@@ -44,9 +44,9 @@ class LibraryTokenizer:
 
 
 def read(
-    what: str, request: dict[str, Any], n_bytes: int, added: Sequence[tuple[str, bool]]
+    source: str, request: dict[str, Any], n_bytes: int, added: Sequence[tuple[str, bool]]
 ) -> LibraryTokenizer:
-    """The tokenizer of a request, see `worker`; `ConvertError` naming `what` where there is none.
+    """The tokenizer of a request, see `worker`; `ConvertError` naming its source on failure.
 
     n_bytes: of the files; the process may use a multiple of them. added: texts of tokens to add,
     and whether they are special.
@@ -72,13 +72,13 @@ def read(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise _died(what, f"it took more than {_SECONDS} s") from None
+        raise _died(source, f"it took more than {_SECONDS} s") from None
     if done.returncode:
         slow = done.returncode == -getattr(signal, "SIGXCPU", signal.SIGKILL)
-        raise _died(what, f"it took more than {_SECONDS} s" if slow else "it broke down")
+        raise _died(source, f"it took more than {_SECONDS} s" if slow else "it broke down")
     answer = json.loads(done.stdout)
     if "error" in answer:
-        raise ConvertError(f"{what}: {one_line(answer['error'], 200)}")
+        raise ConvertError(f"{source}: {one_line(answer['error'], 200)}")
     return LibraryTokenizer(
         answer["vocab"],
         {token: AddedToken(*entry) for token, *entry in answer["added"]},
@@ -87,13 +87,13 @@ def read(
 
 
 def _kept_variables() -> dict[str, str]:
-    """What the process needs of the environment: where libraries are. No token, no secret."""
+    """The variables that the process needs: where libraries are. No token, no secret."""
     names = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def _died(what: str, how: str) -> ConvertError:
+def _died(source: str, reason: str) -> ConvertError:
     return ConvertError(
-        f"{what}: the tokenizers library could not read it ({how}): the file is damaged, or made "
-        "to harm"
+        f"{source}: the tokenizers library could not read it ({reason}): the file is damaged, or "
+        "made to harm"
     )

@@ -26,11 +26,14 @@ def read_pieces(
 ) -> tuple[Tokens, bool]:
     """The tokens, and whether a text is preceded by a space.
 
-    saved: tokenizer.json; settings: tokenizer_config.json; both may be empty. n_vocab: as many ids,
-    or as there are pieces.
+    saved: tokenizer.json; settings: tokenizer_config.json; both may be empty. n_vocab: the number
+    of ids (default: of pieces).
     """
     if (folder / "tokenizer.model").is_file():
-        tokens, space_prefix = _from_model(folder / "tokenizer.model", n_vocab)
+        pieces, space_prefix = read_sentencepiece(folder / "tokenizer.model")
+        tokens = Tokens.unused(n_vocab or len(pieces))
+        for token, piece in enumerate(pieces[: len(tokens.texts)]):
+            tokens.set(token, piece.text, piece.score, piece.type)
     else:
         tokens, space_prefix = _from_merges(saved, n_vocab), _prepends_space(saved)
     listed = optional_json(folder / "added_tokens.json")
@@ -40,16 +43,8 @@ def read_pieces(
     return tokens, space_prefix
 
 
-def _from_model(path: Path, n_vocab: int | None) -> tuple[Tokens, bool]:
-    model = read_sentencepiece(path)
-    tokens = Tokens.unused(n_vocab or len(model.pieces))
-    for token, piece in enumerate(model.pieces[: len(tokens.texts)]):
-        tokens.set(token, piece.text, piece.score, piece.type)
-    return tokens, model.space_prefix
-
-
 def _from_merges(saved: Mapping[str, Any], n_vocab: int | None) -> Tokens:
-    """Scores that join in the order of the merges: of each token, the negated rank of its merge.
+    """Tokens whose scores give the order of the merges: the negated rank of the token's merge.
 
     llama.cpp's converter gives all tokens one score here, so that texts are joined from the left.
     """

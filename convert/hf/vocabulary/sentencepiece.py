@@ -45,23 +45,18 @@ class Piece:
     type: PieceType
 
 
-@dataclass(frozen=True)
-class SentencePieceModel:
-    """The pieces by id, and what stands before the first word."""
+def read_sentencepiece(path: Path) -> tuple[list[Piece], bool]:
+    """The pieces by id, and whether a space stands before the first word.
 
-    pieces: list[Piece]
-    space_prefix: bool
-
-
-def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """The vocabulary of a file; `ConvertError` where it is damaged or not of the BPE kind."""
+    `ConvertError` where the file is damaged or not of the BPE kind.
+    """
     try:
         return _read(read_bytes(path, MAX_VOCABULARY_BYTES))
     except (IndexError, ValueError, struct.error):
         raise ConvertError(f"{path.name}: not a SentencePiece model, or damaged") from None
 
 
-def _read(data: bytes) -> SentencePieceModel:
+def _read(data: bytes) -> tuple[list[Piece], bool]:
     pieces, model_type, space_prefix = [], 1, True
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes):
@@ -79,7 +74,7 @@ def _read(data: bytes) -> SentencePieceModel:
             f"tokenizer.model is a {_MODEL_TYPES.get(model_type, model_type)} vocabulary: expected "
             "BPE"
         )
-    return SentencePieceModel(pieces, space_prefix)
+    return pieces, space_prefix
 
 
 def _piece(data: bytes) -> Piece:
@@ -94,9 +89,10 @@ def _piece(data: bytes) -> Piece:
     return Piece(text.decode("utf-8"), score, kind)
 
 
-def _integer(data: bytes, wanted: int, default: int) -> int:
-    found = [value for number, value in _fields(data) if number == wanted]
-    return found[-1] if found and isinstance(found[-1], int) else default
+def _integer(data: bytes, field: int, default: int) -> int:
+    """The value of a field, the last one where there are several."""
+    values = [value for number, value in _fields(data) if number == field]
+    return values[-1] if values and isinstance(values[-1], int) else default
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -13,10 +13,9 @@ from ...errors import ConvertError
 from .sentencepiece import PieceType
 
 _NUMBER = re.compile("[0-9]{1,10}", re.ASCII)
+# Scores of ids without a piece, and of added tokens, as llama.cpp's converter has them.
 PAD_SCORE = -10_000.0
 ADDED_SCORE = -1000.0
-# Scores of ids without a piece, and of added tokens, as llama.cpp's converter has them.
-
 # Control tokens that some models do not mark as special.
 _SPECIAL_TEXTS = ("<pad>", "<mask>", "<2mass>", "[@BOS@]")
 _SPECIAL_ENDS = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))
@@ -52,19 +51,19 @@ class Tokens:
         normal = (t for t, kind in zip(self.texts, self.types) if kind is PieceType.NORMAL)
         return next((text for text in normal if len(text) > 1), None)
 
-    def set_added(self, token: int, text: str, special: bool, as_listed: bool) -> None:
+    def set_added(self, token: int, text: str, special: bool, as_listed: bool = False) -> None:
         """An added token: control where it is special, or looks so unless `as_listed`.
 
         Others are matched in the text before it is normalised: "▁" in them is a space.
         """
-        if special or (not as_listed and looks_special(text)):
+        if special or (not as_listed and _looks_special(text)):
             self.set(token, text, ADDED_SCORE, PieceType.CONTROL)
         else:
             plain = text if as_listed else text.replace("▁", " ")
             self.set(token, plain, ADDED_SCORE, PieceType.USER_DEFINED)
 
 
-def looks_special(text: str) -> bool:
+def _looks_special(text: str) -> bool:
     """Whether a token's text is that of a control token."""
     return text in _SPECIAL_TEXTS or any(
         text.startswith(start) and text.endswith(end) for start, end in _SPECIAL_ENDS
@@ -79,13 +78,15 @@ def added_tokens(
     From added_tokens.json (`listed`), tokenizer.json (`saved`) and tokenizer_config.json
     (`settings`); `ConvertError` for entries that are none.
     """
-    found: list[tuple[Any, Any]] = [(token, {"content": text}) for text, token in listed.items()]
+    listings: list[tuple[Any, Any]] = [(token, {"content": text}) for text, token in listed.items()]
     entries, decoder = saved.get("added_tokens") or [], settings.get("added_tokens_decoder") or {}
     if not isinstance(entries, list) or not isinstance(decoder, Mapping):
         raise ConvertError("the added tokens of the tokenizer are neither a list nor an object")
-    found += [(entry.get("id") if isinstance(entry, Mapping) else None, entry) for entry in entries]
-    found += decoder.items()
-    for token, entry in found:
+    listings += [
+        (entry.get("id") if isinstance(entry, Mapping) else None, entry) for entry in entries
+    ]
+    listings += decoder.items()
+    for token, entry in listings:
         number = int(token) if isinstance(token, str) and _NUMBER.fullmatch(token) else token
         text = entry.get("content") if isinstance(entry, Mapping) else None
         if type(number) is not int or not 0 <= number < 1 << 31 or not isinstance(text, str):

@@ -55,8 +55,8 @@ def read_vocabulary(
 ) -> Vocabulary:
     """The vocabulary of a model's folder.
 
-    n_vocab: config.json's; ids up to it that no file names become unused tokens. pre: the
-    pre-tokenizer of a byte-level vocabulary, where it is known better than its ids tell.
+    n_vocab: config.json's; ids up to it that no file names become unused tokens. pre: the name of
+    the pre-tokenizer of a byte-level vocabulary (default: by the ids that it gives).
 
     Raises `ConvertError` for a kind of tokenizer that GGUF files or kvarn do not have, and for a
     pre-tokenizer that llama.cpp's table of hashes does not know.
@@ -71,8 +71,8 @@ def read_vocabulary(
     if (folder / "tokenizer.model").is_file() or _is_sentencepiece(saved):
         if pre is not None:
             raise ConvertError("--pre has no effect on a SentencePiece vocabulary: omit it")
-        tokens, found_prefix = read_pieces(folder, saved, settings, n_vocab, architecture)
-        prefix = _space_prefix(architecture, settings, found_prefix)
+        tokens, has_prefix = read_pieces(folder, saved, settings, n_vocab, architecture)
+        prefix = _space_prefix(architecture, settings, has_prefix)
         return Vocabulary("llama", "default", tokens, prefix, _special(folder, len(tokens.texts)))
     tokenizer, tokens = byte_level_tokens(folder, saved, settings, n_vocab)
     if pre is not None and pre not in PRE_TOKENIZERS:
@@ -130,15 +130,15 @@ def _is_sentencepiece(saved: Mapping[str, Any]) -> bool:
 
 
 def _space_prefix(
-    architecture: HFArchitecture, settings: Mapping[str, Any], found: bool
+    architecture: HFArchitecture, settings: Mapping[str, Any], has_prefix: bool
 ) -> bool | None:
-    """What the file says of the space before a text; None: nothing, which means there is one."""
+    """The flag of the space before a text; None: no flag, which means that there is one."""
     if architecture.space_prefix is not None:
         return architecture.space_prefix
     configured = settings.get("add_prefix_space")
     if isinstance(configured, bool):
         return configured
-    return None if found else False
+    return None if has_prefix else False
 
 
 def _special(folder: Path, n_vocab: int | None) -> SpecialVocab:

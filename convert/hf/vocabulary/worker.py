@@ -1,8 +1,8 @@
 """A process that reads a byte-level vocabulary with the tokenizers library, and nothing else.
 
-The library is native code: a hostile tokenizer.json makes it abort, loop, or take all memory, none
-of which can be caught beside it. Run by `library.read`: a JSON request on stdin, a JSON answer on
-stdout, or the way it died.
+The library is native code: a hostile tokenizer.json makes it abort, loop, or take all memory, which
+the same process cannot catch. `library.read` runs it: a JSON request on stdin, a JSON answer on
+stdout, or an exit code.
 """
 
 from __future__ import annotations
