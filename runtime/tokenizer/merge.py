@@ -13,7 +13,7 @@ _NEVER = float("inf")
 
 
 class MergeCache:
-    """Encodes words and remembers their ids; `encode_word` gives those of one."""
+    """Encodes words and remembers their ids; `encode_word` gives those of a new one."""
 
     def __init__(self, encode_word: Callable[[str], list[int]]) -> None:
         self._encode_word = encode_word
@@ -26,12 +26,12 @@ class MergeCache:
             known.clear()
         ids: list[int] = []
         for word in words:
-            found = known.get(word)
-            if found is None:
-                found = self._encode_word(word)
+            word_ids = known.get(word)
+            if word_ids is None:
+                word_ids = self._encode_word(word)
                 if len(word) <= _CACHED_LENGTH:
-                    known[word] = found
-            ids += found
+                    known[word] = word_ids
+            ids += word_ids
         return ids
 
 

@@ -1,7 +1,8 @@
-"""Text that a chat template wrote, with what people wrote in it marked."""
+"""Text that a chat template wrote, with spans that people wrote; the texts of control tokens."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 Span = tuple[int, int]
@@ -38,6 +39,34 @@ class Rendered(str):
 
 
 def _spans(text: str, offset: int) -> Iterator[Span]:
-    """What is quoted of a text that begins at `offset`."""
+    """The quoted spans of a text that begins at `offset`."""
     spans = text.quoted if isinstance(text, Rendered) else ((0, len(text)),)
     return ((offset + start, offset + stop) for start, stop in spans if start < stop)
+
+
+class ControlTexts:
+    """Finds the texts of a vocabulary's control tokens in other text."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._texts = sorted(texts)
+        self._beginnings = {text[:2] for text in self._texts}
+        self._first = {text[0] for text in self._texts}
+        self._longest = max(map(len, self._texts), default=0)
+
+    def within(self, text: str) -> list[str]:
+        """Those that `text` contains, the longest first."""
+        present = {beginning for beginning in self._beginnings if beginning in text}
+        texts = [t for t in self._texts if t[:2] in present and t in text] if present else []
+        return sorted(texts, key=len, reverse=True)
+
+    def begun(self, text: str) -> int:
+        """Length of the longest end of `text` that begins one of them and is not all of it."""
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            if text[start] not in self._first:
+                continue
+            end = text[start:]
+            i = bisect_left(self._texts, end)
+            i += self._texts[i : i + 1] == [end]
+            if i < len(self._texts) and self._texts[i].startswith(end):
+                return len(end)
+        return 0

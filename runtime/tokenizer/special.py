@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from .control import ControlTexts
-from .rendered import Span
+from .rendered import ControlTexts, Span
 from .vocab import HIDDEN, Attr, Vocab
 
 # Tokens by role, for roles to which the file assigns none (llama.cpp's lists).
@@ -42,22 +41,20 @@ _SPACES = " \t\n\v\f\r"
 
 def find_roles(vocab: Vocab) -> frozenset[int]:
     """Complete roles and attributes by the tokens' texts; return the ids that end generation."""
-    find = vocab.ids.get
     for role, texts in ROLE_TEXTS.items():
-        if role not in vocab.roles:
-            found = next((i for i in map(find, texts) if i is not None), None)
-            if found is not None:
-                vocab.roles[role] = found
-                vocab.set_attr(found, vocab.attr(found) | Attr.CONTROL)
+        text = next((text for text in texts if text in vocab.ids), None)
+        if role not in vocab.roles and text is not None:
+            vocab.roles[role] = vocab.ids[text]
+            _add_attr(vocab, text, Attr.CONTROL)
     roles = ("fim_pad", "fim_rep", "fim_sep")
     ends = {vocab.roles[role] for role in roles if role in vocab.roles}
-    for found in map(find, EOG_TEXTS):
-        if found is not None:
-            ends.add(found)
-            vocab.set_attr(found, vocab.attr(found) | Attr.CONTROL)
-    for found in map(find, _SHOWN_TEXTS):
-        if found is not None:
-            vocab.set_attr(found, Attr.USER_DEFINED)
+    for text in EOG_TEXTS:
+        if text in vocab.ids:
+            ends.add(vocab.ids[text])
+            _add_attr(vocab, text, Attr.CONTROL)
+    for text in _SHOWN_TEXTS:
+        if text in vocab.ids:
+            vocab.set_attr(vocab.ids[text], Attr.USER_DEFINED)
     ends.update(vocab.roles[role] for role in ("eos", "eot", "eom") if role in vocab.roles)
     _drop_false_ends(vocab, ends)
     return frozenset(ends)
@@ -112,7 +109,7 @@ class Partition:
         self._starts = {texts[i][:2] for i in ids.tolist()}
 
     def control_texts(self) -> ControlTexts:
-        """The texts of the tokens that only `special` finds."""
+        """The texts of the tokens that `cut` finds only if `special`."""
         return ControlTexts(self._texts[i] for i in self._ids.tolist() if self._attr(i) & HIDDEN)
 
     def cut(self, text: str, special: bool, quoted: Sequence[Span] = ()) -> list[str | int]:
@@ -131,17 +128,17 @@ class Partition:
             if not special and attr & HIDDEN:
                 continue
             barred = quoted if attr & HIDDEN else ()
-            cut: list[Span | int] = []
+            pieces: list[Span | int] = []
             for fragment in fragments:
                 if isinstance(fragment, int):
-                    cut.append(fragment)
+                    pieces.append(fragment)
                 else:
-                    cut += _cut_one(text, fragment, token, spelling, attr, barred)
-            fragments = cut
-        return [one if isinstance(one, int) else text[slice(*one)] for one in fragments]
+                    pieces += _cut_span(text, fragment, token, spelling, attr, barred)
+            fragments = pieces
+        return [piece if isinstance(piece, int) else text[slice(*piece)] for piece in fragments]
 
 
-def _cut_one(
+def _cut_span(
     text: str, span: Span, token: int, spelling: str, attr: Attr, barred: Sequence[Span]
 ) -> list[Span | int]:
     """A span of the text, cut at one token."""

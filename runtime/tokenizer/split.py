@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 
-from .unicode_table import Fold, FoldHan, FoldSpace, N
+from .unicode_table import Fold, N, fold_han, fold_space, fold_to_class
 
-_VIEWS = {"class": Fold(), "han": FoldHan(), "text": FoldSpace()}
+_VIEWS = {"class": Fold(fold_to_class), "han": Fold(fold_han), "text": Fold(fold_space)}
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Step:
         find, split = _matchers(self.pattern)
         words: list[str] = []
         for piece in pieces:
-            found = find(piece)
-            if not found:
+            matches = find(piece)
+            if not matches:
                 words.append(piece)
-            elif sum(map(len, found)) == len(piece):
-                words += found
+            elif sum(map(len, matches)) == len(piece):
+                words += matches
             else:
                 words += filter(None, split(piece))
         return words
@@ -57,8 +57,8 @@ class DigitGroups:
         words = []
         start = 0
         for run in re.finditer(f"[{N}]+", piece):
-            first, end = run.span()
-            for cut in range(first + ((end - first) % 3 or 3), end + 1, 3):
+            first, stop = run.span()
+            for cut in range(first + ((stop - first) % 3 or 3), stop + 1, 3):
                 words.append(piece[start:cut])
                 start = cut
         words.append(piece[start:])

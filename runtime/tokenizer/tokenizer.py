@@ -1,7 +1,8 @@
 """The tokenizer of a GGUF file: its vocabulary's rules, special tokens, BOS and EOS."""
 
+import codecs
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -9,17 +10,32 @@ from typing import Any, Protocol
 
 from ..gguf import open_gguf
 from .bpe import CHARACTER_TO_BYTE, BytePair
-from .control import ControlTexts
-from .errors import TokenizerError
-from .rendered import Rendered, Span
+from .rendered import ControlTexts, Rendered, Span
 from .special import Partition, find_roles, set_stripping
 from .spm import SPACE, SentencePiece
-from .stream import TokenStream
-from .vocab import HIDDEN, Attr, Vocab
+from .vocab import HIDDEN, Attr, TokenizerError, Vocab
 from .wordpiece import WordPiece
 
 _NAME_LENGTH = 1000
 _AS_STORED = HIDDEN | Attr.USER_DEFINED
+
+
+class TokenStream:
+    """Decodes ids one by one; bytes of an unfinished character wait for the next id."""
+
+    def __init__(self, piece: Callable[[int], bytes]) -> None:
+        self._piece = piece
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that this token completes; "" while a character is unfinished."""
+        return self._decoder.decode(self._piece(token))
+
+    def flush(self) -> str:
+        """The rest of the text, U+FFFD for an unfinished character. Resets the stream."""
+        rest = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return rest
 
 
 class Engine(Protocol):
@@ -70,7 +86,7 @@ class Tokenizer:
 
     @cached_property
     def control(self) -> ControlTexts:
-        """The texts of control tokens, which `encode` reads as such only where it is told to."""
+        """The texts of control tokens, which `encode` finds only where it is told to."""
         return self._partition.control_texts()
 
     def id_of(self, text: str) -> int | None:
@@ -88,10 +104,10 @@ class Tokenizer:
     def encode(self, text: str | bytes, bos: bool = False, special: bool = False) -> list[int]:
         """Ids of a text.
 
-        text: str, or any bytes. bos: add what the file asks for around the text: BOS if `add_bos`,
-        EOS if `add_eos`, CLS and SEP for WordPiece. special: recognise control tokens that are
-        written out in the text and not quoted in it (`Rendered`), else read them as plain text;
-        user-defined tokens are always recognised.
+        text: str, or any bytes. bos: add the tokens that the file asks for around a text: BOS if
+        `add_bos`, EOS if `add_eos`, CLS and SEP for WordPiece. special: recognise control tokens
+        that stand in the text and are not quoted (`Rendered`); else read them as plain text.
+        User-defined tokens are always recognised.
         """
         quoted = _quoted(text) if isinstance(text, Rendered) else ()
         text, valid = _as_text(text)
@@ -146,10 +162,10 @@ class Tokenizer:
 
     def piece(self, token: int) -> bytes:
         """The bytes that one token stands for; a control token's are its spelling."""
-        found = self._pieces.get(token)
-        if found is None:
-            found = self._pieces[token] = self._make_piece(self._check(token))
-        return found
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._make_piece(self._check(token))
+        return piece
 
     def _shown(self, token: int, special: bool) -> bytes:
         piece = self.piece(token)
@@ -213,7 +229,7 @@ def _as_text(text: str | bytes) -> tuple[str, bool]:
 
 
 def _quoted(text: Rendered) -> Sequence[Span]:
-    """What is quoted in the text that `_as_text` makes of it."""
+    """The quoted spans in the text that `_as_text` makes of it."""
     if _as_text(text)[0] is text:
         return text.quoted
     length = {i: len(_as_text(text[:i])[0]) for span in text.quoted for i in span}

@@ -13,6 +13,7 @@ the version that llama.cpp uses, so that ids do not depend on the interpreter.
 """
 
 import unicodedata
+from collections.abc import Callable
 
 LETTER, NUMBER, PUNCTUATION, MARK, SYMBOL, OTHER = "\xd2", "\xd1", "\xd3", "\xd4", "\xd5", "\xd0"
 HAN_LETTER, HAN_OTHER = "\xd6", "\xd7"
@@ -75,36 +76,32 @@ def general_class(character: str) -> str:
 
 
 class Fold(dict[int, str]):
-    """A table for `str.translate`, filled when a character is first seen."""
+    """A table for `str.translate`: folds each character beyond ASCII when it is first seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, fold: Callable[[str], str]) -> None:
         super().__init__((code, chr(code)) for code in range(128))
+        self._fold = fold
 
     def __missing__(self, code: int) -> str:
-        folded = self[code] = self.fold(chr(code))
-        return folded
-
-    def fold(self, character: str) -> str:
-        """The stand-in of one character beyond ASCII."""
-        if is_space(character):
-            return SPACE
-        return _FOLDED.get(general_class(character), OTHER)
-
-
-class FoldHan(Fold):
-    """As `Fold`, with classes of their own for Han characters."""
-
-    def fold(self, character: str) -> str:
-        """The stand-in of one character beyond ASCII."""
-        folded = super().fold(character)
-        if any(first <= ord(character) <= last for first, last in _HAN):
-            return HAN_LETTER if folded == LETTER else HAN_OTHER
+        folded = self[code] = self._fold(chr(code))
         return folded
 
 
-class FoldSpace(Fold):
-    """White space beyond ASCII becomes 0x0B, which `\\s` matches; the rest stays."""
+def fold_to_class(character: str) -> str:
+    """The character of its class."""
+    if is_space(character):
+        return SPACE
+    return _FOLDED.get(general_class(character), OTHER)
 
-    def fold(self, character: str) -> str:
-        """The stand-in of one character beyond ASCII."""
-        return SPACE if is_space(character) else character
+
+def fold_han(character: str) -> str:
+    """As `fold_to_class`, with classes of their own for Han characters."""
+    folded = fold_to_class(character)
+    if any(first <= ord(character) <= last for first, last in _HAN):
+        return HAN_LETTER if folded == LETTER else HAN_OTHER
+    return folded
+
+
+def fold_space(character: str) -> str:
+    """0x0B, which `\\s` matches, for white space; other characters stay."""
+    return SPACE if is_space(character) else character

@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 
 from ...models.config import MAX_VOCAB
+from ...system.errors import KvarnError
 from ...system.text import brief
-from .errors import TokenizerError
 from .pretokenizers import PRE_TOKENIZERS, PreTokenizer
 
 _PREFIX = "tokenizer.ggml."
+
+
+class TokenizerError(KvarnError):
+    """A file's vocabulary cannot be used, or ids or options do not fit it."""
 
 
 class Attr(IntFlag):
@@ -33,7 +37,7 @@ class Attr(IntFlag):
 
 
 HIDDEN = Attr.CONTROL | Attr.UNKNOWN
-"""Tokens that no text shows, and that count in a text only where it is asked for."""
+"""Tokens that are not shown, and that `encode` finds in a text only where it is told to."""
 
 
 # Values of tokenizer.ggml.token_type.
