@@ -3,11 +3,10 @@
 Contexts are read once and saved as packs; every method answers the same questions about them.
 """
 
-from .arms import Arm
-from .errors import EvalError
-from .plan import Plan
-from .report import render
-from .rows import Row
-from .run import evaluate, take_free
-
-__all__ = ["Arm", "EvalError", "Plan", "Row", "evaluate", "render", "take_free"]
+from .arms import Arm as Arm
+from .plan import EvalError as EvalError
+from .plan import Plan as Plan
+from .rows import Row as Row
+from .rows import render as render
+from .run import evaluate as evaluate
+from .run import take_free as take_free

@@ -58,13 +58,13 @@ class Arm:
         return isinstance(self.keeping, Oracle)
 
     def key(self, model: Model) -> str:
-        """The key of its answers: a digest of all options and of the names of the indexes that it
-        keeps for this model, because these names differ by encoder; on a GPU also of the device and
-        of where K and V may be, as logits differ."""
-        noting = _Noting()
-        model.context(1, self.attend, store=noting, kv_on="host").close()
+        """The key of its answers: a digest of all options and of the names of the model's indexes,
+        which differ by encoder; on a GPU also of the device and of where K and V may be, because
+        logits differ."""
+        recording = _Recording()
+        model.context(1, self.attend, store=recording, kv_on="host").close()
         read = self.reading.facts(model.info)
-        facts = [repr(self.attend), repr(self.keeping), *sorted(noting.names)]
+        facts = [repr(self.attend), repr(self.keeping), *sorted(recording.names)]
         where = [] if is_on_cpu(model) else [f"{model.transformer.device.name} {model.kv_on}"]
         return _digest(*facts, *([] if read is None else [repr(read)]), *where)
 
@@ -93,7 +93,7 @@ def _digest(*facts: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Noting(Ram):
+class _Recording(Ram):
     """An empty KV cache that records the names of the indexes that a method adds."""
 
     names: list[str] = field(default_factory=list)
@@ -101,10 +101,10 @@ class _Noting(Ram):
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         config = model.config
         layout = TileLayout(config.head_dim)
-        return _NotingStore(layout, config.n_layers, config.n_kv_heads, self.names)
+        return _RecordingStore(layout, config.n_layers, config.n_kv_heads, self.names)
 
 
-class _NotingStore(RamStore):
+class _RecordingStore(RamStore):
     def __init__(
         self, layout: TileLayout, n_layers: int, n_kv_heads: int, names: list[str]
     ) -> None:

@@ -9,10 +9,9 @@ from ...runtime.sampling import Sampler
 from ...runtime.store import Disk, Ram
 from .folder import Answer
 from .reading import BREAK
-from .scoring import score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ...runtime.context import Context, Mark, Progress
     from ...runtime.model import Model
@@ -33,10 +32,10 @@ _COUNTERS = (
 
 @contextmanager
 def opened(model: Model, read: Read, arm: Arm, progress: Progress | None = None) -> Iterator[Asker]:
-    """Asks about what was read, with the arm's methods. It opens the pack, or reads the text into
-    memory where the arm evicts, because a pack holds all tokens.
+    """Asks about a context with the arm's methods. Opens the pack; where the arm evicts, reads the
+    text into memory instead, because a pack holds all tokens.
 
-    Questions that are asked apart are read as `kvarn run` reads them."""
+    Reads questions that are asked apart as `kvarn run` does."""
     prefill: Prefill | None = arm.reading
     store = Disk(read.pack(model, arm), read_only=True) if arm.keeps_all else Ram(*read.kinds)
     if read.asked == "apart" and arm.keeps_all:
@@ -88,8 +87,8 @@ class Asker:
     def pose(self, ids: list[int]) -> None:
         """Read a question in place of the previous one and its answer.
 
-        One that is decoded is read token by token with the arm's attend method, whatever its
-        prefill: so arms that differ in how contexts are read differ in nothing else.
+        A decoded question is read token by token with the arm's attend method, whatever its
+        prefill: so arms that differ in how they read contexts differ in nothing else.
         """
         context, read = self.context, self._read
         if not self._arm.keeps_all:
@@ -105,18 +104,18 @@ class Asker:
             context.decode(token)
 
     def _return(self, ids: list[int]) -> list[int]:
-        """Let a context that evicts hold what it held before a question; what is left to read.
+        """Take a context that evicts back to its state before a question; return the ids left.
 
-        What comes before the question is read once. Inside the prompt, these are the whole chunks
-        of the context, so that the others have the bits of one prompt. Otherwise it is the context,
-        and the first token of the question, a line break, as a generated one: so the prompt ends
-        before it, and what is evicted after a prompt is evicted without knowing the question.
+        That state is read once. For a question inside the prompt, it is the whole chunks of the
+        context: so the rest has the bits of one prompt. Otherwise it is the context and, decoded,
+        the first token of the question, a line break: so the prompt ends before the question, and
+        an eviction after the prompt does not know it.
         """
-        context, held = self.context, self._read.ids
-        n = len(held)
+        context, read_ids = self.context, self._read.ids
+        n = len(read_ids)
         if self._read.asked == "inside":
             n -= n % context.model.transformer.max_chunk
-            ids = [*held[n:], *ids]
+            ids = [*read_ids[n:], *ids]
             first = None
         else:
             first, *ids = ids
@@ -125,7 +124,7 @@ class Asker:
             return ids
         context.truncate(0)
         if n:
-            context.prefill(held[:n], self._progress)
+            context.prefill(read_ids[:n], self._progress)
         if first is not None:
             context.decode(first)
         self._marks[first] = context.mark()
@@ -136,3 +135,12 @@ def _totals(context: Context) -> dict[str, float]:
     """Counters of `LayerReads` so far, over all layers."""
     layers = context.stats.layers
     return {name: sum(getattr(layer, name) for layer in layers) for name in _COUNTERS}
+
+
+def score(text: str, answers: Sequence[str]) -> float:
+    """The share of `answers` that occur in `text`, ignoring case.
+
+    Source: RULER's `string_match_all` (scripts/eval/synthetic/constants.py).
+    """
+    lower = text.lower()
+    return sum(answer.lower() in lower for answer in answers) / len(answers)

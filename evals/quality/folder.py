@@ -33,14 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one arm said to one question.
+    """One arm's answer to one question.
 
-    arm: its name; key: see `Arm.key`. score: see `scoring.score`. covered: mean share of the
-    softmax's mass that was attended to, over all steps and layers that were probed; error: mean
-    error of attention's output there, ‖o - o_full‖ / ‖o_full‖. read: mean share of the stored
-    tokens that was attended to, over the steps that did not read all; entropy: mean entropy of the
-    softmax over all tokens, in nats, where covered was measured. None where there were no such
-    steps.
+    arm: its name; key: see `Arm.key`. score: see `asking.score`. covered, error, entropy: means
+    over all probed steps and layers, of the share of the softmax's mass that was attended to, of
+    the error of attention's output, ‖o - o_full‖ / ‖o_full‖, and of the entropy of the softmax over
+    all tokens, in nats. read: mean share of the stored tokens that was attended to, over the steps
+    that did not read all. None where there were no such steps.
     """
 
     arm: str
@@ -69,29 +68,26 @@ class ContextFolder:
             make_folder(self.path)
             mode = mode_in(self.path)
             write_file(context, sample.context.encode(), mode)
-            found = [asdict(question) for question in sample.questions]
-            write_file(questions, json.dumps(found, indent=1).encode(), mode)
+            asked = [asdict(question) for question in sample.questions]
+            write_file(questions, json.dumps(asked, indent=1).encode(), mode)
         read = json.loads(read_file(questions, MOST_TEXT))
         text = read_file(context, MOST_TEXT).decode("utf-8")
         return text, [Question(q["text"], q["reply"], tuple(q["answers"])) for q in read]
 
     @contextmanager
     def taken(self, wait: bool = True) -> Iterator[bool]:
-        """Whether no other process is at work on the context; none is while the block runs.
+        """Locks the context while the block runs; gives whether that was possible.
 
-        wait: until it is so. Makes the folder.
+        wait: until no other process works on it. Makes the folder.
         """
         make_folder(self.path)
-        fd = open_regular(self._answers, writable=True, mode=mode_in(self.path))
-        try:
+        with os.fdopen(open_regular(self._answers, writable=True, mode=mode_in(self.path))) as file:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_free = True
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_locked = True
             except BlockingIOError:
-                is_free = False
-            yield is_free
-        finally:
-            os.close(fd)
+                is_locked = False
+            yield is_locked
 
     @property
     def n_questions(self) -> int:
@@ -100,26 +96,26 @@ class ContextFolder:
         return len(json.loads(read_file(path, MOST_TEXT))) if path.exists() else 0
 
     def answers(self) -> list[Answer]:
-        """All answers so far; cuts off a line that an interrupted run left incomplete."""
+        """All answers so far; removes a line that an interrupted run left incomplete."""
         if not self._answers.exists():
             return []
         with os.fdopen(open_regular(self._answers, writable=True), "r+b") as file:
-            whole, newline, torn = file.read().rpartition(b"\n")
-            if torn:
+            whole, newline, incomplete = file.read().rpartition(b"\n")
+            if incomplete:
                 file.truncate(len(whole) + len(newline))
         return [Answer(**json.loads(line)) for line in whole.splitlines()]
 
     def add(self, answer: Answer) -> None:
-        """Keep one more answer."""
+        """Save one more answer."""
         fd = open_regular(self._answers, writable=True, mode=mode_in(self.path))
         with os.fdopen(fd, "r+b") as file:
             file.seek(0, os.SEEK_END)
             file.write(json.dumps(asdict(answer)).encode() + b"\n")
 
     def remove_packs(self) -> dict[Path, list[str]]:
-        """Remove the KV caches, which are built anew when needed.
+        """Remove the KV caches, which are built again when needed.
 
-        Returns what stays in which of them, see `runtime.packs.remove_pack`.
+        Returns the names that stay in each, see `runtime.packs.remove_pack`.
         """
         left = {pack: remove_pack(pack) for pack in self._packs()}
         return {pack: names for pack, names in left.items() if names}

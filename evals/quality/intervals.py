@@ -40,13 +40,13 @@ def t_cdf(t: float, degrees: int) -> float:
 
 def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
     """The t with a probability of `confidence` between -t and t."""
-    wanted = 0.5 + confidence / 2
+    probability = 0.5 + confidence / 2
     low, high = 0.0, 1.0
-    while t_cdf(high, degrees) < wanted:
+    while t_cdf(high, degrees) < probability:
         high *= 2
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if t_cdf(middle, degrees) < wanted else (low, middle)
+        low, high = (middle, high) if t_cdf(middle, degrees) < probability else (low, middle)
     return high
 
 
@@ -68,7 +68,7 @@ def variance(clusters: Clusters, centre: float) -> float:
 
 def score_interval(*tasks: Clusters) -> Interval | None:
     """95% interval of a mean score in [0, 1], over the tasks with equal weights; None where one of
-    them has fewer than two contexts, which say nothing about the spread.
+    them has fewer than two contexts, which tell nothing about the spread.
 
     Wilson's interval with t of C - 1 degrees for z, and the effective sample size
     m = min(n, p (1 - p) / variance) for n, so that it has a width at 0 and 1 too. Source: Korn &

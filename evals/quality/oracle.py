@@ -17,13 +17,13 @@ POOLING = 17
 
 @dataclass(frozen=True)
 class Oracle(Scored):
-    """The tokens after the first `context` are the question: they stay, and their queries alone
-    score the others: by the highest F of the POOLING tokens around one. The question's queries
-    point to where an answer begins; its later tokens are looked for by queries of the answer, which
-    do not exist yet. (With `snapkv`'s 7 neighbours, kvarn-mini loses the last of five digits.)
+    """The tokens after the first `context` are the question. They stay, and their queries alone
+    score the others: by the highest F of the POOLING tokens around one. (The question's queries
+    point to the first token of an answer. Queries of the answer would point to the others, but do
+    not exist yet. With `snapkv`'s 7 neighbours, kvarn-mini loses the last of five digits.)
 
-    What a method that evicts before it knows the question loses against this is the price of not
-    knowing; what this loses against a full cache is the price of the budget.
+    The loss of other evicting methods against this one is the price of not knowing the question;
+    its own loss against a full cache is the price of the budget.
     """
 
     name: ClassVar[str] = "oracle"

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...runtime.methods import called
+from ...system.errors import KvarnError
 from ..tasks import ALL_TASKS, Filler, Sample
-from .errors import EvalError
 
 if TYPE_CHECKING:
     from ...runtime.model import Model
     from .arms import Arm
+
+
+class EvalError(KvarnError):
+    """An evaluation cannot be run with these tasks, lengths, methods or folder of contexts."""
 
 
 Asked = Literal["apart", "decoded", "inside"]
@@ -30,8 +34,7 @@ class Plan:
 
     lengths: tokens of the contexts, without their questions. n_contexts: contexts of each task and
     length. n_questions: the most questions about a context; a task may have fewer. filler_name:
-    tells results with different fillers apart. keep_packs: keep the KV caches for a later run.
-    asked: see `Asked`.
+    part of the key of results. keep_packs: keep the KV caches for a later run. asked: see `Asked`.
 
     Raises `EvalError` or `PrefillError` for what cannot be evaluated.
     """
@@ -89,8 +92,8 @@ class Cell:
         return ALL_TASKS[self.task](rng, n_chars, plan.n_questions, plan.filler)
 
     def key(self, plan: Plan, number: int, model: Model) -> str:
-        """A name that is different wherever the context or its KV cache could be: by settings,
-        model and source of the generators."""
+        """A name that differs wherever the context or its KV cache could differ: by settings, model
+        and source of the generators."""
         facts = [
             model.fingerprint, plan.kinds, plan.seed, plan.n_questions, plan.filler_name,
             self.task, self.length, number, _generators(),

@@ -1,7 +1,8 @@
-"""A context as a model reads it: ids, room for questions, and its packs."""
+"""A context as a model reads it: of the right length, its ids, room for questions, its packs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,18 +11,23 @@ from ...runtime.attend.reads import probed
 from ...runtime.packs import build_pack
 from ...runtime.stats import Stats
 from ...runtime.store import Disk
-from ..tasks import Question
-from .errors import EvalError
-from .fitting import fit
+from ..tasks import Question, Sample
 from .folder import ContextFolder
-from .scoring import most_tokens
+from .plan import EvalError
 
 if TYPE_CHECKING:
     from ...runtime.context import Progress
     from ...runtime.model import Model
+    from ...runtime.tokenizer import Tokenizer
     from .arms import Arm
     from .plan import Asked, Cell, Plan
 
+CHARS_PER_TOKEN = 4.0
+"""Where the search begins: typical of English."""
+SLACK = 0.02
+ATTEMPTS = 24
+MARGIN = 8
+"""Tokens added to the expected reply, for other wordings of it."""
 BREAK = "\n"
 """Separates a context from a question, and ends an answer."""
 
@@ -51,14 +57,14 @@ class Read:
         return self.folder / arm.pack_name(model)
 
     def build(self, model: Model, arm: Arm, progress: Progress | None = None) -> list[str]:
-        """Read the context into its pack; continues where an interrupted run stopped. Returns what
-        a probe of the prefill method has measured, in lines."""
+        """Read the context into its pack; continue where an interrupted run stopped. Returns lines
+        with the results of a probe of the prefill method."""
         stats: list[Stats] = []
         build_pack(
             model, Disk(self.pack(model, arm), *self.kinds), self.ids, self.n_ctx, arm.reading,
             progress, lambda context: stats.append(context.stats),
         )  # fmt: skip
-        return [str(one) for one in probed(stats[0].prompt_layers)]
+        return [str(result) for result in probed(stats[0].prompt_layers)]
 
 
 def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:
@@ -89,3 +95,43 @@ def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number
         plan.kinds,
         cell.asked,
     )
+
+
+def most_tokens(tokenizer: Tokenizer, question: Question) -> int:
+    """Most tokens of an answer: 1.5 times those of the expected reply, and a margin."""
+    reply = tokenizer.encode(question.reply, bos=False)
+    return len(reply) * 3 // 2 + MARGIN
+
+
+def fit(
+    make: Callable[[int], Sample], n_tokens: Callable[[str], int], length: int, subject: str
+) -> Sample:
+    """A sample of `make(characters)` whose context has 98% to 100% of `length` tokens, or as many
+    as whole sentences allow.
+
+    The first guesses are proportional. Then it bisects between a number of characters that fits
+    and one that does not. Raises `EvalError` where the shortest context is too long.
+    """
+    best: tuple[int, Sample] | None = None
+    fits, exceeds = 0, 0
+    n_chars = int(CHARS_PER_TOKEN * length)
+    for _ in range(ATTEMPTS):
+        sample = make(n_chars)
+        n = n_tokens(sample.context)
+        if n > length:
+            exceeds = n_chars
+        else:
+            fits = max(fits, n_chars)
+            if best is None or n > best[0]:
+                best = n, sample
+            if n >= (1 - SLACK) * length:
+                break
+        guess = int(n_chars * (1 - SLACK / 2) * length / max(1, n))
+        if exceeds and not fits < guess < exceeds:
+            guess = (fits + exceeds) // 2
+        if guess in (fits, exceeds, n_chars):
+            break
+        n_chars = guess
+    if best is None:
+        raise EvalError(f"{subject} does not fit in {length:,} tokens: use a larger --length")
+    return best[1]

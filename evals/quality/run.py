@@ -41,9 +41,9 @@ def evaluate(
     """The rows of each task and length in turn; then, of several tasks, those over all tasks.
 
     work: the folder of contexts. Contexts and answers of earlier runs, interrupted or with other
-    methods, are used again. answered: hears of each context's answers, arm by arm. shared: whether
-    other processes take a part of the contexts (`take_free`), so that these are waited for only
-    when no other is left. Answers and rows are the same whoever gives them.
+    methods, are used again. answered: called with each context's answers, arm by arm. shared: other
+    processes take a part of the contexts (`take_free`): waits for these only when no other is left.
+    Answers and rows are the same whichever process gives them.
     """
     run = _Run(model, plan, work, observer or Observer())
     if shared:
@@ -65,9 +65,9 @@ def evaluate(
 
 
 def take_free(model: Model, plan: Plan, work: Path, say: Callable[[str], None]) -> None:
-    """Answer about the contexts of an evaluation that no other process is at work on.
+    """Answer about the contexts of an evaluation on which no other process works.
 
-    say: hears of what was measured while contexts were read, and of methods' notices.
+    say: called with results of probes of the prefill, and with methods' notices.
     """
     _Run(model, plan, work, _Speaking(say)).take_free()
 
@@ -93,7 +93,7 @@ class _Run:
         self._all = sum(c.length for c in plan.cells()) * plan.n_contexts * len(plan.arms)
         self._done = 0
         self._keys = [arm.key(model) + self._suffix(arm) for arm in plan.arms]
-        self._found: dict[tuple[Cell, int], list[list[Answer]]] = {}
+        self._taken: dict[tuple[Cell, int], list[list[Answer]]] = {}
 
     def _suffix(self, arm: Arm) -> str:
         if self.plan.asked == "apart" and not arm.keeps_all:
@@ -101,21 +101,21 @@ class _Run:
         return _SUFFIXES[self.plan.asked]
 
     def take_free(self) -> None:
-        """Answer about all contexts that no other process is at work on."""
+        """Answer about all contexts on which no other process works."""
         for cell in self.plan.cells():
             for number in range(self.plan.n_contexts):
                 folder = self._folder(cell, number)
                 with folder.taken(wait=False) as is_free:
                     if is_free:
-                        self._found[cell, number] = self._answers(folder, cell, number)
+                        self._taken[cell, number] = self._answers(folder, cell, number)
 
     def context(self, cell: Cell, number: int) -> list[list[Answer]]:
         """Each arm's answers about one context."""
-        if (cell, number) not in self._found:
+        if (cell, number) not in self._taken:
             folder = self._folder(cell, number)
             with folder.taken():
-                self._found[cell, number] = self._answers(folder, cell, number)
-        return self._found.pop((cell, number))
+                self._taken[cell, number] = self._answers(folder, cell, number)
+        return self._taken.pop((cell, number))
 
     def _folder(self, cell: Cell, number: int) -> ContextFolder:
         return ContextFolder(self.work / cell.key(self.plan, number, self.model))
@@ -151,7 +151,7 @@ class _Run:
                 self.observer.say(f"{folder.path.name}, {arm}: {line}")
         with opened(self.model, read, arm, reading) as asker:
             context = asker.context
-            # Where K and V are is said with their bytes, which differ from context to context.
+            # The place of K and V is given with their bytes, which differ between contexts.
             where = [context.where.partition(":")[0]] if context.where else []
             self._tell([*where, *(line for line in context.notices if line != context.where)])
             for i in range(len(read.questions)):
@@ -160,7 +160,7 @@ class _Run:
                     folder.add(answers[i])
 
     def _tell(self, notices: Sequence[str]) -> None:
-        """Show the notices of a method, once in the run."""
+        """Show the notices of a method, each once in the run."""
         for line in notices:
             if line not in self._notices:
                 self._notices.add(line)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kvarn.evals.quality import Arm, Plan
-from kvarn.evals.quality.errors import EvalError
+from kvarn.evals.quality import Arm, EvalError, Plan
 from kvarn.evals.quality.folder import ContextFolder
 from kvarn.evals.quality.oracle import Oracle
 from kvarn.evals.quality.plan import Cell

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kvarn.evals.quality import EvalError
-from kvarn.evals.quality.fitting import fit
+from kvarn.evals.quality.reading import fit
 from kvarn.evals.tasks import ALL_TASKS, Plain, Sample
 from kvarn.runtime.model import Model
 

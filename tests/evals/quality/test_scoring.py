@@ -2,7 +2,8 @@
 
 import pytest
 
-from kvarn.evals.quality.scoring import most_tokens, score
+from kvarn.evals.quality.asking import score
+from kvarn.evals.quality.reading import most_tokens
 from kvarn.evals.tasks import Question
 from kvarn.runtime.model import Model
 
