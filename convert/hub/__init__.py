@@ -1,9 +1,11 @@
 """Pulling models from a hub, by the conventions of huggingface_hub.
 
-Its caches, tokens, environment and offline mode; what is chosen, checked and said is kvarn's.
+kvarn uses its caches, tokens, environment and offline mode. It has its own requests and checks,
+because the library neither bounds the time of an answer nor compares files with their checksums.
 """
 
-from .choose import Listed, choose
-from .pull import Pulled, pull, pulled_before
-
-__all__ = ["Listed", "Pulled", "choose", "pull", "pulled_before"]
+from .choose import Listed as Listed
+from .choose import choose as choose
+from .pull import Pulled as Pulled
+from .pull import pull as pull
+from .pull import pulled_before as pulled_before

@@ -1,9 +1,9 @@
 """Requests to a hub, with bounds on their time and on the size of the answer.
 
 The session is huggingface_hub's, with its proxies, certificates and offline mode; the HTTP library
-drops the token when it is redirected to another host. Its timeouts restart with every byte: a hub
-that sends one now and then, in a header or in a body, would keep it waiting forever. So a separate
-thread sends the request, and the caller stops waiting for that thread when the time is up.
+drops the token when it is redirected to another host. But its timeouts restart with every byte: a
+hub that sends one now and then, in a header or in a body, would keep it waiting forever. So a
+separate thread sends the request, and the caller stops waiting when the time is up.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...system.text import one_line
 from ..errors import HubError, HubOutOfReach
-from .explain import failure, refusal
 
 Notice = Callable[[str], None]
 
@@ -33,50 +33,54 @@ MAX_WAIT = 300.0
 """How often, and for at most how many seconds each time, kvarn waits when the hub asks it to."""
 USUAL_WAIT = 5.0
 """Seconds to wait if the hub does not say how long."""
+_LOGIN = "log in with `hf auth login` or set HF_TOKEN"
+_TRANSIENT = (408, 500, 502, 503, 504)
+_HTTP_LIBRARIES = ("httpx", "httpx2", "httpcore", "httpcore2")
+_WRONG_TOKEN = "Invalid credentials in Authorization header"
 
 
 @dataclass
 class Answer:
-    """What a hub sends: a status, headers, and a body that comes in chunks."""
+    """A hub's answer: a status, headers, and a body in chunks."""
 
     repo: str
     status: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
     with_token: bool = False
-    """Whether it was asked for with a token."""
+    """Whether the request had a token."""
     _parts: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(64))
-    _given_up: threading.Event = field(default_factory=threading.Event)
+    _closed: threading.Event = field(default_factory=threading.Event)
 
     def chunks(self) -> Iterator[bytes]:
-        """The body as it was sent. Raises `HubOutOfReach` where it breaks off or stands still."""
-        until, received = time.monotonic() + STALL_SECONDS, 0
-        while (chunk := self._next(until)) is not None:
+        """The body as it was sent. Raises `HubOutOfReach` where it breaks off or stalls."""
+        deadline, received = time.monotonic() + STALL_SECONDS, 0
+        while (chunk := self._next(deadline)) is not None:
             yield chunk
             received += len(chunk)
             if received >= STALL_BYTES:
-                until, received = time.monotonic() + STALL_SECONDS, 0
+                deadline, received = time.monotonic() + STALL_SECONDS, 0
 
     def close(self) -> None:
-        """Take nothing more from it."""
-        self._given_up.set()
+        """End the thread that receives it."""
+        self._closed.set()
 
     def ask(self, path: str, span: str) -> None:
-        """Start asking, and wait until the answer begins."""
+        """Send the request, and wait until the answer begins."""
         threading.Thread(target=self._fetch, args=(path, span), daemon=True).start()
-        head = self._next(time.monotonic() + STALL_SECONDS)
-        self.status, self.headers, self.with_token = head
+        start = self._next(time.monotonic() + STALL_SECONDS)
+        self.status, self.headers, self.with_token = start
 
-    def _next(self, until: float) -> Any:
+    def _next(self, deadline: float) -> Any:
         """The next part; None at the end."""
         try:
-            part = self._parts.get(timeout=max(0.0, until - time.monotonic()))
+            part = self._parts.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             raise HubOutOfReach(
                 f"the hub sends nothing more for {self.repo} (less than {STALL_BYTES >> 10} KiB in "
                 f"{STALL_SECONDS:g} s): try again later"
             ) from None
         if isinstance(part, BaseException):
-            raise failure(self.repo, part) from part
+            raise _failure(self.repo, part) from part
         return part
 
     def _fetch(self, path: str, span: str) -> None:
@@ -102,8 +106,8 @@ class Answer:
             self._put(error)
 
     def _put(self, part: object) -> bool:
-        """Whether the caller took it; it does not once it has stopped waiting."""
-        while not self._given_up.is_set():
+        """Pass a part to the caller; False once it has closed the answer."""
+        while not self._closed.is_set():
             try:
                 self._parts.put(part, timeout=0.2)
                 return True
@@ -113,13 +117,13 @@ class Answer:
 
 
 @contextmanager
-def asked(repo: str, path: str, notice: Notice, start: int = 0, end: int = 0) -> Iterator[Answer]:
-    """The hub's answer for a path of it, which is what was asked for and no refusal.
+def asked(repo: str, path: str, notice: Notice, start: int = 0, stop: int = 0) -> Iterator[Answer]:
+    """The hub's answer for a path, with the status of success.
 
-    start, end: the first byte and the one behind the last; all of it where they are zero. Raises
-    `HubError` for a refusal, after some patience where the hub asks for that.
+    start, stop: the bytes start … stop - 1 (default: all). Raises `HubError` for a refusal; waits
+    and asks again where the hub says so.
     """
-    span = f"bytes={start}-{end - 1}" if end else ""
+    span = f"bytes={start}-{stop - 1}" if stop else ""
     for attempt in range(MAX_WAITS + 1):
         with closing(Answer(repo)) as answer:
             answer.ask(path, span)
@@ -130,20 +134,20 @@ def asked(repo: str, path: str, notice: Notice, start: int = 0, end: int = 0) ->
                 return
             seconds = _wait_asked_for(answer) if attempt < MAX_WAITS else None
             if seconds is None:
-                raise refusal(repo, answer.status, answer.headers, answer.with_token)
+                raise _refusal(answer)
         notice(f"the hub is asked too often; going on in {seconds:g} s")
         time.sleep(seconds)
 
 
 def read_whole(repo: str, path: str, limit: int, notice: Notice) -> bytes:
     """The body of a small answer; `HubError` where it is larger than `limit` bytes or too slow."""
-    until, body = time.monotonic() + LISTING_SECONDS, bytearray()
+    deadline, body = time.monotonic() + LISTING_SECONDS, bytearray()
     with asked(repo, path, notice) as answer:
         for chunk in answer.chunks():
             body += chunk
             if len(body) > limit:
                 raise HubError(f"the hub's answer for {repo} is larger than {limit >> 20} MiB")
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise HubOutOfReach(
                     f"the hub takes more than {LISTING_SECONDS:g} s to answer for {repo}: try "
                     "again later"
@@ -152,13 +156,13 @@ def read_whole(repo: str, path: str, limit: int, notice: Notice) -> bytes:
 
 
 def _headers() -> dict[str, str]:
-    """Of each request. The library's own make it ask the hub which of the environment's variables
-    to look at, and tell it what they are.
+    """Headers of each request. (With the library's own, it asks the hub which environment
+    variables to look at, and sends them.)
     """
     from huggingface_hub import get_token
     from huggingface_hub.constants import HF_HUB_DISABLE_IMPLICIT_TOKEN
 
-    # As it is: a compressed body can grow without limit, and has another checksum.
+    # Not compressed: such a body can grow without limit, and has another checksum.
     headers = {"User-Agent": "kvarn", "Accept-Encoding": "identity"}
     if not HF_HUB_DISABLE_IMPLICIT_TOKEN and (token := get_token()):
         headers["Authorization"] = f"Bearer {token}"
@@ -172,3 +176,50 @@ def _wait_asked_for(answer: Answer) -> float | None:
     text = answer.headers.get("Retry-After", "")
     seconds = float(text) if text.isdecimal() else USUAL_WAIT
     return seconds if seconds <= MAX_WAIT else None
+
+
+def _refusal(answer: Answer) -> HubError:
+    """The error for a status other than success: what it means, and what to do."""
+    from huggingface_hub.constants import ENDPOINT
+
+    repo, status, headers = answer.repo, answer.status, answer.headers
+    page, code = f"{ENDPOINT}/{repo}", headers.get("X-Error-Code")
+    if code == "GatedRepo" and not answer.with_token:
+        return HubError(f"{repo} is gated: accept its terms at {page}, then {_LOGIN}")
+    if code == "GatedRepo":
+        return HubError(f"{repo} is gated and your account has no access: ask for it at {page}")
+    if code == "RevisionNotFound":
+        return HubError(f"{repo} has no such --revision; see {page}/commits")
+    if status == 401 and headers.get("X-Error-Message") == _WRONG_TOKEN:
+        return HubError(f"the hub does not know your token: {_LOGIN}")
+    if code == "EntryNotFound":
+        return HubError(f"the hub lists a file of {repo} and does not have it: try again later")
+    if code == "RepoNotFound" or status in (401, 404):
+        return HubError(
+            f"there is no repository {repo} at {ENDPOINT}, or it is private: check the name, or "
+            f"{_LOGIN}"
+        )
+    if status == 403:
+        return HubError(
+            f"your token may not read {repo}: give it that right, or {_LOGIN} with another"
+        )
+    if status == 429:
+        return HubError("the hub is asked too often from this machine: try again in some minutes")
+    kind = HubOutOfReach if status in _TRANSIENT else HubError
+    return kind(f"the hub answers {status} for {repo}: try again later")
+
+
+def _failure(repo: str, error: BaseException) -> HubError:
+    """The error for an exception of the HTTP library or of the library around it."""
+    from huggingface_hub.constants import ENDPOINT
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    if isinstance(error, OfflineModeIsEnabled):
+        return HubOutOfReach("the hub is out of reach: HF_HUB_OFFLINE is set")
+    reason = one_line(str(error), 120) or type(error).__name__
+    if type(error).__module__.partition(".")[0] in _HTTP_LIBRARIES:
+        return HubOutOfReach(f"cannot reach {ENDPOINT}: {reason}; try again later")
+    # The library parses the answer and fails on some: any such error is the hub's.
+    return HubError(
+        f"the hub's answer for {repo} cannot be read ({type(error).__name__}: {reason})"
+    )

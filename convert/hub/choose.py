@@ -27,7 +27,7 @@ SMALL = (
     "README.md",
     "LICENSE*",
 )
-"""What a conversion reads beside the weights, and the model's licence."""
+"""The files that a conversion reads beside the weights, and the model's licence."""
 
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 _PROJECTOR = re.compile(r"(^|[/_.-])mmproj([_.-]|$)", re.IGNORECASE)
@@ -84,13 +84,13 @@ class Quantisation:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to pull: files, and what they are."""
+    """The files to pull."""
 
     files: tuple[Listed, ...]
     model: str | None = None
-    """The GGUF file among them that can be run at once; None for weights to convert."""
+    """The GGUF file among them that can be run; None for weights to convert."""
     ready: tuple[Quantisation, ...] = ()
-    """All ready models that there were to choose from."""
+    """All ready models of the repository, if one was chosen."""
 
 
 def choose(
@@ -103,12 +103,12 @@ def choose(
 ) -> Choice:
     """Choose among a repository's files.
 
-    Safetensors in the root with a config.json come first, with what their conversion reads; else
-    one ready model. include, exclude: patterns of names that decide instead; file: the name of a
-    ready model, its type, or a part of its path before "." or "-", in any case; "" and "latest" for
-    one that suits the memory. budget: bytes that a model may take in memory.
+    Safetensors in the root with a config.json come first, with the files that their conversion
+    reads; else one ready model. include, exclude: patterns of names that decide instead. file: the
+    name of a ready model, its type, or a part of its path before "." or "-", in any case; "" and
+    "latest" for one that fits the memory. budget: bytes that a model may take in memory.
 
-    Raises `HubError` where nothing fits: no weights, pickles alone, an unknown `file`.
+    Raises `HubError` where there is no choice: no weights, pickles alone, an unknown `file`.
     """
     if file is not None:
         ready = quantisations(files)
@@ -119,8 +119,7 @@ def choose(
         return _by_pattern(files, include, exclude)
     weights = _safetensors(files)
     if weights and any(f.name == "config.json" for f in files):
-        small = [f for f in files if any(fnmatch(f.name, pattern) for pattern in SMALL)]
-        return Choice((*small, *weights))
+        return Choice((*(f for f in files if _matches(f, SMALL)), *weights))
     ready = quantisations(files)
     if ready:
         return _ready(ready, "", budget)
@@ -174,7 +173,7 @@ def _fitting(ready: tuple[Quantisation, ...], budget: int) -> Quantisation:
 
 
 def _named(ready: tuple[Quantisation, ...], tag: str) -> Quantisation:
-    """The first by name that a tag names, or else llama.cpp's: the tag before "." or "-"."""
+    """The first by name that a tag names; else, as in llama.cpp, with the tag before "." or "-"."""
     by_name = sorted(ready, key=lambda q: q.name)
     part = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
     named = [q for q in by_name if q.is_named(tag)] or [q for q in by_name if part.search(q.name)]
@@ -186,16 +185,17 @@ def _named(ready: tuple[Quantisation, ...], tag: str) -> Quantisation:
 
 
 def _by_pattern(files: Sequence[Listed], include: Sequence[str], exclude: Sequence[str]) -> Choice:
-    def matches(file: Listed, patterns: Sequence[str]) -> bool:
-        return any(fnmatch(file.name, pattern) for pattern in patterns)
-
-    wanted = [f for f in files if not include or matches(f, include)]
-    chosen = tuple(f for f in wanted if not matches(f, exclude))
+    included = [f for f in files if not include or _matches(f, include)]
+    chosen = tuple(f for f in included if not _matches(f, exclude))
     if not chosen:
         raise HubError("no file is left by --include and --exclude")
     ready = quantisations(chosen)
     alone = ready[0].name if len(ready) == 1 and not _safetensors(chosen) else None
     return Choice(chosen, alone)
+
+
+def _matches(file: Listed, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(file.name, pattern) for pattern in patterns)
 
 
 def _safetensors(files: Sequence[Listed]) -> list[Listed]:

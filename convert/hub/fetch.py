@@ -37,10 +37,10 @@ _MAGIC = b"GGUF"
 def fetch(
     repo: str, commit: str, file: Listed, place: Folder, notice: Notice, progress: Progress
 ) -> None:
-    """`file` is in its place, checked; downloaded where it was not there.
+    """Put `file` in its place and check it; download it unless it is there.
 
-    Raises `HubError` where it is not what the hub lists: one downloaded now is removed again, one
-    that was there stays as it is; `HubOutOfReach`; `FileRefused`.
+    Raises `HubError` where it is not what the hub lists: a new download is removed, a file that was
+    there before stays; `HubOutOfReach`; `FileRefused`.
     """
     with progress(file.name) as step:
         stored = place.stored(file)
@@ -53,7 +53,7 @@ def fetch(
 
 
 def check(repo: str, file: Listed, path: Path, step: Callable[[int, int], None]) -> None:
-    """`HubError` unless a file that is there is the one that is listed."""
+    """`HubError` unless a stored file is the one that is listed."""
     n_bytes, hasher = 0, _hasher(file)
     with os.fdopen(open_regular(path), "rb") as stored:
         if os.fstat(stored.fileno()).st_size == file.n_bytes:
@@ -69,7 +69,7 @@ def check(repo: str, file: Listed, path: Path, step: Callable[[int, int], None])
 
 
 class Download:
-    """A file on its way into `out`: how much of it is there, and the hash of that."""
+    """A download into `out`: how many bytes are there, and their hash."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Download:
         self._restart()
 
     def run(self, notice: Notice) -> None:
-        """All of it. Raises `HubError` where what comes is not what is listed."""
+        """Download it all. Raises `HubError` where the file is not the one that is listed."""
         attempt, most = 0, 0
         while self._n_bytes < self._file.n_bytes:
             try:
@@ -104,27 +104,27 @@ class Download:
             raise self._wrong("it is not a GGUF file")
 
     def _go_on(self, notice: Notice) -> None:
-        """Some more of it; an answer that ends too soon is one that broke off."""
+        """Download the next part; an answer that ends too soon counts as broken off."""
         size, start = self._file.n_bytes, self._n_bytes
-        end = min(size, start + PART_BYTES)
-        ranged = start > 0 or end < size
-        with asked(self._repo, self._path, notice, start, end if ranged else 0) as answer:
-            if answer.status == 200:  # all of it, whether a part was asked for or not
-                end = size
+        stop = min(size, start + PART_BYTES)
+        is_part = start > 0 or stop < size
+        with asked(self._repo, self._path, notice, start, stop if is_part else 0) as answer:
+            if answer.status == 200:  # the whole file, also where a part was asked for
+                stop = size
                 self._restart()
             elif _first_byte(answer) != start:
                 raise self._wrong("another part of it comes than was asked for")
             length = answer.headers.get("Content-Length", "")
-            if length.isdecimal() and int(length[:20]) != end - self._n_bytes:
+            if length.isdecimal() and int(length[:20]) != stop - self._n_bytes:
                 raise self._wrong(f"{size} bytes are listed, {int(length[:20])} are to come")
             for chunk in answer.chunks():
-                if len(chunk) > end - self._n_bytes:
+                if len(chunk) > stop - self._n_bytes:
                     raise self._wrong(f"more comes than the {size} bytes that are listed")
                 self._out.write(chunk)
                 self._hasher.update(chunk)
                 self._n_bytes += len(chunk)
                 self._step(self._n_bytes, size)
-                if self._n_bytes == end:
+                if self._n_bytes == stop:
                     return
         raise HubOutOfReach(
             f"{self._file.name} of {self._repo} breaks off after {self._n_bytes} of {size} bytes: "
@@ -143,7 +143,7 @@ class Download:
 
 
 def _hasher(file: Listed) -> Any:
-    """sha256 of large files; git's id of others."""
+    """sha256 for large files; git's id for others."""
     if len(file.digest) == 64:
         return hashlib.sha256()
     return hashlib.sha1(b"blob %d\0" % file.n_bytes, usedforsecurity=False)

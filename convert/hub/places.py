@@ -2,12 +2,12 @@
 
     HF_HUB_CACHE/models--ORGANISATION--MODEL/
       ├─ blobs/DIGEST                the files, by their checksums
-      ├─ refs/REVISION               the commit that a branch or tag was when it was pulled last
+      ├─ refs/REVISION               the commit of a branch or tag at the last pull
       └─ snapshots/COMMIT/NAME       a link to the blob
 
-The layout is the library's: what it pulled is found, and it finds what kvarn pulled. It names blobs
-by ETags as a hub sends them; here nothing that a hub says becomes a path but names, commits and
-checksums that passed `names`.
+The layout is the library's: kvarn finds what the library pulled, and the other way round. The
+library names blobs by ETags as a hub sends them. Here, paths are made only of names, commits and
+checksums that passed `listing`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from ...system.files import FileRefused, write_file
 from ..errors import HubError
 from .choose import Listed
-from .names import is_commit, is_digest
+from .listing import is_commit, is_digest
 
 
 class Folder:
@@ -29,28 +29,28 @@ class Folder:
         self.folder = folder
 
     def path(self, file: Listed) -> Path:
-        """Where a file is, or will be, to be found."""
+        """The path of a file."""
         return self.folder / file.name
 
     def stored(self, file: Listed) -> Path | None:
-        """The regular file that is there under this name, with whatever content.
+        """The regular file with this name, unchecked; None if it is missing.
 
         Raises `HubError` for anything else, and for links that lead to other folders.
         """
         return self._regular(self.path(file))
 
     def target(self, file: Listed) -> Path:
-        """Where to write a file that is not there yet; its folder is made."""
+        """The path to write a missing file to; makes its folder."""
         return _folder_below(self.folder, file.name) / Path(file.name).name
 
     def publish(self, file: Listed) -> None:
-        """A file that was written to its target is found under its name."""
+        """Give a file that was written to its target its name."""
 
     def remember(self, revision: str) -> None:
-        """All files of a revision are there."""
+        """Note that all files of a revision are there."""
 
     def expected_digest(self, file: Listed) -> str:
-        """The checksum that a stored file has by its place; "" where that does not tell."""
+        """The checksum that the place of a stored file tells; "" if it tells none."""
         return ""
 
     def _regular(self, path: Path) -> Path | None:
@@ -76,8 +76,8 @@ class Cache(Folder):
         super().__init__(self.root / "snapshots" / commit)
 
     def stored(self, file: Listed) -> Path | None:
-        if (found := super().stored(file)) is not None or not file.digest:
-            return found
+        if (path := super().stored(file)) is not None or not file.digest:
+            return path
         return self._regular(self.root / "blobs" / file.digest)
 
     def target(self, file: Listed) -> Path:
@@ -115,12 +115,11 @@ class Cache(Folder):
 
 
 def cached(repo: str, revision: str) -> Cache | None:
-    """What was pulled of a revision to the cache before; None where nothing was."""
+    """The files of a revision that are in the cache; None if there are none."""
     commit = revision
     if not is_commit(revision):
         ref = _root(repo) / "refs" / revision
-        with_commit = ref.read_bytes()[:41] if ref.is_file() else b""
-        commit = with_commit.decode("ascii", "replace")
+        commit = ref.read_bytes()[:41].decode("ascii", "replace") if ref.is_file() else ""
     if not is_commit(commit):
         return None
     cache = Cache(repo, commit)
@@ -134,7 +133,7 @@ def _root(repo: str) -> Path:
 
 
 def _folder_below(root: Path, name: str) -> Path:
-    """The folder of a file below `root`, made where it is missing; `FileRefused` for a link."""
+    """The folder of a file below `root`, made if it is missing; `FileRefused` for a link."""
     root.mkdir(parents=True, exist_ok=True)
     folder = root
     for part in name.split("/")[:-1]:

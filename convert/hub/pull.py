@@ -1,4 +1,4 @@
-"""Pulling a model: list, choose, check the disk, download; offline, what was pulled before."""
+"""Pulling a model: list, choose, check the disk, download; offline, take it from the cache."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ...runtime.gguf import GGUFError, open_gguf
 from ...runtime.memory import available_bytes, human_bytes
 from ...system.text import one_line
 from ..errors import HubError, HubOutOfReach
-from ..hf.folder import INDEX, optional_json
+from ..hf.folder import INDEX
+from ..hf.jsons import optional_json
 from ..writing import check_room
 from .ask import Notice
 from .choose import ANY, Choice, Listed, choose
 from .fetch import Progress, check, fetch
-from .listing import list_files
-from .names import check_files, check_repository, check_revision
+from .listing import check_files, check_repository, check_revision, list_files
 from .places import Cache, Folder, cached
 
 MEMORY_SHARE = 0.5
-"""Share of the free memory that a model may take; the rest is for the KV cache and others."""
+"""Share of the free memory that a model may take; the rest is for the KV cache and programs."""
 _MAX_SHOWN = 40
 """Most ready models that a listing shows."""
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """What is on this machine now."""
+    """A pulled model."""
 
     repo: str
     folder: Path
@@ -38,7 +38,7 @@ class Pulled:
 
 
 @contextmanager
-def _unseen(what: str) -> Iterator[Callable[[int, int], None]]:
+def _unseen(name: str) -> Iterator[Callable[[int, int], None]]:
     yield lambda done, total: None
 
 
@@ -53,16 +53,17 @@ def pull(
     notice: Notice = lambda line: None,
     progress: Progress = _unseen,
 ) -> Pulled:
-    """Download what is needed of a repository, or find it where it was pulled before.
+    """Download a model of a repository; without connection, find it where it was pulled before.
 
     to: a folder for the files (default: the library's cache, $HF_HUB_CACHE). include, exclude,
     file: see `choose`. Every file has the size and the checksum that the hub lists, and a ready
-    model is a GGUF file that kvarn reads. A transfer that breaks off is resumed; files that are
-    whole are kept when the pull is interrupted, and not pulled again. Tokens, endpoint, caches and
-    offline mode are huggingface_hub's: HF_TOKEN, HF_ENDPOINT, HF_HOME, HF_HUB_OFFLINE.
+    model is a GGUF file that kvarn reads. A transfer that breaks off is resumed. Complete files of
+    an interrupted pull stay, and are not pulled again. Tokens, endpoint, caches and offline mode
+    are huggingface_hub's: HF_TOKEN, HF_ENDPOINT, HF_HOME, HF_HUB_OFFLINE.
 
-    Raises `HubError` for what the hub refuses, does not have, or sends otherwise than it lists it;
-    `ConvertError` for a full disk; `FileRefused` where something else has the place of a file.
+    Raises `HubError` for files that the hub refuses, does not have, or sends otherwise than it
+    lists them; `ConvertError` for a full disk; `FileRefused` where something else is in the place
+    of a file.
     """
     repo = _repository(repo)
     check_repository(repo)
@@ -95,8 +96,8 @@ def pull(
 
 
 def pulled_before(repo: str, file: str) -> Path | None:
-    """The GGUF file of a repository that is in the cache, found without asking the hub; None where
-    it is not, or not whole. file: as of `choose`."""
+    """The GGUF file of a repository in the cache, without a request to the hub; None if it is not
+    there, or not whole. file: see `choose`."""
     repo = _repository(repo)
     check_repository(repo)
     place = cached(repo, "main")
@@ -155,7 +156,7 @@ def _choose(
 
 
 def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
-    """Room for what is not there yet, before the first byte comes."""
+    """`ConvertError` unless the disk has room for the missing files."""
     folder = place.folder.absolute()
     while not folder.is_dir():
         folder = folder.parent
@@ -163,7 +164,7 @@ def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
 
 
 def _pulled_before(repo: str, revision: str, to: Path | None, error: HubOutOfReach) -> Folder:
-    """Where a repository was pulled to before; `HubError` if it was not."""
+    """The place of an earlier pull; `HubError` if there was none."""
     place = cached(repo, revision) if to is None else Folder(to) if to.is_dir() else None
     if place is None:
         raise HubError(f"{repo} has not been pulled to this machine; {error}") from error
@@ -183,7 +184,7 @@ def _files_in(place: Folder) -> list[Listed]:
 
 
 def _check_pulled_before(repo: str, choice: Choice, place: Folder, progress: Progress) -> None:
-    """`HubError` unless the files lie where they may, are what they were, and are all there."""
+    """`HubError` unless all files are there, in their places and unchanged."""
     for file in choice.files:
         path = place.stored(file)
         if path is not None and file.digest:
@@ -203,7 +204,7 @@ def _check_pulled_before(repo: str, choice: Choice, place: Folder, progress: Pro
 
 
 def _check_model(repo: str, path: Path) -> None:
-    """`HubError` for a damaged GGUF file: it must not become the commands' default model."""
+    """`HubError` for a damaged GGUF file: it must not become the default model."""
     try:
         open_gguf(path).close()
     except GGUFError as error:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvarn.convert.errors import HubError
-from kvarn.convert.hub.names import (
+from kvarn.convert.hub.listing import (
     check_files,
     check_repository,
     check_revision,
