@@ -214,7 +214,7 @@ def _as_json(recalls: list[Recall], output: Path) -> str:
 def _as_text(recalls: list[Recall]) -> str:
     """A row per layer, a column per method: the share of the best 1% and 2% that is found."""
     methods = list(dict.fromkeys(recall.method for recall in recalls))
-    shares = {(recall.layer, recall.method): recall.found for recall in recalls}
+    shares = {(recall.layer, recall.method): recall.values for recall in recalls}
     rows = [
         (f"{layer}", *(" / ".join(f"{x:.1%}" for x in shares[layer, name]) for name in methods))
         for layer in sorted({recall.layer for recall in recalls})

@@ -39,14 +39,14 @@ class State:
 
 
 class Checkpoint:
-    """The file of one run; this process recognises it by how it last saw it."""
+    """The file of one run. This process recognises it by its device, inode and time of change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: tuple[int, int, int] | None = None
 
     def read(self) -> State | None:
-        """What the file holds; None where there is none.
+        """The state in the file; None where there is none.
 
         Raises `LearnError` for a file of another user or of something else, `FileRefused` for what
         is no regular file; OSError.
@@ -68,11 +68,11 @@ class Checkpoint:
             state = _state(data)
         except Exception as error:  # whatever a damaged archive makes NumPy raise
             raise self.damaged(error) from error
-        self._seen = _facts(status)
+        self._seen = _identity_of(status)
         return state
 
     def damaged(self, error: Exception) -> LearnError:
-        """The error for a file that does not hold what it should."""
+        """The error for a file that holds no sound state."""
         return LearnError(
             f"{self.path}: found a file that is not a checkpoint of `kvarn learn` "
             f"({type(error).__name__}): remove it to begin anew"
@@ -81,7 +81,7 @@ class Checkpoint:
     def write(self, state: State) -> None:
         """Write it, whole or not at all. Raises `LearnError` where another file has taken its
         place, `FileRefused` where that is no regular one; OSError."""
-        if self._found() not in (None, self._seen):
+        if self._identity() not in (None, self._seen):
             raise LearnError(
                 f"{self.path} has been replaced by another file: is a second `kvarn learn` writing "
                 "to the same --output?"
@@ -92,22 +92,22 @@ class Checkpoint:
         memory = io.BytesIO()
         np.savez(memory, **arrays)
         write_file(self.path, memory.getbuffer())
-        self._seen = self._found()
+        self._seen = self._identity()
 
     def remove(self) -> None:
         """Remove the file, if it is still the one that this process wrote last."""
-        if self._seen is not None and self._found() == self._seen:
+        if self._seen is not None and self._identity() == self._seen:
             self.path.unlink()
 
-    def _found(self) -> tuple[int, int, int] | None:
+    def _identity(self) -> tuple[int, int, int] | None:
         try:
-            return _facts(self.path.lstat())
+            return _identity_of(self.path.lstat())
         except FileNotFoundError:
             return None
 
 
-def _facts(status: os.stat_result) -> tuple[int, int, int]:
-    """What identifies a file; an inode number alone may be reused."""
+def _identity_of(status: os.stat_result) -> tuple[int, int, int]:
+    """The identity of a file; an inode number alone may be reused."""
     return status.st_dev, status.st_ino, status.st_mtime_ns
 
 

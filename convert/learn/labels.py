@@ -1,4 +1,4 @@
-"""Which tokens a query should find, and the keys that a training step compares it with."""
+"""The labels of a query: the tokens it should find; and the keys that a step compares it with."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Batch:
     """Queries of one layer and the keys they are compared with, J KV heads of G query heads.
 
     q float32 (H, P, E); keys float32 (J, n, E). positive and allowed (J, G, P, n): the labels, and
-    the keys that the query may choose from. weight float32 (J, n): for how many keys each stands,
-    1 for one that is some query's label. candidates (P,): how many tokens each may choose from.
+    the keys that the query may choose from. weight float32 (J, n): how many keys each stands for,
+    1 for a label of any query. candidates (P,): how many tokens each query may choose from.
     """
 
     q: F32
@@ -71,38 +71,38 @@ def make_batch(
 ) -> Batch:
     """The labels of queries q float32 (H, P, E) at these positions, and a draw of other keys.
 
-    Raises nothing: each position must leave room for labels between sink and window.
+    Each position must leave room for labels between sink and window.
     """
-    first, lasts = settings.sink, positions + 1 - settings.window
+    first, stops = settings.sink, positions + 1 - settings.window
     n_kv_heads = scores.layer.store.n_kv_heads
     shape = n_kv_heads, len(q) // n_kv_heads, len(positions)
     labels = np.empty((*shape, settings.labels), np.int64)
-    for i, last in enumerate(lasts):
-        among = scores(q[:, i], int(last))[:, first:]
-        best = np.argpartition(among, -settings.labels, 1)[:, -settings.labels :]
+    for i, stop in enumerate(stops):
+        candidates = scores(q[:, i], int(stop))[:, first:]
+        best = np.argpartition(candidates, -settings.labels, 1)[:, -settings.labels :]
         labels[:, :, i] = first + best.reshape(*shape[:2], -1)
-    pool, weight = _pool(labels, first, int(lasts.max()), settings.negatives, rng)
+    pool, weight = _pool(labels, first, int(stops.max()), settings.negatives, rng)
     positive = np.zeros((*shape, pool.shape[1]), bool)
     for j in range(n_kv_heads):
         order = np.argsort(pool[j])
         place = order[np.searchsorted(pool[j], labels[j], sorter=order)]
         np.put_along_axis(positive[j], place, True, 2)
-    allowed = np.broadcast_to(pool[:, None, None] < lasts[:, None], positive.shape)
-    return Batch(q, stored_keys(scores.layer, pool), positive, allowed, weight, lasts - first)
+    allowed = np.broadcast_to(pool[:, None, None] < stops[:, None], positive.shape)
+    return Batch(q, stored_keys(scores.layer, pool), positive, allowed, weight, stops - first)
 
 
 def _pool(
-    labels: I64, first: int, last: int, negatives: int, rng: np.random.Generator
+    labels: I64, first: int, stop: int, negatives: int, rng: np.random.Generator
 ) -> tuple[I64, F32]:
-    """Positions (J, n) of each KV head's labels and of others drawn from first … last - 1, the same
+    """Positions (J, n) of each KV head's labels and of others drawn from first … stop - 1, the same
     number for each head; and how many tokens each position stands for (J, n)."""
-    own = [np.unique(head) for head in labels]
-    n = min(max(map(len, own)) + negatives, last - first)
-    pool, weight = np.empty((len(own), n), np.int64), np.ones((len(own), n), np.float32)
-    for j, mine in enumerate(own):
-        rest = np.setdiff1d(np.arange(first, last), mine, assume_unique=True)
-        drawn = n - len(mine)
-        pool[j, : len(mine)] = mine
-        pool[j, len(mine) :] = rng.choice(rest, drawn, replace=False)
-        weight[j, len(mine) :] = len(rest) / max(1, drawn)
+    labelled = [np.unique(head) for head in labels]
+    n = min(max(map(len, labelled)) + negatives, stop - first)
+    pool, weight = np.empty((len(labelled), n), np.int64), np.ones((len(labelled), n), np.float32)
+    for j, positions in enumerate(labelled):
+        others = np.setdiff1d(np.arange(first, stop), positions, assume_unique=True)
+        n_labels, n_drawn = len(positions), n - len(positions)
+        pool[j, :n_labels] = positions
+        pool[j, n_labels:] = rng.choice(others, n_drawn, replace=False)
+        weight[j, n_labels:] = len(others) / max(1, n_drawn)
     return pool, weight

@@ -107,21 +107,21 @@ class Learning:
                     progress(Progress(n_tokens, self._all_tokens, figures))
 
     def recalls(self, progress: Callable[[int, int], None]) -> list[Recall]:
-        """What the encoders find on held-out text, beside SimHash and sketches.
+        """The recall of the encoders, SimHash and sketches on held-out text.
 
         progress is called with (contexts read, contexts in all).
         """
-        found: dict[tuple[int, str], list[NDArray[np.float64]]] = {}
+        measured: dict[tuple[int, str], list[NDArray[np.float64]]] = {}
         with self._reading() as (context, observer):
             for number in range(self._texts.n_held_out):
                 queries = self._read_held_out(context, observer, number)
                 for layer, asked in queries.items():
                     for name, shares in on_engine(self._measure, observer, layer, asked).items():
-                        found.setdefault((layer, name), []).append(shares)
+                        measured.setdefault((layer, name), []).append(shares)
                 progress(number + 1, self._texts.n_held_out)
         return [
             Recall(layer, name, tuple(np.concatenate(shares).mean(0).tolist()))
-            for (layer, name), shares in found.items()
+            for (layer, name), shares in measured.items()
         ]
 
     def save(self) -> None:
@@ -151,12 +151,12 @@ class Learning:
     @contextmanager
     def _reading(self) -> Iterator[tuple[Context, Observer]]:
         observer = Observer()
-        whole = replace(self._store, centred=False)  # what encoders learn from
-        with self._model.context(self._settings.length, Watching(observer), store=whole) as context:
+        store = replace(self._store, centred=False)  # encoders learn from whole keys
+        with self._model.context(self._settings.length, Watching(observer), store=store) as context:
             yield context, observer
 
     def _rows(self, start: int, n: int, wanted: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Up to `wanted` rows of a chunk of n tokens, ascending, whose queries have enough tokens
+        """Up to `wanted` rows of a chunk of n tokens, ascending. Their queries have enough tokens
         to choose from."""
         settings = self._settings
         least = settings.sink + settings.window + 2 * settings.labels
@@ -166,21 +166,21 @@ class Learning:
     def _learn(
         self, observer: Observer, positions: NDArray[np.int64], rng: np.random.Generator, at: int
     ) -> dict[int, tuple[float, float]]:
-        """A few steps of every layer on the queries that were noted; of each layer the means."""
+        """A few steps of every layer on the recorded queries; returns the means of each layer."""
         settings, figures = self._settings, {}
         for i, student in self._students.items() if len(positions) else ():
             scores = Scores(self._model.config, observer.views[i], observer)
             results = []
             for step in range(settings.steps):
-                mine = slice(step, None, settings.steps)
-                q = np.ascontiguousarray(observer.queries[i][:, mine])
+                part = slice(step, None, settings.steps)
+                q = np.ascontiguousarray(observer.queries[i][:, part])
                 if not q.size:
                     continue
-                batch = on_engine(make_batch, scores, q, positions[mine], settings, rng)
+                batch = on_engine(make_batch, scores, q, positions[part], settings, rng)
                 done = (at + step / settings.steps) / settings.n_chunks
                 results.append(student.step(batch, done))
-            loss, found = np.mean(results, 0).tolist()
-            figures[i] = loss, found
+            loss, share = np.mean(results, 0).tolist()
+            figures[i] = loss, share
         return figures
 
     def _read_held_out(
@@ -221,9 +221,9 @@ def table(recalls: list[Recall]) -> list[dict[str, Any]]:
     """The figures for a program: one object a layer and method."""
     return [
         {
-            "layer": one.layer,
-            "method": one.method,
-            **{f"recall@{share:.0%}": round(x, 4) for share, x in zip(SHARES, one.found)},
+            "layer": recall.layer,
+            "method": recall.method,
+            **{f"recall@{share:.0%}": round(x, 4) for share, x in zip(SHARES, recall.values)},
         }
-        for one in recalls
+        for recall in recalls
     ]

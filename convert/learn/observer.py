@@ -1,4 +1,4 @@
-"""Exact attention that keeps what encoders are learned from."""
+"""Exact attention that records what encoders learn from."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Watching(Attend):
 
 
 class Observer(BoundAttend):
-    """`full`, which notes in each layer without a window some queries and ln ‖v‖ of all tokens.
+    """`full`, which records in each layer without a window some queries and ln ‖v‖ of all tokens.
 
-    `rows`: those queries, counted within the next call. Noted are `queries[layer]` float32
-    (H, rows, E), after rope, and `log_norms[layer]` float32 (J, n_ctx) of V as stored.
+    rows: the queries to record, counted within the next call. queries[layer]: float32 (H, rows, E),
+    after rope. log_norms[layer]: float32 (J, n_ctx), of V as stored.
     """
 
     every_query = True
@@ -55,7 +55,7 @@ class Observer(BoundAttend):
         self.log_norms: dict[int, F32] = {}
 
     def begin(self, config: ModelConfig, n_ctx: int) -> None:
-        """Forget what was noted: a context of `n_ctx` tokens begins."""
+        """Discard the records: a context of `n_ctx` tokens begins."""
         self.log_norms = {
             i: np.zeros((config.n_kv_heads, n_ctx), np.float32)
             for i, layer in enumerate(config.layers)
@@ -76,9 +76,9 @@ class Observer(BoundAttend):
 
 
 def stored_keys(layer: LayerView, positions: I64) -> F32:
-    """Keys as stored of positions (J, n), others for each KV head: float32 (J, n, E).
+    """Keys as stored, of positions (J, n), which differ by KV head: float32 (J, n, E).
 
-    Their rows are gathered into tiles of their own, which are then read like any others.
+    Gathers their rows into new tiles, then reads these like any others.
     """
     store, layout = layer.store, layer.store.layout
     n_heads, n = positions.shape
@@ -93,14 +93,14 @@ def stored_keys(layer: LayerView, positions: I64) -> F32:
         raw = (ctypes.c_uint8 * size).from_address(address)
         tiles = np.frombuffer(memoryview(raw), np.uint8).reshape(n_heads, TILES, layout.tile_bytes)
         head, i = np.nonzero(segments == number)
-        here, there = place[head, i], to_place[i]
+        old, new = place[head, i], to_place[i]
         for first, n_bytes in rows:
             span = np.arange(n_bytes)
-            source = (first + here % TILE * n_bytes)[:, None] + span
-            target = (first + there % TILE * n_bytes)[:, None] + span
-            gathered[to_segment[i][:, None], head[:, None], (there // TILE)[:, None], target] = (
-                tiles[head[:, None], (here // TILE)[:, None], source]
-            )
+            source = (first + old % TILE * n_bytes)[:, None] + span
+            target = (first + new % TILE * n_bytes)[:, None] + span
+            gathered[to_segment[i][:, None], head[:, None], (new // TILE)[:, None], target] = tiles[
+                head[:, None], (old // TILE)[:, None], source
+            ]
     addresses = gathered.ctypes.data + gathered[0].nbytes * np.arange(len(gathered))
     keys, _ = read_kv(addresses, layout, n_heads, 0, n)
     return keys.swapaxes(0, 1).copy()

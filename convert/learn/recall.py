@@ -1,4 +1,4 @@
-"""How many of the most important tokens a method finds, on held-out text."""
+"""Recall: how many of the most important tokens a method finds, on held-out text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Recall:
 
     layer: int
     method: str
-    found: tuple[float, ...]
+    values: tuple[float, ...]
 
 
 def signatures(encoder: Encoder, config: ModelConfig, layer: LayerView, stop: int) -> Ranking:
@@ -95,23 +95,23 @@ def measure(
     rankings: dict[str, Ranking],
     settings: Settings,
 ) -> dict[str, NDArray[np.float64]]:
-    """Found shares (queries, SHARES) of each ranking, for queries (position, q (H, E)).
+    """The recall (queries, SHARES) of each ranking, for queries (position, q (H, E)).
 
-    Sought are the k tokens with the largest a ‖v‖ between sink and window, chosen the k that the
-    ranking puts first; the share is a mean over query heads.
+    It is the share of the k tokens with the largest a ‖v‖ between sink and window that are among
+    the first k of the ranking: a mean over query heads.
     """
-    found: dict[str, list[list[float]]] = {name: [] for name in rankings}
+    recalls: dict[str, list[list[float]]] = {name: [] for name in rankings}
     for position, q in queries:
-        first, last = settings.sink, position + 1 - settings.window
-        true = scores(q, last)[:, first:]
+        first, stop = settings.sink, position + 1 - settings.window
+        true = scores(q, stop)[:, first:]
         for name, rank in rankings.items():
-            ranked = rank(q, last)[:, first:]
-            found[name].append([_overlap(true, ranked, share) for share in SHARES])
-    return {name: np.array(rows) for name, rows in found.items()}
+            ranked = rank(q, stop)[:, first:]
+            recalls[name].append([_overlap(true, ranked, share) for share in SHARES])
+    return {name: np.array(rows) for name, rows in recalls.items()}
 
 
 def _overlap(true: NDArray[np.floating], ranked: NDArray[np.floating], share: float) -> float:
-    """Share of the best k of each row that the other's best k hold, k = share · columns."""
+    """Share of each row's best k that are among the other's best k, k = share · columns."""
     k = max(1, round(share * true.shape[1]))
     marked = []
     for values in (true, ranked):

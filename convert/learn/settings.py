@@ -20,8 +20,8 @@ class Settings:
     """bits of a signature; length: tokens of a context, as long as those of use; tokens: how many
     are read to learn from, in whole contexts.
 
-    loss: "softmax" or the paper's "bce", see `loss`. labels: tokens to be found for each query, of
-    those between sink and window. queries: of each chunk, learned from in `steps` steps.
+    loss: "softmax" or the paper's "bce", see `networks`. labels: tokens that each query should
+    find, of those between sink and window. queries: of each chunk, learned from in `steps` steps.
     negatives: keys that are no labels, drawn for each step. rate: Adam's. The defaults were
     measured, see docs/learn.md.
     """

@@ -12,8 +12,7 @@ from torch import Tensor
 from ...runtime.attend.encoders import Dense, LearnedLayer, SimHash
 from ...runtime.attend.encoders.sidecar import HIDDEN
 from ...runtime.attend.sparse import SEED
-from .loss import LOSSES
-from .networks import HeadNetworks, LayerStudent
+from .networks import LOSSES, HeadNetworks, LayerStudent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,8 +60,8 @@ class Student:
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
         candidates = torch.from_numpy(batch.candidates)
-        found = _found(logits.detach(), positive, allowed, weight, candidates)
-        return loss.item(), found
+        share = _label_share(logits.detach(), positive, allowed, weight, candidates)
+        return loss.item(), share
 
     @property
     def layer(self) -> LearnedLayer:
@@ -79,26 +78,26 @@ class Student:
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a `state`. Raises `ValueError`, `LookupError` or `RuntimeError` for another
         student's."""
-        found: dict[str, Tensor] = {}
+        weights: dict[str, Tensor] = {}
         moments: dict[int, dict[str, Tensor]] = {}
         parameters = list(self._model.parameters())
         for key, array in state.items():
             kind, _, name = key.partition(".")
             tensor = torch.from_numpy(np.array(array))
             if kind == "model":
-                found[name] = tensor
+                weights[name] = tensor
             elif kind == "adam":
                 number, _, name = name.partition(".")
                 if tensor.shape not in ((), parameters[int(number)].shape):
                     raise ValueError(f"{key} of shape {tuple(tensor.shape)}")
                 moments.setdefault(int(number), {})[name] = tensor
-        self._model.load_state_dict(found)
+        self._model.load_state_dict(weights)
         groups = self._optimiser.state_dict()["param_groups"]
         self._optimiser.load_state_dict({"state": moments, "param_groups": groups})
         self._begun = bool(state["begun"])
 
 
-def _found(
+def _label_share(
     logits: Tensor, positive: Tensor, allowed: Tensor, weight: Tensor, candidates: Tensor
 ) -> float:
     """Share of labels among the best 1% of each query's candidates, by what the keys stand for."""

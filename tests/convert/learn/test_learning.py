@@ -13,10 +13,15 @@ torch = pytest.importorskip("torch", reason="torch is only needed to learn: pip 
 from kvarn import cli  # noqa: E402
 from kvarn.commands.terminal.interrupt import Interruptible  # noqa: E402
 from kvarn.convert.learn.learning import Learning, table  # noqa: E402
-from kvarn.convert.learn.loss import ALPHA, cross_entropy, softmax_loss  # noqa: E402
-from kvarn.convert.learn.networks import HeadNetworks, StraightSign  # noqa: E402
+from kvarn.convert.learn.networks import (  # noqa: E402
+    ALPHA,
+    HeadNetworks,
+    StraightSign,
+    cross_entropy,
+    softmax_loss,
+)
 from kvarn.convert.learn.settings import LearnError, Settings  # noqa: E402
-from kvarn.convert.learn.student import _dense, _found  # noqa: E402
+from kvarn.convert.learn.student import _dense, _label_share  # noqa: E402
 from kvarn.convert.learn.texts import Texts  # noqa: E402
 from kvarn.ops.reference.select import network_reference  # noqa: E402
 from kvarn.runtime.attend.encoders.networks import LearnedLayer, SimHash, _networks  # noqa: E402
@@ -101,12 +106,12 @@ def test_losses_are_their_formulas_and_weights_stand_for_copies() -> None:
         torch.testing.assert_close(loss(logits, positive, allowed, weight), copied)
 
 
-def test_found_counts_labels_in_the_best_hundredth_of_what_the_keys_stand_for() -> None:
+def test_label_share_counts_labels_in_the_best_hundredth_of_what_the_keys_stand_for() -> None:
     logits = torch.tensor([[[[5.0, 4.0, 3.0, 2.0, 1.0]]]])
     positive = torch.tensor([[[[True, False, True, False, True]]]])
     weight = torch.tensor([[1.0, 1.0, 1.0, 997.0, 1.0]])
     for candidates, share in ((100, 1 / 3), (300, 2 / 3), (1000, 2 / 3), (200_000, 1)):
-        found = _found(
+        found = _label_share(
             logits, positive, torch.ones_like(positive), weight, torch.tensor([candidates])
         )
         assert found == pytest.approx(share)
