@@ -1,5 +1,5 @@
-"""What makes models and what belongs to them: pulled from a hub, converted from Hugging Face's
-layout to GGUF, quantised, given learned hash encoders.
+"""Makes models: pulls them from a hub, converts Hugging Face's layout to GGUF, quantises, and
+learns hash encoders.
 
-Stands on `runtime/` and is imported by no other room; libraries it needs are imported when used.
+Imports the libraries that it needs when they are used.
 """

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..runtime.attend.encoders.sidecar import embedded_values, is_hash_key, read_sidecar
+from ..runtime.attend.encoders.sidecar import embedded_values, read_sidecar
 from ..runtime.gguf import open_gguf
 from ..system.errors import KvarnError
 from ..system.files import check_target, new_file
-from .writing import TensorPlan, copied_value, header, pad, value_bytes
+from .writing import TensorPlan, copied_metadata, header, pad, value_bytes
 
 
 def embed_encoders(model: Path, sidecar: Path, out: Path) -> None:
@@ -28,15 +28,10 @@ def embed_encoders(model: Path, sidecar: Path, out: Path) -> None:
     learned = read_sidecar(sidecar, file)
     if out.resolve() in {path.resolve() for path in (*file.paths, sidecar)}:
         raise KvarnError(f"cannot write {out}: it is being read; give another name")
-    values = {
-        key: copied_value(file.metadata, key)
-        for key in file.metadata
-        if not key.startswith("split.") and not is_hash_key(key)
-    }
-    values |= {key: value_bytes(value) for key, value in embedded_values(learned).items()}
+    added = {key: value_bytes(value) for key, value in embedded_values(learned).items()}
     plans = [TensorPlan(t.name, t.type.name, t.shape) for t in file.tensors.values()]
     with new_file(out) as part, part.open("r+b") as copy:
-        copy.write(header(values, plans, file.alignment))
+        copy.write(header(copied_metadata(file.metadata) | added, plans, file.alignment))
         for tensor in file.tensors.values():
             copy.write(tensor.data.data)
             pad(copy, file.alignment)

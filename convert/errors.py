@@ -1,15 +1,15 @@
-"""What can go wrong on the way to a GGUF file."""
+"""The errors of this room."""
 
 from ..system.errors import KvarnError
 
 
 class ConvertError(KvarnError):
-    """A model that cannot be converted: what was found, what was expected, what to do."""
+    """A model cannot be converted."""
 
 
 class HubError(KvarnError):
-    """A repository that cannot be pulled, and what to do about it."""
+    """A repository cannot be pulled."""
 
 
 class HubOutOfReach(HubError):
-    """No connection, or one that broke off or stalled: another attempt may succeed."""
+    """There is no connection, or it broke off or stalled: another attempt may succeed."""

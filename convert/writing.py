@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..ops.types import QUANT_TYPES, row_bytes
+from ..runtime.attend.encoders.sidecar import is_hash_key
 from ..runtime.gguf import Metadata
 from ..runtime.gguf.layout import DEFAULT_ALIGNMENT, MAGIC, U32, U64, ValueType
 from ..runtime.gguf.metadata import Entry
@@ -70,10 +71,17 @@ def value_bytes(value: int | str | Sequence[str]) -> bytes:
     return head + b"".join(_string(text.encode("utf-8", "surrogateescape")) for text in value)
 
 
-def copied_value(metadata: Metadata, key: str) -> bytes:
-    """Type and value of a metadata entry, as in the file that it was read from."""
-    entry = metadata.entry(key)
-    return U32.pack(entry.kind) + _copied(metadata, entry)
+def copied_metadata(metadata: Metadata) -> dict[str, bytes]:
+    """Types and values by key, as in the file that they were read from.
+
+    Without keys that are true of that file only: its place among shards, and encoders, which
+    belong to its weights.
+    """
+    return {
+        key: U32.pack(metadata.entry(key).kind) + _copied(metadata, metadata.entry(key))
+        for key in metadata
+        if not key.startswith("split.") and not is_hash_key(key)
+    }
 
 
 def header(

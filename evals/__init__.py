@@ -1,1 +1,1 @@
-"""Measurements of models as a whole: tasks, what is asked and how answers are scored."""
+"""Measures models as a whole: tasks with questions, and the scores of answers."""

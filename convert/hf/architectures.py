@@ -22,7 +22,7 @@ from .config import Config
 
 @dataclass(frozen=True)
 class HFArchitecture:
-    """How one family of models is converted."""
+    """The rules by which one family of models is converted."""
 
     name: str
     """`general.architecture` of the file."""
@@ -188,7 +188,7 @@ def architecture_of(values: Mapping[str, Any]) -> HFArchitecture:
 
 
 def check(architecture: HFArchitecture, config: Config) -> None:
-    """Refuse what a file of this architecture cannot say, with a `ConvertError`."""
+    """Raise `ConvertError` for settings that a file of this architecture cannot have."""
     if config.n_layers and config.head_dim % 2:
         raise ConvertError(f"config.json: heads of {config.head_dim}, expected an even number")
     if config.n_heads % config.n_kv_heads:

@@ -28,7 +28,7 @@ _RANGES = {
 class Config:
     """config.json with its text_config in front and an architecture's defaults behind it.
 
-    Getters raise `ConvertError` naming the key, what was found and what was expected.
+    Getters raise `ConvertError` that names the key, its value and the expected one.
     """
 
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -105,13 +105,13 @@ class Config:
 
     @property
     def rotated_dims(self) -> int:
-        """How much of a head is rotated: head_dim, or a part of it."""
+        """Dimensions of a head that are rotated: head_dim, or a part of it."""
         return self.share_of_head(
             self.rope.get("partial_rotary_factor", self.get("partial_rotary_factor"))
         )
 
     def share_of_head(self, share: Any) -> int:
-        """A head's dimensions, all or a share of them that config.json states."""
+        """Dimensions of a head: all, or a share of them from config.json."""
         if share is None:
             return self.head_dim
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:

@@ -15,28 +15,20 @@ from .jsons import optional_json, read_bytes
 _MAX_CARD = 4 << 20
 _MAX_FACTS = 512 << 10  # of what a card says to programs
 _KINDS: dict[type, str] = {int: "whole number", float: "number", str: "text"}
-# Keys of generation_config.json that go into the file as they are: gguf-py's name, and their type.
-_SAMPLING: dict[str, tuple[str, type[int] | type[float] | type[str]]] = {
-    "sequence": ("sampling_sequence", str),
-    "top_k": ("sampling_top_k", int),
-    "top_p": ("sampling_top_p", float),
-    "min_p": ("sampling_min_p", float),
-    "xtc_probability": ("sampling_xtc_probability", float),
-    "xtc_threshold": ("sampling_xtc_threshold", float),
-    "temperature": ("sampling_temp", float),
-    "penalty_last_n": ("sampling_penalty_last_n", int),
-    "penalty_repeat": ("sampling_penalty_repeat", float),
-    "mirostat": ("sampling_mirostat", int),
-    "mirostat_tau": ("sampling_mirostat_tau", float),
-    "mirostat_eta": ("sampling_mirostat_eta", float),
+# Keys of generation_config.json that go into the file as they are, and their types.
+_SAMPLING: dict[str, type[int] | type[float] | type[str]] = {
+    "sequence": str,
+    **dict.fromkeys(("top_k", "penalty_last_n", "mirostat"), int),
+    **dict.fromkeys(("top_p", "min_p", "xtc_probability", "xtc_threshold", "temperature"), float),
+    **dict.fromkeys(("penalty_repeat", "mirostat_tau", "mirostat_eta"), float),
 }
 
 
 def add_description(writer: gguf.GGUFWriter, folder: Path, name: str | None) -> None:
     """Write the keys, by gguf-py's rules, which are llama.cpp's.
 
-    name: what the model is called where its card does not say, as "organisation/model"; without one
-    the folder's name. `ConvertError` for a card (README.md) that cannot be read.
+    name: of a model whose card gives none, as "organisation/model" (default: the folder's name).
+    `ConvertError` for a card (README.md) that cannot be read.
     """
     total, shared, experts, n_experts = writer.get_total_parameter_count()
     parameters = optional_json(folder / "config.json")
@@ -72,12 +64,12 @@ def _sampling(path: Path) -> dict[str, Any]:
     for key, stored in optional_json(path).items():
         if key not in _SAMPLING or stored is None:
             continue
-        name, kind = _SAMPLING[key]
+        kind = _SAMPLING[key]
         whole = kind is int and isinstance(stored, float) and stored.is_integer()
         value = int(stored) if whole else stored  # transformers takes 50.0 for 50
         if type(value) not in ((int, float) if kind is float else (kind,)):
             raise ConvertError(f"{path.name}: {key} is {brief(value)}, expected a {_KINDS[kind]}")
-        settings[name] = value
+        settings["sampling_temp" if key == "temperature" else f"sampling_{key}"] = value
     return settings
 
 

@@ -64,7 +64,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _shard_name(name: object) -> str:
-    """The name of a file of this folder, and of no other; `ConvertError` for what is none."""
+    """The name of a file in this folder; `ConvertError` for any other value."""
     if not isinstance(name, str) or "\0" in name or not Path(name).name:
         raise ConvertError(f"{INDEX}: {brief(name)} is not a file name")
     return Path(name).name

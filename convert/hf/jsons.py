@@ -1,4 +1,4 @@
-"""Reading the JSON files of a model's folder, which may be anything."""
+"""Reads the JSON files of a model's folder, which may hold anything."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...system.text import one_line
 from ..errors import ConvertError
 
 MAX_BYTES = 4 << 20
-"""Of a JSON file; indexes of shards and configurations have less than 1 MB."""
+"""Most bytes of a JSON file; indexes of shards and configurations have less than 1 MB."""
 MAX_VOCABULARY_BYTES = 48 << 20
-"""Of a tokenizer's file; the largest that is published has 33 MB and 2.5 million values."""
+"""Most bytes of a tokenizer's file; the largest published one has 33 MB, 2.5 million values."""
 MAX_VALUES = 1 << 22
 
 

@@ -1,7 +1,7 @@
 """The metadata of each architecture, as llama.cpp's converter writes it.
 
-Every `add_…` takes the writer of the file and the model's configuration and raises `ConvertError`
-for what the format cannot say.
+Every `add_…` takes the writer of the file and the model's configuration. It raises `ConvertError`
+for settings that the format does not have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _add_head_dim(writer: GGUFWriter, config: Config) -> None:
 
 
 def _add_dense(writer: GGUFWriter, config: Config) -> None:
-    """What most families share."""
+    """The keys that most families share."""
     add_sizes(writer, config)
     add_rope(writer, config)
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
@@ -151,7 +151,7 @@ def _check_query_scale(config: Config, name: str) -> None:
 
 
 def _windowed(config: Config, period: int) -> list[bool]:
-    """Which layers see a sliding window only: as listed, or all but every period-th."""
+    """Whether each layer sees only a sliding window: as listed, or all but every period-th."""
     types = config.get("layer_types")
     if types is None:
         period = config.optional_integer("sliding_window_pattern") or period

@@ -1,7 +1,7 @@
 """Scaling of positions: metadata, and the tensors of factors that some models have.
 
-What transformers computes of config.json (`modeling_rope_utils`) in the words of GGUF; what these
-cannot say is refused.
+Translates the computation of transformers (`modeling_rope_utils`) to GGUF's keys, and refuses
+settings for which there is no key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS = {"by scaling": (*_PLAIN, "llama3", "longrope"), "longrope": ("default",
 
 
 def scaling_kind(name: str, config: Config) -> str:
-    """How positions are scaled in a file of architecture `name`, in transformers' words.
+    """The scaling of positions in a file of architecture `name`, by transformers' name.
 
     Raises `ConvertError` for a kind that such a file cannot have.
     """
@@ -73,7 +73,7 @@ def add_rope(writer: GGUFWriter, config: Config) -> None:
 
 
 def add_scaling(writer: GGUFWriter, config: Config) -> None:
-    """The scaling of positions; `ConvertError` for what a file of the architecture cannot say."""
+    """The scaling of positions; `ConvertError` for one that such a file cannot have."""
     kind = scaling_kind(writer.arch, config)
     if kind == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
@@ -141,7 +141,7 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
 
 
 def _yarn_amplitude(config: Config, factor: float) -> float:
-    """Of the rotation, as transformers' `_compute_yarn_parameters` has it."""
+    """The amplitude of the rotation, as in transformers' `_compute_yarn_parameters`."""
     rope = config.rope
     if rope.get("attention_factor") is not None:
         return _within(rope, "attention_factor", 0.0, MAX_FACTOR)
@@ -213,7 +213,7 @@ def _factors(config: Config, key: str) -> NDArray[np.float32]:
 
 
 def _stretch(config: Config) -> float:
-    """How much longer contexts are than the original ones: `factor`, or by their lengths."""
+    """The ratio of the new context length to the original one: `factor`, or by the lengths."""
     if config.rope.get("factor") is None:
         return config.integer("max_position_embeddings") / _original(config)
     return _within(config.rope, "factor", LEAST_FACTOR, MAX_FACTOR)

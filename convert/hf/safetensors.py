@@ -1,4 +1,4 @@
-"""Reading safetensors files, a few rows at a time.
+"""Reads safetensors files, a few rows at a time.
 
     ├─ n        u64, little-endian
     ├─ header   n bytes of JSON: {name: {"dtype", "shape", "data_offsets": [from, to]}, …}
@@ -44,7 +44,7 @@ class StoredTensor:
     dtype: str
     shape: tuple[int, ...]
     offset: int
-    """Of its first byte in the file."""
+    """Place of its first byte in the file."""
 
     @property
     def n_rows(self) -> int:

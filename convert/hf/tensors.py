@@ -1,4 +1,4 @@
-"""Which tensors a file gets, their names, and their rows, read on demand."""
+"""The tensors of the file to be: their names, and their rows, read on demand."""
 
 from __future__ import annotations
 
@@ -93,12 +93,13 @@ def plan(
         new_name = names.get_name(plain, try_suffixes=(".weight", ".bias"))
         if new_name is None or _LOADED.fullmatch(new_name) is None:
             raise ConvertError(f"tensor {name:.80} is unknown to architecture {architecture.name}")
-        plan = _planned(architecture, config, plain, new_name, tensor)
+        target = _planned(architecture, config, plain, new_name, tensor)
         if new_name in ("token_embd.weight", "output.weight"):
-            if plan.n_rows < n_vocab:
-                raise ConvertError(f"tensor {plain} has {plan.n_rows} rows for {n_vocab} tokens")
-            plan = replace(plan, shape=(n_vocab, *plan.shape[1:])) if plan.n_rows > 1 else plan
-        planned.append(plan)
+            if target.n_rows < n_vocab:
+                raise ConvertError(f"tensor {plain} has {target.n_rows} rows for {n_vocab} tokens")
+            if target.n_rows > n_vocab:
+                target = replace(target, shape=(n_vocab, target.shape[1]))
+        planned.append(target)
     _check_output(architecture, config, {tensor.name for tensor in planned})
     return planned
 

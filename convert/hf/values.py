@@ -1,10 +1,11 @@
 """Whether a GGUF file can hold the metadata from a model's folder: the last check before writing.
 
-gguf-py takes what it is given and fails when it writes, with an error that names no key.
+gguf-py checks no value. It fails when it writes, with an error that names no key.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter
@@ -12,17 +13,6 @@ from gguf import GGUFValueType, GGUFWriter
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import F32_MAX
-
-_BITS = {
-    GGUFValueType.UINT8: (8, False),
-    GGUFValueType.INT8: (8, True),
-    GGUFValueType.UINT16: (16, False),
-    GGUFValueType.INT16: (16, True),
-    GGUFValueType.UINT32: (32, False),
-    GGUFValueType.INT32: (32, True),
-    GGUFValueType.UINT64: (64, False),
-    GGUFValueType.INT64: (64, True),
-}
 
 
 def check_values(writer: GGUFWriter) -> None:
@@ -38,9 +28,9 @@ def check_values(writer: GGUFWriter) -> None:
 
 def _expected(value: Any, kind: GGUFValueType, item: GGUFValueType | None = None) -> str | None:
     """What was expected in place of `value`; None where the file can hold it."""
-    if kind in _BITS:
-        bits, signed = _BITS[kind]
-        low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    if integer := re.fullmatch(r"(U?)INT(\d+)", kind.name):
+        bits = int(integer[2])
+        low, high = (0, 1 << bits) if integer[1] else (-(1 << bits - 1), 1 << bits - 1)
         fits = isinstance(value, int) and not isinstance(value, bool) and low <= value < high
         return None if fits else f"a whole number from {low} to {high - 1}"
     if kind in (GGUFValueType.FLOAT32, GGUFValueType.FLOAT64):

@@ -30,7 +30,7 @@ SILENCE_SECONDS = 30.0
 """Between two bytes: ends the thread that nobody waits for any more."""
 MAX_WAITS = 4
 MAX_WAIT = 300.0
-"""How often, and for at most how many seconds each time, kvarn waits when the hub asks it to."""
+"""The most waits, and seconds of a wait, when the hub asks kvarn to come back later."""
 USUAL_WAIT = 5.0
 """Seconds to wait if the hub does not say how long."""
 _LOGIN = "log in with `hf auth login` or set HF_TOKEN"

@@ -1,4 +1,4 @@
-"""Which files of a repository are pulled."""
+"""Chooses the files of a repository to pull."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Listed:
     name: str
     n_bytes: int
     digest: str = ""
-    """git's id of it (40 hexadecimal digits) or its sha256 (64); "" where no hub was asked."""
+    """Its id in git (40 hexadecimal digits) or its sha256 (64); "" where no hub listed it."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Quantisation:
     """One ready model of a repository: a GGUF file, or all shards of one."""
 
     type: str
-    """As its path says: Q4_K_M, UD-Q4_K_XL; "" where it says nothing."""
+    """The type in its path, such as Q4_K_M or UD-Q4_K_XL; "" if there is none."""
     files: tuple[Listed, ...]
 
     @property
     def name(self) -> str:
-        """Of its first file, which is the one to open."""
+        """The name of its first file, which is the one to open."""
         return self.files[0].name
 
     @property
@@ -78,7 +78,7 @@ class Quantisation:
         return tag.lower() in (name.lower() for name in names if name)
 
     def has_type(self, tag: str) -> bool:
-        """Whether a tag is its type, with or without what stands before it: Q4_K_XL for UD-…"""
+        """Whether a tag is its type, with or without its prefix: Q4_K_XL for UD-…"""
         return tag.upper() in (self.type, self.type.partition("-")[2])
 
 

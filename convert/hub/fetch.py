@@ -23,7 +23,7 @@ from .choose import Listed
 from .places import Folder
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-"""Called with a name of what is being done; gives a function of (bytes done, bytes to do)."""
+"""Called with the name of a file; gives a function of (bytes done, bytes to do)."""
 
 MAX_ATTEMPTS = 6
 """Attempts in a row that bring no new bytes, with `WAITS` seconds between them."""
@@ -150,6 +150,6 @@ def _hasher(file: Listed) -> Any:
 
 
 def _first_byte(answer: Answer) -> int | None:
-    """Where a part of a file begins, by its Content-Range."""
+    """The first byte of a part of a file, by its Content-Range."""
     match = re.match(r"bytes (\d{1,19})-", answer.headers.get("Content-Range", ""), re.ASCII)
     return int(match[1]) if match else None

@@ -100,7 +100,7 @@ def is_digest(text: object) -> TypeGuard[str]:
 
 
 def check_repository(name: str) -> None:
-    """`HubError` for what is not the name of a repository."""
+    """Raise `HubError` unless it is the name of a repository."""
     parts = name.split("/")
     sound = (
         _REPOSITORY.fullmatch(name) is not None
@@ -114,13 +114,13 @@ def check_repository(name: str) -> None:
 
 
 def check_revision(name: str) -> None:
-    """`HubError` for what is not the name of a branch, tag or commit."""
+    """Raise `HubError` unless it is the name of a branch, tag or commit."""
     if fault := fault_of(name) or ("it holds a space" if " " in name else None):
         raise HubError(f"{one_line(repr(name), 80)} cannot be a --revision: {fault}")
 
 
 def check_files(repo: str, names: Iterable[str]) -> None:
-    """`HubError` unless all can be files in one folder, on any disk."""
+    """Raise `HubError` unless all can be files in one folder, on any disk."""
     seen: dict[str, str] = {}
     folders: dict[str, str] = {}
     for name in names:

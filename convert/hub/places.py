@@ -1,4 +1,4 @@
-"""Where pulled files are kept: huggingface_hub's cache, or a folder of the user's choice.
+"""The places of pulled files: huggingface_hub's cache, or a folder that the user names.
 
     HF_HUB_CACHE/models--ORGANISATION--MODEL/
       ├─ blobs/DIGEST                the files, by their checksums

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class State:
-    """What a checkpoint holds; `layers` by their number."""
+    """The content of a checkpoint; `layers` by their number."""
 
     about: dict[str, Any]
     done: int

@@ -37,7 +37,7 @@ class Scores:
         )
 
     def __call__(self, q: F32, stop: int) -> F32:
-        """Of q float32 (H, E) with the tokens 0 … stop - 1: float32 (H, stop)."""
+        """The scores of q float32 (H, E) and the tokens 0 … stop - 1: float32 (H, stop)."""
         config = self.layer.config
         out = np.empty((len(q), stop), np.float32)
         segments = self.layer.store.segments(self.layer.index)

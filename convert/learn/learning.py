@@ -36,7 +36,7 @@ MEASURED = 4
 
 @dataclass(frozen=True)
 class Progress:
-    """Where learning stands: of each layer the loss, and the share of labels in the best 1%."""
+    """The progress of learning; of each layer the loss, and the share of labels in the best 1%."""
 
     n_tokens: int
     all_tokens: int
@@ -151,7 +151,7 @@ class Learning:
     @contextmanager
     def _reading(self) -> Iterator[tuple[Context, Observer]]:
         observer = Observer()
-        store = replace(self._store, centred=False)  # encoders learn from whole keys
+        store = replace(self._store, centred=False)  # encoders learn from the keys themselves
         with self._model.context(self._settings.length, Watching(observer), store=store) as context:
             yield context, observer
 

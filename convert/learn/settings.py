@@ -12,7 +12,7 @@ LOSSES = ("softmax", "bce")
 
 
 class LearnError(KvarnError):
-    """Encoders cannot be learned from what was given."""
+    """Encoders cannot be learned from these texts, with these settings."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Student:
         return LearnedLayer(_dense(self._model.q), _dense(self._model.k))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that `load` needs to go on exactly here, by name."""
+        """The arrays from which `load` goes on exactly here, by name."""
         arrays = {f"model.{name}": x.numpy() for name, x in self._model.state_dict().items()}
         for i, moments in self._optimiser.state_dict()["state"].items():
             arrays.update({f"adam.{i}.{name}": x.numpy() for name, x in moments.items()})
@@ -100,7 +100,7 @@ class Student:
 def _label_share(
     logits: Tensor, positive: Tensor, allowed: Tensor, weight: Tensor, candidates: Tensor
 ) -> float:
-    """Share of labels among the best 1% of each query's candidates, by what the keys stand for."""
+    """Share of labels among the best 1% of each query's candidates; keys count by their weight."""
     order = logits.masked_fill(~allowed, -torch.inf).argsort(-1, descending=True)
     each = weight[:, None, None].expand_as(logits).gather(-1, order)
     above = each.cumsum(-1) - each

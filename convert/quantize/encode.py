@@ -40,18 +40,27 @@ def encode(
 
     weights     float32 (rows, columns), contiguous
     type_name   one of `ENCODABLE`, in capitals or not
-    importance  float32 (columns,): the weight of each column in the squared error that is made
-                small, Σ importance_j (x_j - decoded_j)²; None: all alike. Q8_0 and floats do not
-                use it. Q4_0, Q4_1, Q5_0 and Q5_1 have the bytes of gguf-py's encoder without it.
+    importance  float32 (columns,): the weight of each column in the squared error to minimise,
+                Σ importance_j (x_j - decoded_j)²; None: all alike. Q8_0 and floats ignore it.
+                Without it, Q4_0, Q4_1, Q5_0 and Q5_1 have the bytes of gguf-py's encoder.
     out         where to write
 
-    The bytes do not depend on the number of threads. Raises `EncodeError` for other shapes, types
-    that have no encoder, weights that are not finite or too large for the type, and importances
-    that are negative or not finite.
+    The number of threads does not change the bytes. Raises `EncodeError` for other shapes, types
+    without an encoder, weights that are not finite or too large for the type, and importances that
+    are negative or not finite.
     """
-    quant_type = _checked_type(type_name)
-    name = quant_type.name
-    _check(weights, quant_type)
+    name = type_name.upper()
+    if name not in ENCODABLE:
+        raise EncodeError(
+            f"encoding {type_name}: found a type without an encoder, expected one of"
+            f" {', '.join(ENCODABLE)}"
+        )
+    quant_type = QUANT_TYPES[name]
+    if weights.ndim != 2 or weights.dtype != np.float32 or not weights.flags.c_contiguous:
+        raise EncodeError(
+            f"encoding {name}: found {weights.dtype} {weights.shape}, expected contiguous float32"
+            " (rows, columns)"
+        )
     n_rows, n_cols = weights.shape
     n_bytes = row_bytes(quant_type, n_cols)
     if out is None:
@@ -77,24 +86,6 @@ def _encode(weights: F32, quant_type: QuantType, importance: F32, weighted: bool
     arguments, rows = Arguments(Rows), Rows(x=weights, importance=importance, out=out, works=works)
     encode_rows = make_encode_rows(quant_type.name, weighted and can_round(quant_type.name))
     encode_rows(arguments.fill(rows), -(-_WEIGHTS_AT_ONCE // weights.shape[1]))
-
-
-def _checked_type(type_name: str) -> QuantType:
-    name = type_name.upper()
-    if name not in ENCODABLE:
-        raise EncodeError(
-            f"encoding {type_name}: found a type without an encoder, expected one of"
-            f" {', '.join(ENCODABLE)}"
-        )
-    return QUANT_TYPES[name]
-
-
-def _check(weights: F32, quant_type: QuantType) -> None:
-    if weights.ndim != 2 or weights.dtype != np.float32 or not weights.flags.c_contiguous:
-        raise EncodeError(
-            f"encoding {quant_type.name}: found {weights.dtype} {weights.shape}, expected"
-            " contiguous float32 (rows, columns)"
-        )
 
 
 def _check_values(weights: F32, quant_type: QuantType) -> None:

@@ -25,7 +25,7 @@ from ...runtime.engine import on_engine
 from ...runtime.gguf import GGUFError, GGUFFile, Tensor, open_gguf
 from ...system.files import check_target, new_file
 from ..errors import ConvertError
-from ..writing import TensorPlan, check_room, copied_value, header, padded, value_bytes
+from ..writing import TensorPlan, check_room, copied_metadata, header, padded, value_bytes
 from .encode import EncodeError, encode
 from .imatrix import Imatrix
 from .mixes import Mix, ModelFacts, tensor_types
@@ -41,10 +41,10 @@ _MAX_NAME = 127  # bytes of a name that llama.cpp keeps in quantize.imatrix.*
 
 @dataclass
 class Report:
-    """What was written."""
+    """A report of the written file."""
 
     n_bytes: int
-    """Of the file."""
+    """Size of the file."""
     n_tensor_bytes: int
     n_parameters: int
     types: Counter[str] = field(default_factory=Counter)
@@ -168,11 +168,6 @@ def _n_matrices(tensor: Tensor) -> int:
 
 
 def _metadata(file: GGUFFile, mix: Mix, imatrix: tuple[Path, Imatrix] | None) -> dict[str, bytes]:
-    values = {
-        key: copied_value(file.metadata, key)
-        for key in file.metadata
-        if not key.startswith("split.") and not is_hash_key(key)
-    }
     added: dict[str, int | str] = {
         "general.quantization_version": GGML_QUANT_VERSION,
         "general.file_type": int(mix.file_type),
@@ -185,7 +180,8 @@ def _metadata(file: GGUFFile, mix: Mix, imatrix: tuple[Path, Imatrix] | None) ->
         added["quantize.imatrix.entries_count"] = len(matrix.means)
         if matrix.n_chunks > 0:
             added["quantize.imatrix.chunks_count"] = matrix.n_chunks
-    return values | {key: value_bytes(value) for key, value in added.items()}
+    values = {key: value_bytes(value) for key, value in added.items()}
+    return copied_metadata(file.metadata) | values
 
 
 def _shortened(text: str) -> str:

@@ -49,7 +49,7 @@ class Imatrix:
 def read_imatrix(path: Path) -> Imatrix:
     """Read a file of either format.
 
-    Raises `GGUFError` or `ConvertError` for another file, a damaged one, or what is no mean square.
+    Raises `GGUFError` or `ConvertError` for a file of another kind or a damaged one.
     """
     matrix = _read_gguf(path) if read_start(path, 4) == MAGIC else _read_dat(path)
     for name, means in matrix.means.items():

@@ -1,8 +1,8 @@
-"""Which type each tensor gets in a file of a mix: the rules of llama.cpp.
+"""The type of each tensor in a file of a mix, by the rules of llama.cpp.
 
-A mix has one type for most matrices. Those that suffer most from few bits get more: the output, and
+A mix has one type for most matrices. Those that lose most by few bits get more: the output, and
 values and `ffn_down` of some layers ("more bits" below). Rows that blocks of 256 do not divide get
-a type with blocks of 32, or F16. Vectors, norms and what is no weight are left as they are.
+a type with blocks of 32, or F16. Vectors, norms and tensors that are no weights keep their types.
 
 Source: llama.cpp, `llama_tensor_get_type` (without its exceptions for Falcon).
 """
@@ -32,32 +32,21 @@ class Mix:
 
     @property
     def quantised(self) -> bool:
-        """Whether it is more than another width of floats."""
+        """Whether the type is no float."""
         return self.type_name not in ("F32", "F16", "BF16")
 
 
+_NAMES = (
+    "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl "
+    "q2_k q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m q6_k"
+).split()
 MIXES: dict[str, Mix] = {
-    mix.name: mix
-    for mix in (
-        Mix("f32", LlamaFileType.ALL_F32, "F32"),
-        Mix("f16", LlamaFileType.MOSTLY_F16, "F16"),
-        Mix("bf16", LlamaFileType.MOSTLY_BF16, "BF16"),
-        Mix("q8_0", LlamaFileType.MOSTLY_Q8_0, "Q8_0"),
-        Mix("q4_0", LlamaFileType.MOSTLY_Q4_0, "Q4_0"),
-        Mix("q4_1", LlamaFileType.MOSTLY_Q4_1, "Q4_1"),
-        Mix("q5_0", LlamaFileType.MOSTLY_Q5_0, "Q5_0"),
-        Mix("q5_1", LlamaFileType.MOSTLY_Q5_1, "Q5_1"),
-        Mix("iq4_nl", LlamaFileType.MOSTLY_IQ4_NL, "IQ4_NL"),
-        Mix("q2_k", LlamaFileType.MOSTLY_Q2_K, "Q2_K"),
-        Mix("q3_k_s", LlamaFileType.MOSTLY_Q3_K_S, "Q3_K"),
-        Mix("q3_k_m", LlamaFileType.MOSTLY_Q3_K_M, "Q3_K"),
-        Mix("q3_k_l", LlamaFileType.MOSTLY_Q3_K_L, "Q3_K"),
-        Mix("q4_k_s", LlamaFileType.MOSTLY_Q4_K_S, "Q4_K"),
-        Mix("q4_k_m", LlamaFileType.MOSTLY_Q4_K_M, "Q4_K"),
-        Mix("q5_k_s", LlamaFileType.MOSTLY_Q5_K_S, "Q5_K"),
-        Mix("q5_k_m", LlamaFileType.MOSTLY_Q5_K_M, "Q5_K"),
-        Mix("q6_k", LlamaFileType.MOSTLY_Q6_K, "Q6_K"),
+    name: Mix(
+        name,
+        LlamaFileType[f"{'ALL' if name == 'f32' else 'MOSTLY'}_{name.upper()}"],
+        re.sub("_K_[SML]$", "_K", name.upper()),
     )
+    for name in _NAMES
 }
 """By the names that `--type` takes."""
 
@@ -72,13 +61,13 @@ _KEPT = re.compile(
     r"|attn_rel_b\.weight"
 )
 _LAYER = re.compile(r"blk\.(\d+)\.")
-# Layers of the models that llama.cpp calls 70B: values of eight heads each in one matrix.
+# Layers of the models that llama.cpp calls 70B.
 _LAYERS_70B = 80
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the rules ask of a model."""
+    """The numbers of a model that the rules use."""
 
     architecture: str
     n_layers: int
@@ -155,7 +144,7 @@ def _quantises(name: str, shape: tuple[int, ...]) -> bool:
 
 
 class _Chooser:
-    """Goes through the matrices in order, counting those that every so many get more bits of."""
+    """Chooses for the matrices in order; counts those of which only some get more bits."""
 
     def __init__(
         self,
@@ -200,20 +189,20 @@ class _Chooser:
 
     def _value_type(self, i: int) -> str:
         """attn_v, number i of those of the model."""
-        mix, found = self._mix.name, self._mix.type_name
+        mix, chosen = self._mix.name, self._mix.type_name
         if mix == "q2_k":
-            found = "Q4_K" if self._facts.grouped else "Q3_K"
+            chosen = "Q4_K" if self._facts.grouped else "Q3_K"
         elif mix == "q3_k_m":
-            found = "Q5_K" if i < 2 else "Q4_K"
+            chosen = "Q5_K" if i < 2 else "Q4_K"
         elif mix == "q3_k_l" or (mix == "iq4_nl" and self._facts.grouped):
-            found = "Q5_K"
+            chosen = "Q5_K"
         elif mix in ("q4_k_m", "q5_k_m") and _more_bits(i, self._n_values):
-            found = "Q6_K"
+            chosen = "Q6_K"
         elif mix == "q4_k_s" and i < 4:
-            found = "Q5_K"
-        if self._facts.is_70b and found in ("Q3_K", "Q4_K"):
-            found = "Q5_K"
-        return "Q8_0" if self._facts.n_experts == 8 else found
+            chosen = "Q5_K"
+        if self._facts.is_70b and chosen in ("Q3_K", "Q4_K"):
+            chosen = "Q5_K"
+        return "Q8_0" if self._facts.n_experts == 8 else chosen
 
     def _output_type(self) -> str:
         """attn_output."""

@@ -1,4 +1,4 @@
-"""Collecting an importance matrix: what goes into every matrix while a text is read."""
+"""Collects an importance matrix: the squared inputs of every matrix while a text is read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Observer:
                 yield self.n_chunks, chunks
 
     def save(self, path: Path, datasets: list[str]) -> None:
-        """Write what was collected. Raises `ConvertError` for sums that are not finite."""
+        """Write the sums. Raises `ConvertError` for sums that are not finite."""
         for name, sums in self._sums.items():
             if not np.isfinite(sums).all():
                 raise ConvertError(

@@ -56,9 +56,9 @@ class Asker:
         self._marks: dict[int | None, Mark] = {}
 
     def ask(self, key: str, number: int) -> Answer:
-        """The greedy answer to question `number` after what was read. key: the arm's.
+        """The greedy answer to question `number`. key: the arm's.
 
-        It ends at a line break, at the limit of tokens, or once it contains all that was asked for.
+        It ends at a line break, at the limit of tokens, or once it contains all expected strings.
         """
         context, read = self.context, self._read
         question = read.questions[number]

@@ -1,7 +1,7 @@
 """One context on disk: its text, its questions, its KV caches, and all answers so far.
 
 NAME/                  the task, the length, the number and a digest, see `Cell.key`
-├─ context.txt         what is read
+├─ context.txt         the context
 ├─ questions.json      [{"text", "reply", "answers"}, …]; written after context.txt
 ├─ answers.jsonl       one line for each answer, see `Answer`; locked (flock) by the process
 │                      that is at work on the context
@@ -91,7 +91,7 @@ class ContextFolder:
 
     @property
     def n_questions(self) -> int:
-        """How many questions the folder holds; 0 where it has none yet."""
+        """Number of questions in the folder; 0 before they are written."""
         path = self.path / "questions.json"
         return len(json.loads(read_file(path, MOST_TEXT))) if path.exists() else 0
 

@@ -56,7 +56,7 @@ def mean(clusters: Clusters) -> float:
 
 
 def variance(clusters: Clusters, centre: float) -> float:
-    """Of the mean over all questions, robust to clusters.
+    """The variance of the mean over all questions, robust to clusters.
 
     C / (C - 1) · Σ_c (Σ_i (s_ci - centre))² / n². Source: Liang & Zeger 1986 with the usual
     correction for few clusters; without it the clustered error of Miller 2024 (Adding Error Bars

@@ -1,4 +1,4 @@
-"""keep `oracle`: what the question itself attends to most, which no method can know beforehand."""
+"""keep `oracle`: the tokens that the question attends to most, which no method can know before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to evaluate."""
+"""The plan of an evaluation: tasks, lengths, arms."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class EvalError(KvarnError):
 
 
 Asked = Literal["apart", "decoded", "inside"]
-"""How questions are read: after the context, as `kvarn run` reads one about a pack ("apart"), or
-token by token like generated ones ("decoded"); or at the end of the prompt, as in papers on
-eviction ("inside")."""
+"""How to read questions: after the context, as `kvarn run` reads one about a pack ("apart"); token
+by token, like generated ones ("decoded"); or at the end of the prompt, as in papers on eviction
+("inside")."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .plan import Asked, Cell, Plan
 
 CHARS_PER_TOKEN = 4.0
-"""Where the search begins: typical of English."""
+"""The first guess of the search: typical of English."""
 SLACK = 0.02
 ATTEMPTS = 24
 MARGIN = 8

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     """[context][arm]: the answers about the contexts of a task, in order of the questions."""
 
 ALL = "all tasks"
-"""What stands for the task in rows over all of them."""
+"""The task's name in rows over all tasks."""
 _MEASURES = ("covered", "error", "read", "entropy")
 """Fields of `Answer` whose means are fields of `Row`."""
 _ALWAYS = ("task", "length", "method", "budget", "score", "95%", "n")
@@ -85,6 +85,7 @@ def rows_of(cell: Cell, arms: Sequence[Arm], *tasks: Contexts) -> list[Row]:
 
 def _row(cell: Cell, arms: Sequence[Arm], number: int, tasks: Sequence[Contexts]) -> Row:
     scores = [[[answer.score for answer in about[number]] for about in task] for task in tasks]
+    means: dict[str, Any] = {name: _mean_of(tasks, number, name) for name in _MEASURES}
     row = Row(
         cell,
         arms[number],
@@ -92,7 +93,7 @@ def _row(cell: Cell, arms: Sequence[Arm], number: int, tasks: Sequence[Contexts]
         score_interval(*scores),
         sum(len(context) for task in scores for context in task),
         sum(map(len, tasks)),
-        **{name: _mean_of(tasks, number, name) for name in _MEASURES},
+        **means,
     )
     if number == 0:
         return row

@@ -11,14 +11,14 @@ from .sample import Part, Question, Sample, begun
 from .wording import worded
 
 SENTENCES = 2
-"""Of filler in a document."""
+"""Sentences of filler in a document."""
 LEAST_CHARS = 100
-"""Of a document."""
+"""Least characters of a document."""
 
 
 @dataclass(frozen=True)
 class Person:
-    """What a document tells."""
+    """The facts in a document."""
 
     name: str
     home: str
@@ -74,7 +74,7 @@ def _documents(rng: Random, n_chars: int, filler: Filler) -> tuple[list[Person],
 
 
 def _document(rng: Random, person: Person, others: list[str]) -> str:
-    """What is known of a person, in any order, between sentences of filler."""
+    """The facts about a person, in any order, between sentences of filler."""
     facts = [
         worded(rng, wording.HOME_FACTS, p=person.name, x=person.home),
         worded(rng, wording.JOB_FACTS, p=person.name, x=person.job),

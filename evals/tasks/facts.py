@@ -57,17 +57,17 @@ def multivalue(
     values = iter(numbers(rng, per_key * len(keys)))
     owners = keys * per_key
     rng.shuffle(owners)
-    found: dict[str, list[str]] = {k: [] for k in keys}
+    values_of: dict[str, list[str]] = {k: [] for k in keys}
     facts = []
     for k in owners:
         v = next(values)
-        found[k].append(v)
+        values_of[k].append(v)
         facts.append(worded(rng, wording.NUMBER_FACTS, k=k, v=v))
     questions = [
         Question(
             worded(rng, wording.SEVERAL_QUESTIONS, k=k),
-            f" {listed(found[k])}.",
-            tuple(found[k]),
+            f" {listed(values_of[k])}.",
+            tuple(values_of[k]),
         )
         for k in rng.sample(keys, min(n_questions, len(keys)))
     ]
@@ -93,7 +93,7 @@ def multiquery(
 def table(
     rng: Random, form: str, keys: Draw, values: Draw, n_chars: int, n_questions: int
 ) -> Sample:
-    """Facts of one form, line by line, as many as there is room for; questions about some."""
+    """Facts of one form fill the context, line by line; questions about some of them."""
     n = max(1, n_chars // len(form.format(k="old bed", v="12345")))
     named, given = keys(rng, n), values(rng, n)
     parts: list[Part] = []
@@ -103,8 +103,8 @@ def table(
         if n_chars < 0 and parts:
             break
         parts.append(Part(row, False))
-    held = len(parts)
-    return Sample(tuple(parts), number_questions(rng, named[:held], given[:held], n_questions))
+    n = len(parts)
+    return Sample(tuple(parts), number_questions(rng, named[:n], given[:n], n_questions))
 
 
 def facts_in(n_chars: int, least_filler: float) -> int:

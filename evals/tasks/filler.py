@@ -29,10 +29,9 @@ class Prose(Filler):
     def __init__(self, texts: Sequence[str]) -> None:
         self._sentences: list[str] = []
         for text in texts:
-            for found in _SENTENCE.finditer(text):
-                words = found.group().split()
-                lead = "\n" if "\n" in found.group() or not found.start() else " "
-                self._sentences.append(lead + " ".join(words))
+            for sentence in _SENTENCE.finditer(text):
+                lead = "\n" if "\n" in sentence[0] or not sentence.start() else " "
+                self._sentences.append(lead + " ".join(sentence[0].split()))
         if not self._sentences:
             raise ValueError("filler: the texts hold no sentence")
 

@@ -99,26 +99,26 @@ def things(rng: Random, n: int) -> list[str]:
     pairs = len(ADJECTIVES) * len(NOUNS)
     if n > pairs * (1 + len(ADJECTIVES)):
         raise ValueError(f"{n} different things: there are words for fewer")
-    many = n > pairs // 2
-    found: dict[str, None] = {}
-    while len(found) < n:
+    with_two_adjectives = n > pairs // 2
+    names: dict[str, None] = {}
+    while len(names) < n:
         words = [rng.choice(ADJECTIVES), rng.choice(NOUNS)]
-        if many:
+        if with_two_adjectives:
             words.insert(0, rng.choice(ADJECTIVES))
-        found[" ".join(words)] = None
-    return list(found)
+        names[" ".join(words)] = None
+    return list(names)
 
 
 def people(rng: Random, n: int) -> list[str]:
     """n different people, such as `Edith Hale`; with a middle initial where there are too few."""
-    many = n > len(FIRST_NAMES) * len(SURNAMES) // 2
-    found: dict[str, None] = {}
-    while len(found) < n:
-        middle = f" {rng.choice('ABCDEFGHIJKLMNOPRSTW')}." if many else ""
-        if many and len(found) > len(FIRST_NAMES) * len(SURNAMES) * 10:
+    with_initial = n > len(FIRST_NAMES) * len(SURNAMES) // 2
+    names: dict[str, None] = {}
+    while len(names) < n:
+        middle = f" {rng.choice('ABCDEFGHIJKLMNOPRSTW')}." if with_initial else ""
+        if with_initial and len(names) > len(FIRST_NAMES) * len(SURNAMES) * 10:
             raise ValueError(f"{n} different people: there are names for fewer")
-        found[f"{rng.choice(FIRST_NAMES)}{middle} {rng.choice(SURNAMES)}"] = None
-    return list(found)
+        names[f"{rng.choice(FIRST_NAMES)}{middle} {rng.choice(SURNAMES)}"] = None
+    return list(names)
 
 
 def numbers(rng: Random, n: int) -> list[str]:

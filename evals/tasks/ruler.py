@@ -24,7 +24,7 @@ NOISE = Prose(
 )
 """A few sentences, repeated."""
 KEYS = VALUES = QUERIES = 4
-"""Of multikey_1, multivalue and multiquery."""
+"""Needles of multikey_1, values of multivalue, needles of multiquery."""
 CHAIN = 5
 """Things in a chain of vt: one with a number, and four hops."""
 

@@ -1,9 +1,9 @@
-"""What a task generates: a context, and separate questions about it."""
+"""The samples that tasks generate: a context, and separate questions about it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from .filler import Filler
@@ -13,8 +13,8 @@ from .filler import Filler
 class Part:
     """A stretch of a context.
 
-    is_foreseeable: whether a reader can partly predict it from what stands before, as in running
-    text or a list of few repeated words, but not in the facts that a task hides.
+    is_foreseeable: whether a reader can partly predict it from the text before, such as prose or a
+    list of few repeated words, but not the facts that a task hides.
     """
 
     text: str
@@ -90,7 +90,7 @@ def fitted(
 
 def begun(parts: list[Part]) -> tuple[Part, ...]:
     """The parts that are not empty, the first without its leading space."""
-    held = [part for part in parts if part.text]
-    if held:
-        held[0] = Part(held[0].text.lstrip(), held[0].is_foreseeable)
-    return tuple(held)
+    filled = [part for part in parts if part.text]
+    if filled:
+        filled[0] = replace(filled[0], text=filled[0].text.lstrip())
+    return tuple(filled)

@@ -1,8 +1,8 @@
-"""How facts and questions are worded: the forms that a generator draws from.
+"""The forms of facts and questions that a generator draws from.
 
-{k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people. A fact names first what a
-question will name: the thing before its number, as in RULER's needles, and of two things the one
-that was mentioned earlier.
+{k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people. A fact begins with the
+name that a question gives: the thing before its number, as in RULER's needles; of two things, the
+one with the earlier fact.
 """
 
 from collections.abc import Sequence

@@ -53,7 +53,7 @@ def copy(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     starts: dict[str, list[list[str]]] = {}
     for words in long:
         starts.setdefault(" ".join(words[:5]), []).append(words)
-    asked = [found[0] for found in starts.values() if len(found) == 1]
+    asked = [sentence for sentence, *others in starts.values() if not others]
     questions = []
     for words in rng.sample(asked, min(n_questions, len(asked))):
         goes_on = " ".join(words[5:13])

@@ -1,11 +1,11 @@
-"""Guesses what comes next, so that several tokens are read in one pass over the weights.
+"""Guesses the next tokens, so that one pass over the weights reads several.
 
-A draft changes what a token costs, never which token comes: every guess is verified.
+A draft changes the cost of a token, never the token: every guess is verified.
 """
 
-from .base import Draft as Draft
-from .base import Drafter as Drafter
-from .base import DraftError as DraftError
+from .ngram import Draft as Draft
+from .ngram import Drafter as Drafter
+from .ngram import DraftError as DraftError
 from .ngram import Ngram as Ngram
 
 DRAFTS: dict[str, type[Draft]] = {"ngram": Ngram}

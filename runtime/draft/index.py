@@ -1,4 +1,4 @@
-"""Where each n-gram of the context occurred last: a hash table per size, filled token by token."""
+"""An index of n-grams: the last place of each, in one hash table per size."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NgramIndex:
         return match
 
     def _extended(self, tokens: Sequence[int], place: int, length: int) -> int:
-        """How far the match of `length` tokens reaches back."""
+        """The length of a match of at least `length` tokens, extended to the left."""
         stop, longest = len(tokens), min(place, self._longest)
         while length < longest and tokens[place - length - 1] == tokens[stop - length - 1]:
             length += 1

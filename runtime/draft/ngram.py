@@ -1,18 +1,43 @@
-"""draft `ngram`: the tokens that followed an earlier occurrence of the newest ones."""
+"""Drafts, and draft `ngram`: the tokens that followed an earlier occurrence of the newest ones."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .base import Draft, Drafter, DraftError
+from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
     from .index import NgramIndex
 
 STEPS = (4, 2, 1)
 """Sizes of the n-grams that are looked up, longest first, in multiples of the shortest."""
+
+
+class DraftError(KvarnError):
+    """An option of drafting is out of its range."""
+
+
+class Draft(ABC):
+    """The options of a way to guess coming tokens; any number of generations may share them."""
+
+    @abstractmethod
+    def start(self) -> Drafter:
+        """The state of a new generation."""
+
+
+class Drafter(ABC):
+    """Guesses of one generation."""
+
+    @abstractmethod
+    def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
+        """Up to `n` ids that may follow `tokens`; none where a guess would not pay.
+
+        tokens: all so far, which begin with those of the previous call. The new ones show which
+        guesses were right.
+        """
 
 
 @dataclass(frozen=True)
@@ -42,7 +67,7 @@ class Ngram(Draft):
 
 
 class NgramDrafter(Drafter):
-    """Follows the latest of the longest matches; drafts where that has paid.
+    """Follows the latest of the longest matches; drafts where drafts have paid.
 
     About 10 µs per token, whatever the length of the context; indexing a prompt of 1M tokens takes
     0.25 s.
@@ -54,7 +79,7 @@ class NgramDrafter(Drafter):
         self._options = options
         self._index = index
         self._pace = Pace(options.min_match)
-        # The last `_match` tokens also stand before `_place`.
+        # The last `_match` tokens equal those before `_place`.
         self._place = self._match = 0
         self._drafted = self._n_seen = 0
 
@@ -75,9 +100,9 @@ class NgramDrafter(Drafter):
             self._pace.pay(len(tokens) - first, self._drafted)
         self._drafted = 0
         for token in tokens[first:] if self._match else ():
-            right = tokens[self._place] == token
-            self._pace.learn(self._match, right)
-            if not right:
+            is_right = tokens[self._place] == token
+            self._pace.learn(self._match, is_right)
+            if not is_right:
                 self._match = 0
                 break
             self._place += 1

@@ -1,4 +1,4 @@
-"""How long a draft should be: weighs the expected gain in tokens against the cost of the pass.
+"""Chooses the length of a draft: weighs the expected gain in tokens against the pass's cost.
 
 The unit of cost is one decoded token. A pass over T tokens costs about
 

@@ -1,6 +1,6 @@
 """Reads GGUF files: metadata is decoded on first use, tensors are views of the mapped file.
 
-A damaged or malicious file raises a GGUFError that names what is wrong. Does not import Numba.
+A damaged or malicious file raises a GGUFError that names the fault. Does not import Numba.
 """
 
 from .file import GGUFFile as GGUFFile

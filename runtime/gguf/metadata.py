@@ -30,7 +30,7 @@ _SIZES = {kind: np.dtype(name).itemsize for kind, name in NUMBERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where one value is: bytes `start` … `end` - 1 of the file, and how to read them.
+    """The place and type of one value: bytes `start` … `end` - 1 of the file.
 
     For an array, `item` is the type of its `count` values; strings also have `starts`, arrays
     their `parts`.

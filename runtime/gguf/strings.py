@@ -36,7 +36,7 @@ def _too_long(index: int, length: int) -> BrokenString:
 def walk_strings(
     view: memoryview, position: int, count: int, count_bytes: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Where each of `count` strings starts (at its length), and where the last one ends.
+    """The start of each of `count` strings (at its length), and the end of the last one.
 
     Some 30 ns per string of fewer than 256 bytes, 150 ns otherwise. Raises BrokenString when one
     runs past the end of `view`.

@@ -112,7 +112,7 @@ def _best(keys: Floats, k: int) -> Ids:
 
 
 def _reach(probs: Floats, p: float, *, strictly: bool) -> int:
-    """How many leading probabilities reach p in sum: at least 1, all when they never do."""
+    """Number of leading probabilities whose sum reaches p: at least 1, at most all."""
     sums = np.cumsum(probs, dtype=np.float64)
     side: Literal["left", "right"] = "right" if strictly else "left"
     return min(int(np.searchsorted(sums, p, side=side)) + 1, probs.size)

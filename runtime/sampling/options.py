@@ -22,7 +22,7 @@ class NotFinite(SamplingError):
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How the next token is chosen; defaults and order are llama.cpp's.
+    """The options of sampling; defaults and order are llama.cpp's.
 
     logit bias → penalties → top_k → typical_p → top_p → min_p → temperature → draw.
     `temp <= 0` is greedy. `top_k = 0`, `top_p = 1`, `min_p = 0`, `typical_p = 1`,

@@ -1,4 +1,4 @@
-"""What changes logits before any filter: biases and penalties for recent tokens."""
+"""Changes of logits before any filter: biases, and penalties for recent tokens."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence

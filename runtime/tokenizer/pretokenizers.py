@@ -1,4 +1,4 @@
-"""Every pre-tokenizer that llama.cpp names (`tokenizer.ggml.pre`), and what it means.
+"""The pre-tokenizers that llama.cpp names (`tokenizer.ggml.pre`).
 
 A name stands for the regular expressions that cut a text into words, and for a few defaults. The
 expressions are those of the models' own `tokenizer.json` files with llama.cpp's simplification (it
@@ -13,7 +13,7 @@ from .unicode_table import HAN_LETTER, HAN_OTHER, LOWER, UPPER, L, M, N, P, S
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """How one family of BPE vocabularies cuts a text into words, and its defaults.
+    """The rules by which one family of BPE vocabularies cuts a text into words, and its defaults.
 
     steps: the cuts, applied one after the other.
     ignore_merges: a word that is itself a token is taken as such; its merges are not applied.

@@ -54,7 +54,7 @@ class ControlTexts:
         self._longest = max(map(len, self._texts), default=0)
 
     def within(self, text: str) -> list[str]:
-        """Those that `text` contains, the longest first."""
+        """The control texts in `text`, the longest first."""
         present = {beginning for beginning in self._beginnings if beginning in text}
         texts = [t for t in self._texts if t[:2] in present and t in text] if present else []
         return sorted(texts, key=len, reverse=True)

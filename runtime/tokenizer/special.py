@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from .rendered import ControlTexts, Span
+from .rendered import Span
 from .vocab import HIDDEN, Attr, Vocab
 
 # Tokens by role, for roles to which the file assigns none (llama.cpp's lists).
@@ -107,10 +107,6 @@ class Partition:
         self._ids = ids[np.argsort(lengths, kind="stable")[::-1]]
         # Most vocabularies have thousands of special tokens and few beginnings: "<|", "[", "\n\n".
         self._starts = {texts[i][:2] for i in ids.tolist()}
-
-    def control_texts(self) -> ControlTexts:
-        """The texts of the tokens that `cut` finds only if `special`."""
-        return ControlTexts(self._texts[i] for i in self._ids.tolist() if self._attr(i) & HIDDEN)
 
     def cut(self, text: str, special: bool, quoted: Sequence[Span] = ()) -> list[str | int]:
         """Pieces of text, none empty, and the ids of the special tokens between them, in order.

@@ -75,7 +75,7 @@ class Tokenizer:
         self.bos_id, self.eos_id = vocab.roles.get("bos"), vocab.roles.get("eos")
         special = vocab.special()
         set_stripping(vocab, special, name, architecture)
-        self._partition = Partition(vocab, special)
+        self._special, self._partition = special, Partition(vocab, special)
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -87,7 +87,8 @@ class Tokenizer:
     @cached_property
     def control(self) -> ControlTexts:
         """The texts of control tokens, which `encode` finds only where it is told to."""
-        return self._partition.control_texts()
+        vocab = self._vocab
+        return ControlTexts(vocab.tokens[i] for i in self._special if vocab.attr(i) & HIDDEN)
 
     def id_of(self, text: str) -> int | None:
         """The token with this text in the file, if there is one."""
@@ -98,7 +99,7 @@ class Tokenizer:
         return self._vocab.tokens[self._check(token)]
 
     def attr(self, token: int) -> Attr:
-        """What the token is: normal, control, user-defined, byte, ..."""
+        """The kind of a token: normal, control, user-defined, byte, ..."""
         return self._vocab.attr(self._check(token))
 
     def encode(self, text: str | bytes, bos: bool = False, special: bool = False) -> list[int]:
@@ -212,7 +213,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
 
 
 def _as_text(text: str | bytes) -> tuple[str, bool]:
-    """The text and True; for what is not UTF-8, its bytes as surrogate escapes and False."""
+    """The text and True; for bytes that are not UTF-8, surrogate escapes and False."""
     if isinstance(text, str):
         try:
             raw = text.encode()

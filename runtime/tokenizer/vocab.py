@@ -23,7 +23,7 @@ class TokenizerError(KvarnError):
 
 
 class Attr(IntFlag):
-    """What a token is; several may apply."""
+    """The kind of a token; several may apply."""
 
     UNDEFINED = 0
     UNKNOWN = 1
@@ -155,7 +155,7 @@ class Vocab:
         return dict(zip(reversed(merges), range(len(merges) - 1, -1, -1)))
 
     def attr(self, token: int) -> Attr:
-        """What the token is."""
+        """The kind of a token."""
         changed = self._changed.get(token)
         if changed is not None:
             return changed
@@ -165,7 +165,7 @@ class Vocab:
         return _TYPES[value] if 0 <= value < len(_TYPES) else Attr.UNDEFINED
 
     def set_attr(self, token: int, attr: Attr) -> None:
-        """Override what the file says of a token."""
+        """Replace the kind that the file gives a token."""
         self._changed[token] = attr
 
     def special(self) -> list[int]:

@@ -44,7 +44,7 @@ class WordPiece:
         return self.encode(decode_lenient(raw))
 
     def _clean(self, character: str) -> str:
-        """What a character becomes: itself, its small letter, nothing, or a word of its own."""
+        """The new form of a character: itself, its small letter, nothing, or a separate word."""
         if self._strip_accents and not "\ud800" <= character <= "\udfff":
             character = unicodedata.normalize("NFD", character)[0]
         if is_space(character):

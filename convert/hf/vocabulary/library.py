@@ -25,7 +25,7 @@ _BYTES_PER_BYTE = 24
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token beside the vocabulary proper; `written`: how it stands in a text."""
+    """A token beside the vocabulary proper; `written`: as it stands in a text."""
 
     text: str
     special: bool
@@ -34,7 +34,7 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class LibraryTokenizer:
-    """What the library makes of a tokenizer's files."""
+    """The library's reading of a tokenizer's files."""
 
     vocab: dict[str, int]
     """All tokens, the added ones among them."""

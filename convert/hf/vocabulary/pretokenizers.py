@@ -1,4 +1,4 @@
-"""Which pre-tokenizer a byte-level BPE vocabulary has, by a hash of what it makes of one text.
+"""The pre-tokenizer of a byte-level BPE vocabulary, by a hash of the ids that it gives one text.
 
 The rule and its table are llama.cpp's (`convert_hf_to_gguf_update.py`, as packaged in
 llama-cpp-python 0.3.36): SHA-256 of the ids of `CHECK_TEXT`, written as Python writes a list. Where

@@ -26,7 +26,7 @@ _MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
 
 
 class PieceType(IntEnum):
-    """What a piece is; the numbers are those of `tokenizer.ggml.token_type` too."""
+    """The kind of a piece; `tokenizer.ggml.token_type` has the same numbers."""
 
     NORMAL = 1
     UNKNOWN = 2

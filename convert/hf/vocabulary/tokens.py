@@ -1,4 +1,4 @@
-"""The list of tokens while a vocabulary is read: by id, with what the files say of each."""
+"""The list of tokens while a vocabulary is read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tokens:
         return Tokens(texts, [PAD_SCORE] * n, [PieceType.UNUSED] * n)
 
     def set(self, token: int, text: str, score: float, kind: PieceType) -> None:
-        """Say what an id is; `ConvertError` for one beyond the vocabulary."""
+        """Set a token; `ConvertError` for an id beyond the vocabulary."""
         if not 0 <= token < len(self.texts):
             raise ConvertError(
                 f"token {brief(text)} has id {token}, beyond the {len(self.texts)} of config.json's"

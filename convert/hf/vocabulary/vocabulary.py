@@ -25,7 +25,7 @@ _FILES = ("tokenizer.model", "tokenizer.json", "vocab.json")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the file's `tokenizer.*` keys say."""
+    """The values of the file's `tokenizer.*` keys."""
 
     model: str
     """`tokenizer.ggml.model`: llama (SentencePiece) or gpt2 (byte-level BPE)."""

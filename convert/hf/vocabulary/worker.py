@@ -67,7 +67,7 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _written(tokenizer: Any, entry: Any) -> str:
-    """How an added token stands in a text."""
+    """An added token as it stands in a text."""
     if entry.normalized:
         return str(entry.content)
     ids = tokenizer.encode(entry.content, add_special_tokens=False).ids

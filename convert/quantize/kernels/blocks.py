@@ -134,7 +134,7 @@ def rounded_block(name: str) -> Callable[..., Any]:
 
     @jit(**UNFUSED)
     def _grid(x):
-        """d, the offset as stored, and what is added before rounding down."""
+        """d, the offset as stored, and the number to add before rounding down."""
         if has_low:
             low, high = ends(x, 32)
             return (high - low) / top, low, np.float32(0.5)

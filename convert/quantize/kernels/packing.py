@@ -74,7 +74,7 @@ def _bit(codes, shift, out):
 
 @jit
 def _nibbles_64(codes, out):
-    """Of each 64 codes the first 32 low, the others high: 128 bytes."""
+    """The nibbles of 256 codes: of each 64 the first 32 low, the others high; 128 bytes."""
     for k in range(4):
         low, high = load_i8x32(codes, 64 * k), load_i8x32(codes, 64 * k + 32)
         store(out, 32 * k, (low & 15) | ((high & 15) << 4))

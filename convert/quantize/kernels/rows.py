@@ -1,4 +1,4 @@
-"""All rows of a matrix: threads take some at a time, and encode them block by block.
+"""Encodes the rows of a matrix: threads take some at a time, and encode them block by block.
 
 A row is encoded by one thread in one way, so the bytes do not depend on how many there are.
 """
@@ -49,13 +49,13 @@ def can_round(type_name: str) -> bool:
 def make_encode_rows(type_name: str, search: bool) -> DefinedKernel:
     """The kernel that encodes rows as one type.
 
-    search: types that `can_round` search for their grid instead; others do what they always do.
+    search: whether to search for the grid of a type that `can_round`.
     """
     encode_row = _row_encoder(type_name, search)
 
     @kernel
     def encode_rows_kernel(share: Share, rows: Rows, at_once: int):
-        """All rows; at_once: how many a thread takes."""
+        """Encode all rows; a thread takes `at_once` at a time."""
         x, w, out = address(rows.x), address(rows.importance), address(rows.out)
         (n_rows, n_cols), row_bytes = rows.x.shape, rows.out.shape[1]
         work = address(rows.works) + share.part * WORK_BYTES

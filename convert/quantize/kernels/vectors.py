@@ -1,4 +1,4 @@
-"""What the encoders need of vectors that kernels elsewhere do not."""
+"""Operations on vectors that only the encoders use."""
 
 from __future__ import annotations
 
