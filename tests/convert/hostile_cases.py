@@ -28,7 +28,7 @@ BOMB = gzip.compress(bytes(20 << 20), compresslevel=1)
 def cases() -> list[Case]:
     """All of them, always the same."""
     rng = random.Random(6)
-    found = [
+    all_cases = [
         *_commits(),
         *_siblings(rng),
         *_names(rng),
@@ -38,8 +38,8 @@ def cases() -> list[Case]:
         *_ids(),
         *_files(rng),
     ]
-    assert len({case.repo for case in found}) == len(found)
-    return found
+    assert len({case.repo for case in all_cases}) == len(all_cases)
+    return all_cases
 
 
 def _set(key: str, value: object) -> Callable[[Listing], object]:

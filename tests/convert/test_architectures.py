@@ -30,7 +30,7 @@ N_GREEDY = 8
 
 
 def test_there_is_a_case_for_every_architecture_of_the_runtime() -> None:
-    assert {found.name for found in HF_ARCHITECTURES.values()} == set(ARCHITECTURES)
+    assert {entry.name for entry in HF_ARCHITECTURES.values()} == set(ARCHITECTURES)
 
 
 @pytest.fixture(scope="module", params=hf_models.CASES, ids=lambda case: case.name)
@@ -69,13 +69,13 @@ def test_logits_and_greedy_ids_at_f32(
     with open_gguf(path) as file:
         config = ModelConfig.from_metadata(file.metadata)
         ours = Transformer(config, Weights.load(file.tensors, config), 128)
-        found = plain_ops.read(ours, plain_ops.PlainAttention(config), IDS, n_ctx=N_CTX)
+        computed = plain_ops.read(ours, plain_ops.PlainAttention(config), IDS, n_ctx=N_CTX)
         ids, _ = plain_ops.greedy(
             ours, plain_ops.PlainAttention(config), IDS, N_GREEDY, n_ctx=N_CTX
         )
     # ggml rounds gelu through float16, as the plain operations here do too; transformers does not.
     limit = 1e-2 if config.architecture.activation == "gelu" else 1e-3
-    assert np.abs(found - expected).max() < limit * expected.std()
+    assert np.abs(computed - expected).max() < limit * expected.std()
     assert ids == continued
     with llama_oracle.oracle(path, N_CTX, config.n_vocab) as llama:
         assert np.abs(llama.forward(IDS) - expected).max() < limit * expected.std()
@@ -99,15 +99,15 @@ def test_logits_within_the_noise_of_the_type(
     convert(folder, path, MIXES[file_type])
     exact = logits_of(model, IDS)
 
-    def noise(found: np.ndarray) -> float:
-        return float(np.sqrt(np.mean((found - exact) ** 2)) / exact.std())
+    def noise(computed: np.ndarray) -> float:
+        return float(np.sqrt(np.mean((computed - exact) ** 2)) / exact.std())
 
     with open_gguf(path) as file:
         config = ModelConfig.from_metadata(file.metadata)
         ours = Transformer(config, Weights.load(file.tensors, config), 128)
-        found = plain_ops.read(ours, plain_ops.PlainAttention(config), IDS, n_ctx=N_CTX)
+        computed = plain_ops.read(ours, plain_ops.PlainAttention(config), IDS, n_ctx=N_CTX)
     with llama_oracle.oracle(path, N_CTX, config.n_vocab) as llama:
         theirs = noise(llama.forward(IDS))
-    assert noise(found) < NOISE[file_type]
+    assert noise(computed) < NOISE[file_type]
     # llama.cpp rounds activations to 8 bits beside the weights, the plain operations do not.
-    assert noise(found) < 1.1 * theirs
+    assert noise(computed) < 1.1 * theirs

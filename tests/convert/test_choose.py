@@ -63,8 +63,8 @@ def test_weights_to_convert_come_with_what_conversion_reads() -> None:
 
 
 def test_types_are_read_from_names_and_other_files_are_no_models() -> None:
-    found = {q.type: q.name for q in quantisations(listed(READY, SPLIT))}
-    assert found == {
+    names_by_type = {q.type: q.name for q in quantisations(listed(READY, SPLIT))}
+    assert names_by_type == {
         "Q2_K": "Model-1B-Q2_K.gguf",
         "IQ4_XS": "model-1b-iq4_xs.gguf",
         "Q4_K_M": "Model-1B-Q4_K_M.gguf",

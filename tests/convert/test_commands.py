@@ -69,8 +69,8 @@ def test_every_general_key(at_home: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps(sampling))
     assert main(["convert", str(folder), "out.gguf", "--type", "F16"]) == 0
     fields = gguf.GGUFReader("out.gguf").fields
-    found = {key: field.contents() for key, field in fields.items() if key.startswith("general.")}
-    assert found == {
+    general = {key: field.contents() for key, field in fields.items() if key.startswith("general.")}
+    assert general == {
         "general.architecture": "llama",
         "general.type": "model",
         "general.name": "Mill Llama 100K Instruct v2",

@@ -50,7 +50,7 @@ ALL = hostile_cases.cases()
 
 def pulled(tmp_path: Path, hub: Hub, repos: list[str]) -> dict[str, Any]:
     """How `hf-pull` of each ended."""
-    own = {
+    environment = {
         "HF_ENDPOINT": hub.url,
         "HF_HOME": str(tmp_path / "deep" / "er" / "hf"),
         "HF_TOKEN": TOKEN,
@@ -61,7 +61,7 @@ def pulled(tmp_path: Path, hub: Hub, repos: list[str]) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         input=json.dumps(repos),
-        env=inherited | own,
+        env=inherited | environment,
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -73,20 +73,20 @@ def pulled(tmp_path: Path, hub: Hub, repos: list[str]) -> dict[str, Any]:
     return results
 
 
-def check_case(case: Case, found: dict[str, Any]) -> None:
+def check_case(case: Case, result: dict[str, Any]) -> None:
     """One line and no traceback where it is refused; the right file where it is not."""
-    assert not found["trace"], case.name + "\n" + found["trace"]
-    assert found["code"] == (0 if case.well else 1), (case.name, found)
-    assert found["seconds"] < 10, (case.name, found)
-    assert found["remembered"] == case.well, (case.name, found)
-    lines = found["err"].splitlines()
-    assert all(line.startswith("kvarn: ") for line in lines), (case.name, found)
-    assert not any(ord(c) < 32 for line in lines for c in line), (case.name, found)
+    assert not result["trace"], case.name + "\n" + result["trace"]
+    assert result["code"] == (0 if case.well else 1), (case.name, result)
+    assert result["seconds"] < 10, (case.name, result)
+    assert result["remembered"] == case.well, (case.name, result)
+    lines = result["err"].splitlines()
+    assert all(line.startswith("kvarn: ") for line in lines), (case.name, result)
+    assert not any(ord(c) < 32 for line in lines for c in line), (case.name, result)
     if case.well:
-        path = Path(found["out"].strip())
+        path = Path(result["out"].strip())
         assert (path if path.is_file() else path / FILE).read_bytes() == HONEST, case.name
     else:
-        assert found["out"] == "" and lines, (case.name, found)
+        assert result["out"] == "" and lines, (case.name, result)
 
 
 def check_disk(tmp_path: Path) -> None:

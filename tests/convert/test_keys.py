@@ -31,10 +31,10 @@ def keys_of(values: dict[str, Any]) -> dict[str, Any]:
     check(architecture, config)
     writer = gguf.GGUFWriter(None, architecture.name)
     architecture.add_keys(writer, config)
-    found = {key: value.value for key, value in writer.kv_data[0].items()}
-    assert found.pop("general.architecture") == architecture.name
-    assert all(key.startswith(f"{architecture.name}.") for key in found)
-    return {key.removeprefix(f"{architecture.name}."): value for key, value in found.items()}
+    written = {key: value.value for key, value in writer.kv_data[0].items()}
+    assert written.pop("general.architecture") == architecture.name
+    assert all(key.startswith(f"{architecture.name}.") for key in written)
+    return {key.removeprefix(f"{architecture.name}."): value for key, value in written.items()}
 
 
 QWEN25_05B = sizes(24, 32768, 896, 4864, 14, 2) | {"rope.freq_base": 1e6, RMS: 1e-6}

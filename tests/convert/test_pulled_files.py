@@ -60,8 +60,8 @@ def test_the_library_finds_what_was_pulled_and_the_other_way_round(
 ) -> None:
     pulled = pull(REPO, include=ALL)
     for name, data in FILES.items():
-        found = hf_hub_download(REPO, name, cache_dir=cache, local_files_only=True)
-        assert Path(found) == pulled.folder / name and Path(found).read_bytes() == data
+        by_library = hf_hub_download(REPO, name, cache_dir=cache, local_files_only=True)
+        assert Path(by_library) == pulled.folder / name and Path(by_library).read_bytes() == data
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache) + "2")
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE",
                         hub.url + "/{repo_id}/resolve/{revision}/{filename}")  # fmt: skip
@@ -165,27 +165,27 @@ def into(folder: Path) -> Pulled:
 
 
 def test_a_folder_of_ones_own_loses_nothing(hub: Hub, tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "README.md").write_text("my own")
+    own_folder = tmp_path / "mine"
+    own_folder.mkdir()
+    (own_folder / "README.md").write_text("my own")
     with pytest.raises(HubError, match=r"README.md is another file than .*remove it"):
-        into(mine)
-    assert (mine / "README.md").read_text() == "my own"
-    (mine / "README.md").unlink()
-    into(mine)
+        into(own_folder)
+    assert (own_folder / "README.md").read_text() == "my own"
+    (own_folder / "README.md").unlink()
+    into(own_folder)
     n_sent = len(hub.sent)
-    assert into(mine).model == mine / MODEL
+    assert into(own_folder).model == own_folder / MODEL
     assert len(hub.sent) == n_sent
-    assert sorted(path.name for path in mine.iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in own_folder.iterdir()) == sorted(FILES)
 
 
 def test_what_is_no_regular_file_in_a_folder_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # the address of a socket has to be short
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    target = mine / "README.md"
+    own_folder = tmp_path / "mine"
+    own_folder.mkdir()
+    target = own_folder / "README.md"
     with socket.socket(socket.AF_UNIX) as unix:
         kinds: tuple[Callable[[], None], ...] = (
             lambda: target.symlink_to(tmp_path / "elsewhere"),
@@ -198,7 +198,7 @@ def test_what_is_no_regular_file_in_a_folder_of_ones_own(
             make()
             before = target.lstat()
             with pytest.raises(KvarnError):
-                into(mine)
+                into(own_folder)
             assert os.path.samestat(before, target.lstat())
             target.rmdir() if target.is_dir() else target.unlink()
     assert not (tmp_path / "elsewhere").exists()

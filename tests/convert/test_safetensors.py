@@ -27,14 +27,14 @@ def test_what_the_library_writes(tmp_path: Path) -> None:
         "numbers": np.arange(4),
     }
     library.save_file(tensors, tmp_path / "x.safetensors", {"format": "np"})
-    found = read_header(tmp_path / "x.safetensors")
-    assert found.keys() == tensors.keys()
+    stored = read_header(tmp_path / "x.safetensors")
+    assert stored.keys() == tensors.keys()
     for name in ("single", "half", "double"):
-        rows = found[name].rows(0, found[name].n_rows)
+        rows = stored[name].rows(0, stored[name].n_rows)
         np.testing.assert_array_equal(rows, tensors[name].astype(np.float32).reshape(rows.shape))
-    np.testing.assert_array_equal(found["single"].rows(2, 4), tensors["single"][2:4])
+    np.testing.assert_array_equal(stored["single"].rows(2, 4), tensors["single"][2:4])
     with pytest.raises(ConvertError, match="stored as I64"):
-        found["numbers"].rows(0, 1)
+        stored["numbers"].rows(0, 1)
 
 
 def test_bfloat16_is_the_upper_half_of_float32(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_llama_keeps_every_weight_and_turns_queries_and_keys(
         monkeypatch.setattr(module, "CHUNK_BYTES", 4 * 64 * chunk_rows)
     hf_folders.write_llama(tmp_path / "hf")
     convert(tmp_path / "hf", tmp_path / "m.gguf", mix_of("f32"))
-    found = {t.name: t.data for t in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
+    written = {t.name: t.data for t in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
     wanted = hf_folders.llama_tensors()
     for name, values in wanted.items():
         if name.startswith("model.layers."):
@@ -58,11 +58,11 @@ def test_a_llama_keeps_every_weight_and_turns_queries_and_keys(
             new_name = f"blk.{layer}.{NAMES[part.removesuffix('.weight')]}.weight"
             turned = part.startswith(("self_attn.q", "self_attn.k"))
             expected = values[order(len(values))] if turned else values
-            np.testing.assert_array_equal(found[new_name], expected, new_name)
-    n_tokens = len(found["token_embd.weight"])
+            np.testing.assert_array_equal(written[new_name], expected, new_name)
+    n_tokens = len(written["token_embd.weight"])
     np.testing.assert_array_equal(
-        found["token_embd.weight"], wanted["model.embed_tokens.weight"][:n_tokens]
+        written["token_embd.weight"], wanted["model.embed_tokens.weight"][:n_tokens]
     )
-    np.testing.assert_array_equal(found["output.weight"], wanted["lm_head.weight"][:n_tokens])
-    np.testing.assert_array_equal(found["output_norm.weight"], wanted["model.norm.weight"])
-    assert len(found) == len(wanted)
+    np.testing.assert_array_equal(written["output.weight"], wanted["lm_head.weight"][:n_tokens])
+    np.testing.assert_array_equal(written["output_norm.weight"], wanted["model.norm.weight"])
+    assert len(written) == len(wanted)

@@ -105,9 +105,9 @@ def test_weights_stand_for_the_whole_context(model: Model) -> None:
 def test_all_keys_are_taken_where_there_are_no_more(model: Model) -> None:
     _, observer, *_ = observed(model)
     scores = Scores(model.config, observer.views[0], observer)
-    many = Settings(length=N, tokens=N, sink=16, window=32, labels=20, negatives=10**6)
+    all_negatives = Settings(length=N, tokens=N, sink=16, window=32, labels=20, negatives=10**6)
     batch = make_batch(
-        scores, observer.queries[0], 1024 + observer.rows, many, np.random.default_rng(2)
+        scores, observer.queries[0], 1024 + observer.rows, all_negatives, np.random.default_rng(2)
     )
     assert batch.keys.shape == (2, N - 48, 24) and (batch.weight == 1).all()
 
@@ -125,10 +125,10 @@ def test_recall_counts_what_is_found(model: Model) -> None:
         "sketch 3": sketches(3, config, view, N),
         "sketch 5": sketches(5, config, view, N),
     }
-    found = {name: x.mean(0) for name, x in measure(scores, asked, rankings, SETTINGS).items()}
-    np.testing.assert_array_equal(found["true"], 1)
-    np.testing.assert_array_equal(found["reverse"], 0)
-    assert (found["sketch 3"] < found["sketch 5"]).all()
+    recalls = {name: x.mean(0) for name, x in measure(scores, asked, rankings, SETTINGS).items()}
+    np.testing.assert_array_equal(recalls["true"], 1)
+    np.testing.assert_array_equal(recalls["reverse"], 0)
+    assert (recalls["sketch 3"] < recalls["sketch 5"]).all()
     assert len(context.tokens) == N
 
 

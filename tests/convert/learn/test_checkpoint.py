@@ -25,9 +25,9 @@ def test_what_was_written_comes_back(tmp_path: Path) -> None:
     first.write(STATE)
     first.write(STATE)
     second = Checkpoint(path)
-    found = second.read()
-    assert found is not None and (found.about, found.done) == (STATE.about, 3)
-    np.testing.assert_array_equal(found.layers[1]["model.w"], np.ones((2, 3)))
+    state = second.read()
+    assert state is not None and (state.about, state.done) == (STATE.about, 3)
+    np.testing.assert_array_equal(state.layers[1]["model.w"], np.ones((2, 3)))
     second.remove()
     assert not list(tmp_path.iterdir())
 

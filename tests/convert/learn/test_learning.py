@@ -111,10 +111,10 @@ def test_label_share_counts_labels_in_the_best_hundredth_of_what_the_keys_stand_
     positive = torch.tensor([[[[True, False, True, False, True]]]])
     weight = torch.tensor([[1.0, 1.0, 1.0, 997.0, 1.0]])
     for candidates, share in ((100, 1 / 3), (300, 2 / 3), (1000, 2 / 3), (200_000, 1)):
-        found = _label_share(
+        measured = _label_share(
             logits, positive, torch.ones_like(positive), weight, torch.tensor([candidates])
         )
-        assert found == pytest.approx(share)
+        assert measured == pytest.approx(share)
 
 
 def learning(model: Model, prose: Path, checkpoint: Path, settings: Settings = SHORT) -> Learning:
@@ -175,8 +175,8 @@ def test_learned_signatures_find_more_than_simhash(prose: Path, tmp_path: Path, 
     rows = table(one.recalls(lambda *_: None))
     assert {row["layer"] for row in rows} == {3, 7}
     for layer in (3, 7):
-        found = {row["method"]: row["recall@2%"] for row in rows if row["layer"] == layer}
-        assert found["learned"] > found["simhash"] + 0.03
+        measured = {row["method"]: row["recall@2%"] for row in rows if row["layer"] == layer}
+        assert measured["learned"] > measured["simhash"] + 0.03
     assert isinstance(one.learned.layers[3], LearnedLayer)
 
 

@@ -66,8 +66,10 @@ def summary(types: dict[str, str]) -> dict[str, str]:
         place = (kind, int(layer)) if name.startswith("blk.") else (name, 0)
         if not name.endswith(("_norm.weight", ".bias")):
             kinds.setdefault(place[0].removesuffix(".weight"), []).append((place[1], type_name))
-    found: dict[str, list[str]] = {}
+    kinds_by_runs: dict[str, list[str]] = {}
     for kind, layers in sorted(kinds.items()):
         runs = groupby(type_name for _, type_name in sorted(layers))
-        found.setdefault(", ".join(f"{len([*run])} {name}" for name, run in runs), []).append(kind)
-    return {runs: " ".join(names) for runs, names in found.items()}
+        kinds_by_runs.setdefault(
+            ", ".join(f"{len([*run])} {name}" for name, run in runs), []
+        ).append(kind)
+    return {runs: " ".join(names) for runs, names in kinds_by_runs.items()}

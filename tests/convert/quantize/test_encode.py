@@ -62,9 +62,9 @@ def test_simple_types_have_the_bytes_of_gguf_py(type_name: str, n_cols: int) -> 
 @pytest.mark.parametrize("n_cols", [1, 15, 17])
 def test_floats_take_rows_of_any_length(type_name: str, n_cols: int) -> None:
     x = weights(5, n_cols)
-    found = encode(x, type_name)
+    encoded = encode(x, type_name)
     expected = x.astype(np.float16) if type_name == "F16" else by_gguf_py(x, "BF16")
-    np.testing.assert_array_equal(found, expected.view(np.uint8))
+    np.testing.assert_array_equal(encoded, expected.view(np.uint8))
 
 
 @settings(max_examples=30, deadline=None)
@@ -136,14 +136,14 @@ def test_no_weights_are_worse_than_zeros(
 def test_the_bytes_do_not_depend_on_the_threads(type_name: str) -> None:
     x, importance = weights(40, 512), importances(512)
     before = on_engine(threads.n_threads)
-    found = []
+    encoded = []
     try:
         for n in (1, threads.max_threads()):
             on_engine(threads.set_threads, n)
-            found.append(encode(x, type_name, importance))
+            encoded.append(encode(x, type_name, importance))
     finally:
         on_engine(threads.set_threads, before)
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(*encoded)
 
 
 @pytest.mark.parametrize("type_name", SEARCHED)

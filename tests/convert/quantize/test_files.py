@@ -43,10 +43,10 @@ def test_simple_types_are_written_as_llama_cpp_writes_them(
     models.write(source, Sizes(n_layers=2, n_experts=2), kind)
     quantise_file(source, ours, mix_of(mix))
     ggml.quantise_file(source, theirs, mix_of(mix).file_type)
-    found, expected = data_of(ours), data_of(theirs)
-    assert found.keys() == expected.keys()
+    written, expected = data_of(ours), data_of(theirs)
+    assert written.keys() == expected.keys()
     for name, data in expected.items():
-        np.testing.assert_array_equal(found[name], data, name)
+        np.testing.assert_array_equal(written[name], data, name)
     fields, wanted = (gguf.GGUFReader(path).fields for path in (ours, theirs))
     described = [{k: (f.types, f.contents()) for k, f in x.items()} for x in (fields, wanted)]
     for both in described:
@@ -86,10 +86,10 @@ def test_shards_become_one_file(source: Path, tmp_path: Path) -> None:
     assert len(shards) > 2
     quantise_file(tmp_path / "one.gguf", whole, mix_of("q4_k_s"))
     quantise_file(shards[1], joined, mix_of("q4_k_s"))
-    found, expected = data_of(joined), data_of(whole)
-    assert list(found) == list(expected)
+    written, expected = data_of(joined), data_of(whole)
+    assert list(written) == list(expected)
     for name, data in expected.items():
-        np.testing.assert_array_equal(found[name], data)
+        np.testing.assert_array_equal(written[name], data)
     assert not any(key.startswith("split.") for key in gguf.GGUFReader(joined).fields)
 
 

@@ -45,12 +45,12 @@ def test_sums_are_those_of_llama_cpp(tiny_path: Path, tiny: Model, tmp_path: Pat
     if tiny.tokenizer.add_bos:
         pieces = [[tiny.tokenizer.bos_id, *piece[1:]] for piece in pieces]
     expected = llama_inputs.squares(tiny_path, pieces)
-    found = read_imatrix(path)
-    assert found.means.keys() == expected.keys()
+    read_back = read_imatrix(path)
+    assert read_back.means.keys() == expected.keys()
     assert len(expected) == 7 * tiny.config.n_layers
     for name, sums in expected.items():
         # Weights of F16: llama.cpp rounds the inputs to F16 too, which shows in those that follow.
-        np.testing.assert_allclose(found.means[name][0], sums / 192, rtol=5e-3, err_msg=name)
+        np.testing.assert_allclose(read_back.means[name][0], sums / 192, rtol=5e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["phi3-short", "gemma2", "cohere2"])
@@ -69,11 +69,11 @@ def test_sums_of_other_architectures(
     observer = Observer(model, 32)
     assert list(observer.read(ids)) == [(1, 2), (2, 2)]
     observer.save(tmp_path / "out.gguf", [])
-    found = read_imatrix(tmp_path / "out.gguf").means
+    read_back = read_imatrix(tmp_path / "out.gguf").means
     expected = llama_inputs.squares(tmp_path / "tiny.gguf", [ids[:32], ids[32:]])
-    assert found.keys() == expected.keys()
+    assert read_back.keys() == expected.keys()
     for tensor, sums in expected.items():
-        np.testing.assert_allclose(found[tensor][0], sums / 64, rtol=2e-2, err_msg=tensor)
+        np.testing.assert_allclose(read_back[tensor][0], sums / 64, rtol=2e-2, err_msg=tensor)
 
 
 def test_files_are_llama_cpps(tiny: Model, tmp_path: Path) -> None:
@@ -181,11 +181,11 @@ def dat(entries: list[tuple[str, int, list[float]]], tail: bytes = b"") -> bytes
 def test_files_from_before_gguf(tail: bytes, tmp_path: Path) -> None:
     path = tmp_path / "imatrix.dat"
     path.write_bytes(dat([("blk.0.attn_q.weight", 4, [4.0, 8.0]), ("b", 1, [3.0])], tail))
-    found = read_imatrix(path)
-    np.testing.assert_array_equal(found.means["blk.0.attn_q.weight"], [[1, 2]])
-    np.testing.assert_array_equal(found.means["b"], [[3]])
-    assert found.n_chunks == (9 if tail else 0)
-    assert found.datasets == (("wiki",) if len(tail) > 4 else ())
+    read_back = read_imatrix(path)
+    np.testing.assert_array_equal(read_back.means["blk.0.attn_q.weight"], [[1, 2]])
+    np.testing.assert_array_equal(read_back.means["b"], [[3]])
+    assert read_back.n_chunks == (9 if tail else 0)
+    assert read_back.datasets == (("wiki",) if len(tail) > 4 else ())
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

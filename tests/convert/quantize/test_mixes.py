@@ -27,16 +27,16 @@ def test_types_are_those_that_llama_cpp_chooses(name: str, tmp_path: Path) -> No
         facts = ModelFacts.of(file)
         shapes = {tensor.name: tensor.shape for tensor in file.tensors.values()}
     for mix in case.mixes:
-        found = before | tensor_types(MIXES[mix], shapes, facts, case.with_importance)
-        assert mixed.summary(found) == GOLDEN[name][mix], mix
+        types = before | tensor_types(MIXES[mix], shapes, facts, case.with_importance)
+        assert mixed.summary(types) == GOLDEN[name][mix], mix
 
 
 @pytest.mark.parametrize("name", ["four experts, importance", "rows of 96"])
 def test_the_golden_types_are_llama_cpps(name: str, tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     for mix in ("q4_k_m", "q3_k_m", "q5_0"):
-        found = mixed.chosen_by_llama_cpp(mixed.CASES[name], mix, tmp_path)
-        assert mixed.summary(found) == GOLDEN[name][mix]
+        types = mixed.chosen_by_llama_cpp(mixed.CASES[name], mix, tmp_path)
+        assert mixed.summary(types) == GOLDEN[name][mix]
 
 
 def test_names_of_mixes() -> None:

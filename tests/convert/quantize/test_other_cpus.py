@@ -33,12 +33,12 @@ def instructions(kernel, target):
 
 
 def test_searches_are_vectors():
-    found, assembly = instructions(block_q4_k, "neon")
-    assert found >= {"fmla", "frintx", "fminnm"}
+    names, assembly = instructions(block_q4_k, "neon")
+    assert names >= {"fmla", "frintx", "fminnm"}
     assert ".4s" in assembly
 
 
 def test_rounding_fuses_nothing():
     """Fused products and sums would give other bytes than ggml's where codes are ties."""
-    found, _ = instructions(block_q5_0, "neon")
-    assert not found & {"fmla", "fmls", "fmadd", "fmsub"}
+    names, _ = instructions(block_q5_0, "neon")
+    assert not names & {"fmla", "fmls", "fmadd", "fmsub"}

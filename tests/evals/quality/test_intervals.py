@@ -72,12 +72,12 @@ def coverage(
     interval: Callable[[Clusters], Interval | None], times: int = 800,
 ) -> float:  # fmt: skip
     rng = random.Random(0)
-    held = 0
+    n_covered = 0
     for _ in range(times):
-        found = interval(draw(rng))
-        assert found is not None
-        held += found[0] <= truth <= found[1]
-    return held / times
+        limits = interval(draw(rng))
+        assert limits is not None
+        n_covered += limits[0] <= truth <= limits[1]
+    return n_covered / times
 
 
 def drawn(rng: random.Random, p: float, alike: float, contexts: int, n: int) -> list[list[float]]:
@@ -100,8 +100,8 @@ def drawn(rng: random.Random, p: float, alike: float, contexts: int, n: int) -> 
     ],
 )
 def test_95_of_100_intervals_hold_the_score(p: float, alike: float, contexts: int, n: int) -> None:
-    found = coverage(lambda rng: drawn(rng, p, alike, contexts, n), p, score_interval)
-    assert 0.93 <= found <= 0.995
+    share = coverage(lambda rng: drawn(rng, p, alike, contexts, n), p, score_interval)
+    assert 0.93 <= share <= 0.995
 
 
 @pytest.mark.parametrize(("p", "lost"), [(0.9, 0.05), (0.99, 0.01), (0.7, 0.3)])
@@ -135,25 +135,25 @@ def test_over_tasks_each_counts_the_same() -> None:
 def test_95_of_100_intervals_hold_the_mean_over_tasks() -> None:
     rng = random.Random(1)
     truth = sum(task[0] for task in TASKS) / len(TASKS)
-    held = 0
+    n_covered = 0
     for _ in range(800):
-        found = score_interval(*(drawn(rng, *task) for task in TASKS))
-        assert found is not None
-        held += found[0] <= truth <= found[1]
-    assert 0.93 <= held / 800 <= 0.995
+        limits = score_interval(*(drawn(rng, *task) for task in TASKS))
+        assert limits is not None
+        n_covered += limits[0] <= truth <= limits[1]
+    assert 0.93 <= n_covered / 800 <= 0.995
 
 
 def test_95_of_100_intervals_hold_the_mean_difference_over_tasks() -> None:
-    rng, held = random.Random(2), 0
+    rng, n_covered = random.Random(2), 0
     for _ in range(800):
         tasks = [
             [[-s * (rng.random() < 0.05) for s in context] for context in drawn(rng, *task)]
             for task in TASKS
         ]
-        found = difference_interval(*tasks)
-        assert found is not None
-        held += found[0] <= -0.05 * sum(task[0] for task in TASKS) / len(TASKS) <= found[1]
-    assert held / 800 >= 0.93
+        limits = difference_interval(*tasks)
+        assert limits is not None
+        n_covered += limits[0] <= -0.05 * sum(task[0] for task in TASKS) / len(TASKS) <= limits[1]
+    assert n_covered / 800 >= 0.93
 
 
 def test_one_context_of_a_task_says_nothing_about_all() -> None:

@@ -22,8 +22,8 @@ def test_contexts_fill_their_length_and_never_exceed_it(
     def make(n_chars: int) -> Sample:
         return ALL_TASKS[task](random.Random(1), n_chars, 4, Plain())
 
-    found = n_tokens(fit(make, n_tokens, length, task).context)
-    assert 0.97 * length <= found <= length
+    size = n_tokens(fit(make, n_tokens, length, task).context)
+    assert 0.97 * length <= size <= length
 
 
 @pytest.mark.parametrize("chars_per_token", [1, 3, 9])

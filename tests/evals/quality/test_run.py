@@ -58,8 +58,11 @@ def test_the_model_answers_as_to_a_context_with_the_question_at_its_end(
 
     def told(rng: random.Random, n_chars: int, n: int, filler: Filler) -> Sample:
         sample = ALL_TASKS["needle"](rng, n_chars, n, filler)
-        said = [greedy(tiny, f"{sample.context}\n{q.text}", 4) for q in sample.questions]
-        questions = [Question(q.text, said[i], (said[i],)) for i, q in enumerate(sample.questions)]
+        expected_texts = [greedy(tiny, f"{sample.context}\n{q.text}", 4) for q in sample.questions]
+        questions = [
+            Question(q.text, expected_texts[i], (expected_texts[i],))
+            for i, q in enumerate(sample.questions)
+        ]
         wrong = replace(questions[0], answers=("no such answer", questions[0].answers[0]))
         return Sample(sample.parts, (wrong, *questions[1:]))
 

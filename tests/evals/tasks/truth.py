@@ -37,10 +37,11 @@ def pattern(form: str) -> re.Pattern[str]:
 def said(forms: tuple[str, ...], text: str) -> Iterator[dict[str, str]]:
     """Every occurrence of any of the forms, with what stands in its places, in the order of the
     text; a form that is a part of a longer one does not count there."""
-    found = [match for form in forms for match in pattern(form).finditer(text)]
-    for match in sorted(found, key=lambda m: (m.start(), -m.end())):
+    matches = [match for form in forms for match in pattern(form).finditer(text)]
+    for match in sorted(matches, key=lambda m: (m.start(), -m.end())):
         inside = any(
-            o is not match and o.start() <= match.start() and match.end() <= o.end() for o in found
+            o is not match and o.start() <= match.start() and match.end() <= o.end()
+            for o in matches
         )
         if not inside:
             yield match.groupdict()
@@ -48,8 +49,8 @@ def said(forms: tuple[str, ...], text: str) -> Iterator[dict[str, str]]:
 
 def asked(forms: tuple[str, ...], question: str) -> dict[str, str]:
     """What a question asks about: the places of the one form that it has as a whole."""
-    (found,) = (match for form in forms if (match := pattern(form).fullmatch(question)))
-    return found.groupdict()
+    (matches,) = (match for form in forms if (match := pattern(form).fullmatch(question)))
+    return matches.groupdict()
 
 
 def numbers_of(text: str, forms: tuple[str, ...] = wording.NUMBER_FACTS) -> dict[str, list[str]]:
@@ -64,11 +65,11 @@ def chains_of(text: str) -> dict[str, list[str]]:
     """Each number and the things that have it, by what is said of one thing and another."""
     first = {values[0]: thing for thing, values in numbers_of(text).items()}
     following = {link["a"]: link["b"] for link in said(wording.LINK_FACTS, text)}
-    found = {}
+    matches = {}
     for value, thing in first.items():
         chain = [thing]
         while chain[-1] in following:
             chain.append(following.pop(chain[-1]))
-        found[value] = chain
+        matches[value] = chain
     assert not following, "links that no chain leads to, or in a circle"
-    return found
+    return matches

@@ -133,9 +133,9 @@ def test_logits_read_ahead_are_those_of_single_tokens(tiny: Model) -> None:
     for i, token in enumerate(ids[10:], 10):
         expected = single.decode(token)
         assert ahead.reads_ahead(token) == (i > 10)
-        found = ahead.decode(token, ids[11:] if i == 10 else ())
+        read_logits = ahead.decode(token, ids[11:] if i == 10 else ())
         # f16 rounding of K and V differs where sums were taken in another order.
-        assert np.abs(found - expected).max() < 2e-3 * np.abs(expected).max()
+        assert np.abs(read_logits - expected).max() < 2e-3 * np.abs(expected).max()
         assert ahead.tokens == single.tokens == ids[: i + 1]
 
 
@@ -145,8 +145,8 @@ def test_a_wrong_guess_leaves_no_trace(tiny: Model) -> None:
     expected = other.prefill(ids[:21]).copy()
     context.prefill(ids[:19])
     context.decode(ids[19], [ids[20] ^ 1, 5, 6, 7])
-    found = context.decode(ids[20])
-    assert np.abs(found - expected).max() < 2e-3 * np.abs(expected).max()
+    read_logits = context.decode(ids[20])
+    assert np.abs(read_logits - expected).max() < 2e-3 * np.abs(expected).max()
     assert not any(context.reads_ahead(token) for token in (5, 6, 7))
 
 

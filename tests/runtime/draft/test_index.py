@@ -41,8 +41,8 @@ def test_how_tokens_arrive_changes_nothing(steps: tuple[int, ...]) -> None:
     index, n = NgramIndex(SIZES), 0
     for step in steps:
         n += step
-        found = index.find(tokens[:n])
-        assert found == searched(tokens[:n])
+        match = index.find(tokens[:n])
+        assert match == searched(tokens[:n])
 
 
 def test_a_long_prompt_is_read_as_its_tokens_one_by_one() -> None:
@@ -50,8 +50,8 @@ def test_a_long_prompt_is_read_as_its_tokens_one_by_one() -> None:
     tokens = [100_000 + i for i in random_tokens(70_000, 300, seed=2)]
     at_once, one_by_one = NgramIndex(SIZES), NgramIndex(SIZES)
     for n in range(1, 3001):
-        found = one_by_one.find(tokens[:n])
-    assert at_once.find(tokens[:3000]) == found
+        match = one_by_one.find(tokens[:n])
+    assert at_once.find(tokens[:3000]) == match
     for table, other in zip(at_once._tables, one_by_one._tables):
         np.testing.assert_array_equal(table, other)
     at_once.find(tokens)

@@ -80,9 +80,11 @@ def test_what_is_decoded_has_limits(written: Write) -> None:
     long = pair("a", ARRAY, (STRING, ["x" * (MAX_ITEM_BYTES + 1)]))
     with pytest.raises(GGUFError, match="'a': found a string of 65,537 bytes in an array"):
         open_gguf(written(build([long])))
-    many = build([pair("a", ARRAY, (STRING, ["x" * MAX_ITEM_BYTES] * (MAX_ARRAY_BYTES >> 16)))])
+    long_array = build(
+        [pair("a", ARRAY, (STRING, ["x" * MAX_ITEM_BYTES] * (MAX_ARRAY_BYTES >> 16)))]
+    )
     with pytest.raises(GGUFError, match="'a': found over 50,331,648 bytes of arrays"):
-        open_gguf(written(many))
+        open_gguf(written(long_array))
     text = pair("a", STRING, "ä" * MAX_TEXT_BYTES)
     with open_gguf(written(build([text, pair("b", STRING, "b" * 2 * MAX_TEXT_BYTES)]))) as file:
         assert file.metadata.first("a", 3) == "äää"

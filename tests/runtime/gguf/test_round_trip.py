@@ -56,10 +56,10 @@ TYPES = {
 }
 
 
-def same(found: Any, wrote: Any) -> bool:
+def same(value_read: Any, wrote: Any) -> bool:
     if isinstance(wrote, float):
-        return math.isnan(found) if math.isnan(wrote) else found == wrote
-    return type(found) is type(wrote) and found == wrote
+        return math.isnan(value_read) if math.isnan(wrote) else value_read == wrote
+    return type(value_read) is type(wrote) and value_read == wrote
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -94,14 +94,14 @@ def test_any_file_of_gguf_py(
         assert file.alignment == alignment
         assert list(file.metadata) == ["general.architecture", "general.alignment", *metadata]
         for key, (kind, item, content) in metadata.items():
-            found = file.metadata[key]
+            value_read = file.metadata[key]
             if kind != Kind.ARRAY:
-                assert same(found, content), key
+                assert same(value_read, content), key
             elif item == Kind.STRING:
-                assert found == content
+                assert value_read == content
             else:
-                assert found.dtype == TYPES[item]
-                np.testing.assert_array_equal(found, np.array(content, TYPES[item]))
+                assert value_read.dtype == TYPES[item]
+                np.testing.assert_array_equal(value_read, np.array(content, TYPES[item]))
         assert list(file.tensors) == list(tensors)
         for name, (type_name, dims) in tensors.items():
             tensor = file.tensors[name]
@@ -126,10 +126,10 @@ def test_real_files_as_gguf_py_reads_them(data_dir: Path, pattern: str) -> None:
         with open_gguf(path) as file:
             for key, field in theirs.fields.items():
                 if not key.startswith("GGUF."):
-                    found = file.metadata[key]
-                    assert (found.tolist() if isinstance(found, np.ndarray) else found) == (
-                        field.contents()
-                    ), key
+                    value_read = file.metadata[key]
+                    assert (
+                        value_read.tolist() if isinstance(value_read, np.ndarray) else value_read
+                    ) == (field.contents()), key
             assert list(file.tensors) == [tensor.name for tensor in theirs.tensors]
             for tensor in theirs.tensors:
                 assert file.tensors[tensor.name].shape == tuple(tensor.shape[::-1].tolist())

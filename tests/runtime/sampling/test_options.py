@@ -28,7 +28,7 @@ def test_a_bias_of_other_kinds_is_refused(bias: dict) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    found = Sampler(
+    sampler = Sampler(
         temp=np.float32(0.5), top_k=np.int64(3), seed=np.uint32(1), logit_bias={np.int32(4): 1}
     )
-    assert (found.temp, found.top_k, found.seed) == (0.5, 3, 1)
+    assert (sampler.temp, sampler.top_k, sampler.seed) == (0.5, 3, 1)

@@ -19,8 +19,8 @@ _FIRST_PRE_TEXT = 2
 
 @pytest.fixture(params=VARIANTS)
 def case(request: pytest.FixtureRequest, golden: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = golden["variants"][request.param]
-    return found
+    variant: dict[str, Any] = golden["variants"][request.param]
+    return variant
 
 
 def tokenizer_of(golden: dict[str, Any], case: dict[str, Any]) -> Tokenizer:

@@ -13,9 +13,9 @@ from ..mixed import CASES, chosen_by_llama_cpp, summary
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        found = {
+        summaries = {
             name: {mix: summary(chosen_by_llama_cpp(case, mix, Path(folder))) for mix in case.mixes}
             for name, case in CASES.items()
         }
     target = Path(__file__).with_name("mixes.json")
-    target.write_text(json.dumps(found, indent=1) + "\n")
+    target.write_text(json.dumps(summaries, indent=1) + "\n")
