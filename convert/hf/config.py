@@ -129,8 +129,11 @@ class Config:
 def number(values: Mapping[str, Any], key: str, where: str) -> float:
     """A number of an object, finite as float32; `ConvertError` where it is missing or another."""
     value = values.get(key)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not -F32_MAX <= value <= F32_MAX:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not -F32_MAX <= value <= F32_MAX
+    ):
         shown = "missing" if value is None else brief(value)
         raise ConvertError(f"{where}: {key} is {shown}, expected a number")
     return float(value)
