@@ -29,7 +29,7 @@ class Saving:
         """
         if not self._store.saves or self.failed:
             return False
-        return n_tokens - self._n >= TOKENS or time.perf_counter() - self._at >= SECONDS
+        return n_tokens - self._n_saved >= TOKENS or time.perf_counter() - self._saved_at >= SECONDS
 
     def commit(self) -> None:
         """Save all that was read, if the store saves; `StoreError` as `save`.
@@ -57,4 +57,4 @@ class Saving:
         self._saved(len(reader.tokens))
 
     def _saved(self, n_tokens: int) -> None:
-        self._n, self._at = n_tokens, time.perf_counter()
+        self._n_saved, self._saved_at = n_tokens, time.perf_counter()
