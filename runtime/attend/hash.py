@@ -152,7 +152,7 @@ class SignatureIndex(SlotIndex):
         heads = config.n_heads, config.n_kv_heads
         self._networks = store.device.networks(networks, *heads, store.layout)
         shape = config.n_kv_heads, config.n_heads // config.n_kv_heads
-        self._queries = store.device.zeros(shape, np.uint64)
+        self._queries = store.device.memory(shape, np.uint64)
 
     def prepare(self, n_ctx: int, k: int) -> None:
         select = self._device.select
