@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..models.config import ModelConfig
-from ..ops.types import treatment_of
 from ..runtime.attend.encoders.sidecar import Description
 from ..runtime.gguf import open_gguf
 from ..runtime.memory import human_bytes
@@ -66,7 +65,7 @@ def describe(file: GGUFFile) -> dict[str, Any]:
             "shape": list(tensor.shape),
             "n_parameters": tensor.n_elements,
             "n_bytes": tensor.n_bytes,
-            "treatment": treatment_of(tensor.type),
+            "treatment": tensor.type.treatment,
         }
         for tensor in file.tensors.values()
     ]
@@ -107,7 +106,7 @@ def _support(file: GGUFFile) -> tuple[bool, str | None]:
     if not file.tensors:
         return False, "a vocabulary only, without tensors"
     for tensor in file.tensors.values():
-        if treatment_of(tensor.type) == "unsupported":
+        if tensor.type.treatment == "unsupported":
             return False, f"tensor {tensor.name!r} has the unsupported type {tensor.type.name}"
     return True, None
 

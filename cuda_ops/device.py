@@ -19,7 +19,7 @@ from ..ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ..ops.device import Device, KVDevice
 from ..ops.reference.attention import read_kv
 from ..ops.reference.quants import re_encode_q8_0
-from ..ops.types import QUANT_TYPES, QuantType, treatment_of
+from ..ops.types import QUANT_TYPES, QuantType
 from . import append, linear, pointwise
 from .attention import ChunkScratch, TokenScratch, chunk_attention, token_attention
 from .attention import gathered_attention as gathered
@@ -141,7 +141,7 @@ class CudaDevice(KVDevice):
     ) -> Weight:
         """See `Device.weight`. Types without kernels are re-encoded as Q8_0, as on the CPU."""
         stored = data
-        if treatment_of(type) == "re-encoded":
+        if type.treatment == "re-encoded":
             if n_cols % Q8_0.block:
                 raise CudaOpsError(
                     f"preparing weights {name}: found rows of {n_cols} {type.name}, expected a "

@@ -1,4 +1,4 @@
-"""What models need of a file's tensors. Imports no Numba."""
+"""The interface of a file's tensors, and their sizes in memory. Imports no Numba."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.types import QUANT_TYPES, QuantType, is_repacked, row_bytes, treatment_of
+from ..ops.types import QUANT_TYPES, QuantType, is_repacked, row_bytes
 
 
 class TensorLike(Protocol):
@@ -32,11 +32,11 @@ class TensorLike(Protocol):
         """Its bytes, (rows, bytes of a row), or (bytes,)."""
 
     def release(self) -> None:
-        """Say that its bytes will not be read again soon, so that cached pages may be dropped."""
+        """Allow the system to drop cached pages: nobody reads these bytes again soon."""
 
 
 def repacked_bytes(tensors: Mapping[str, TensorLike]) -> int:
-    """Bytes of the arena that `Weights.load` needs for repacked matrices, known without loading."""
+    """Bytes of the arena that `Weights.load` needs for repacked matrices."""
     only_looked_up = {"token_embd.weight"} if "output.weight" in tensors else set()
     return sum(
         tensor.data.nbytes
@@ -48,13 +48,13 @@ def repacked_bytes(tensors: Mapping[str, TensorLike]) -> int:
 
 
 def re_encoded_bytes(tensors: Mapping[str, TensorLike]) -> int:
-    """Bytes of the matrices that `Weights.load` re-encodes as Q8_0; they are not in the arena.
+    """Bytes of the matrices that `Weights.load` re-encodes as Q8_0, outside the arena.
 
-    Up to six times their bytes in the file.
+    They can take six times their bytes in the file.
     """
     q8_0 = QUANT_TYPES["Q8_0"]
     return sum(
         math.prod(tensor.shape[:-1]) * row_bytes(q8_0, tensor.shape[-1])
         for tensor in tensors.values()
-        if treatment_of(tensor.type) == "re-encoded"
+        if tensor.type.treatment == "re-encoded"
     )

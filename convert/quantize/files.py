@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...ops.linear import Weight, get_rows
 from ...ops.reference.quants import dequantise
-from ...ops.types import QUANT_TYPES, treatment_of
+from ...ops.types import QUANT_TYPES
 from ...runtime.attend.encoders.sidecar import is_hash_key
 from ...runtime.engine import on_engine
 from ...runtime.gguf import GGUFError, GGUFFile, Tensor, open_gguf
@@ -136,7 +136,7 @@ def _check(
     """Refuse what would fail later or lose quality silently."""
     if tensor.type.name == plan.type_name:
         return
-    if treatment_of(tensor.type) == "unsupported":
+    if tensor.type.treatment == "unsupported":
         raise ConvertError(
             f"tensor {tensor.name}: found type {tensor.type.name}, which holds no weights that can"
             " be quantised"
@@ -264,7 +264,7 @@ def _decoded(tensor: Tensor, data: NDArray[np.uint8]) -> F32:
     n_cols = tensor.shape[-1]
     if tensor.type.name == "F32":
         return data.view(np.float32)
-    if treatment_of(tensor.type) == "re-encoded":
+    if tensor.type.treatment == "re-encoded":
         return dequantise(tensor.type, data)
     out = np.empty((len(data), n_cols), np.float32)
     weight = Weight.prepare(tensor.type, data, n_cols, tensor.name)

@@ -11,7 +11,7 @@ from ...jit.arena import Arena
 from ...jit.launch import DefinedKernel, lazy_kernels
 from ..errors import OpsError
 from ..reference.quants import re_encode_q8_0
-from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes, treatment_of
+from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes
 from .arguments import Matrix
 
 Q8_0 = QUANT_TYPES["Q8_0"]
@@ -28,12 +28,13 @@ def _interleave(type_name: str) -> DefinedKernel:
 class Weight:
     """N rows of K weights: `linear` computes x W^T, `get_rows` reads single rows.
 
-    type         how the file stores them
-    stored_type  how `data` stores them: the same, unless they were re-encoded
-    data         uint8[N, row_bytes], a view of the mapped file unless they were re-encoded
-    interleaved  the same bytes in the order of `decode.interleaved`, if the treatment is
-                 "repacked": for products, while single rows are read from `data`
-    matrix, product_matrix  where kernels read single rows, and where products
+    type            the file's type
+    stored_type     the type of `data`: the same, unless the weights were re-encoded
+    data            uint8[N, row_bytes], a view of the mapped file unless they were re-encoded
+    interleaved     the same bytes in the order of `decode.interleaved`, for products, if the
+                    treatment is "repacked"; single rows are read from `data`
+    matrix          the rows from which kernels read single rows
+    product_matrix  the rows for products
     """
 
     name: str
@@ -56,31 +57,31 @@ class Weight:
         name: str = "",
         arena: Arena | None = None,
     ) -> Weight:
-        """Make the rows of a file's tensor, uint8[N, row_bytes(type, n_cols)], ready for kernels.
+        """Prepare the rows of a file's tensor, uint8[N, row_bytes(type, n_cols)], for kernels.
 
-        Types with kernels are read in place, others re-encoded as Q8_0. With an arena, types to be
-        repacked are interleaved in its memory if the number of rows is a multiple of 16.
-        `treatment` says what was done. Raises OpsError when the bytes do not fit the shape or the
-        type cannot be used.
+        Kernels read most types in place; others are re-encoded as Q8_0. With an arena, repacked
+        types are interleaved in its memory if the number of rows is a multiple of 16. `treatment`
+        says which of these it was. Raises OpsError if the bytes do not fit the shape or the type
+        cannot be used.
         """
-        what = f"preparing weights {name or '(unnamed)'}"
+        task = f"preparing weights {name or '(unnamed)'}"
         expected = row_bytes(type, n_cols)
         if data.ndim != 2 or data.dtype != np.uint8 or data.shape[1] != expected or n_cols < 1:
             raise OpsError(
-                f"{what}: found {data.dtype} of shape {data.shape}, expected uint8 (N, {expected})"
+                f"{task}: found {data.dtype} of shape {data.shape}, expected uint8 (N, {expected})"
                 f" for rows of {n_cols} {type.name}"
             )
-        treatment, stored_type, interleaved = treatment_of(type), type, None
+        treatment, stored_type, interleaved = type.treatment, type, None
         if treatment == "repacked" and (arena is None or not is_repacked(type, data.shape[0])):
             treatment = "native"
         if treatment == "unsupported":
             raise OpsError(
-                f"{what}: found type {type.name}, which holds no weights that can be used"
+                f"{task}: found type {type.name}, which holds no weights that can be used"
             )
         if treatment == "re-encoded":
             if n_cols % Q8_0.block:
                 raise OpsError(
-                    f"{what}: found rows of {n_cols} {type.name}, expected a multiple of"
+                    f"{task}: found rows of {n_cols} {type.name}, expected a multiple of"
                     f" {Q8_0.block} to re-encode them as Q8_0"
                 )
             stored_type, data = Q8_0, re_encode_q8_0(type, data, n_cols)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...cuda_ops.machine import Card, checked
 from ...models.config import ModelConfig
-from ...ops.types import QUANT_TYPES, QuantType, row_bytes, treatment_of
+from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...system.errors import KvarnError
 from ...system.text import one_line
 from ...system.trust import Untrusted, open_folder
@@ -107,12 +107,12 @@ def _matrices(file: GGUFFile) -> list[Matrix]:
     """All tensors, but for those of unsupported types, which `Weights.load` refuses."""
     return [
         (
-            QUANT_TYPES["Q8_0"] if treatment_of(tensor.type) == "re-encoded" else tensor.type,
+            QUANT_TYPES["Q8_0"] if tensor.type.treatment == "re-encoded" else tensor.type,
             math.prod(tensor.shape[:-1]),
             tensor.shape[-1],
         )
         for tensor in file.tensors.values()
-        if treatment_of(tensor.type) != "unsupported"
+        if tensor.type.treatment != "unsupported"
     ]
 
 

@@ -15,7 +15,6 @@ from ...models.transformer import Transformer
 from ...models.weights import Weights
 from ...ops.cpu import CPU
 from ...ops.device import Device
-from ...ops.types import treatment_of
 from ..chat.template import ChatTemplate
 from ..context.mean_keys import measured_keys
 from ..engine import on_engine
@@ -78,7 +77,7 @@ class LoadedModel:
         types = Counter(
             tensor.type.name
             for tensor in self.file.tensors.values()
-            if treatment_of(tensor.type) == "re-encoded"
+            if tensor.type.treatment == "re-encoded"
         )
         if not types:
             return ""

@@ -5,7 +5,7 @@ import pytest
 from gguf import quants
 
 from kvarn.ops.errors import OpsError
-from kvarn.ops.types import BY_ID, QUANT_TYPES, WITHDRAWN, row_bytes, treatment_of
+from kvarn.ops.types import BY_ID, QUANT_TYPES, WITHDRAWN, row_bytes
 
 
 def test_table_equals_gguf_py():
@@ -21,10 +21,10 @@ def test_whatever_gguf_py_can_dequantise_can_be_loaded():
     can = {t.name for t in quants._type_traits} | {"F32", "F16"}
     for name, quant_type in QUANT_TYPES.items():
         if name in can:
-            assert treatment_of(quant_type) != "unsupported"
-    assert treatment_of(QUANT_TYPES["Q4_K"]) in ("native", "repacked")
-    assert treatment_of(QUANT_TYPES["IQ2_XS"]) == "re-encoded"
-    assert treatment_of(QUANT_TYPES["I64"]) == "unsupported"
+            assert quant_type.treatment != "unsupported"
+    assert QUANT_TYPES["Q4_K"].treatment in ("native", "repacked")
+    assert QUANT_TYPES["IQ2_XS"].treatment == "re-encoded"
+    assert QUANT_TYPES["I64"].treatment == "unsupported"
 
 
 @pytest.mark.parametrize("name", sorted(QUANT_TYPES))
