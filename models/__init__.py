@@ -1,18 +1,12 @@
 """Architectures: configuration from GGUF metadata, and one forward pass for all of them.
 
-The room knows nothing of files or attention methods: it gets mappings of metadata and tensors, and
-an attention object. `Weights` and `Transformer` are not exported here, as they import the kernels.
+The room knows no files and no attention methods: it gets mappings of metadata and tensors, and an
+attention object. It does not export `Weights` and `Transformer`, which import the kernels.
 """
 
-from .architectures import ARCHITECTURES, Architecture
-from .config import LayerConfig, ModelConfig, RopeConfig
-from .errors import ModelError
-
-__all__ = [
-    "ARCHITECTURES",
-    "Architecture",
-    "LayerConfig",
-    "ModelConfig",
-    "ModelError",
-    "RopeConfig",
-]
+from .architectures import ARCHITECTURES as ARCHITECTURES
+from .architectures import Architecture as Architecture
+from .config import LayerConfig as LayerConfig
+from .config import ModelConfig as ModelConfig
+from .config import RopeConfig as RopeConfig
+from .errors import ModelError as ModelError

@@ -1,8 +1,8 @@
-"""The table of architectures: what sets one transformer apart from the others, as data.
+"""The table of architectures: the differences between transformers, as data.
 
-All architectures run through the one forward pass of `transformer.py`; a new one is one entry here
-as long as its differences are fields of `Architecture`. Source: llama.cpp (`src/models/*.cpp` as
-packaged in llama-cpp-python 0.3.36), whose results ours have to match. Imports no Numba.
+One forward pass (`transformer.py`) serves all architectures. A new one is one entry here, as long
+as its differences are fields of `Architecture`. Source: llama.cpp (`src/models/*.cpp` as packaged
+in llama-cpp-python 0.3.36), whose results kvarn has to match. Imports no Numba.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Windowing:
-    """Which layers have a sliding window, and how these rotate positions.
+    """Which layers have a sliding window, and how they rotate positions.
 
-    Of each `period` layers the first `period - 1` are windowed and the last is global; a file's
+    Of each `period` layers the first `period - 1` are windowed and the last is global. A file's
     `attention.sliding_window_pattern` (a number, or one flag per layer) overrides the period.
     """
 
     period: int
     window: int | None = None
-    """Default of the window; None: a file that names no window has no windowed layers."""
+    """Default window; None: a file that names no window has no windowed layers."""
     required: bool = False
     """Whether a file must name its window."""
     rope_base: float | None = None
-    """Default of the windowed layers' rope base; None: that of the global layers."""
+    """Default rope base of windowed layers; None: that of the global layers."""
     scaled: bool = True
     """Whether the linear scaling of positions applies to windowed layers too."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One GGUF architecture (`general.architecture`), described by its differences from llama."""
+    """One GGUF architecture (`general.architecture`), by its differences from llama."""
 
     name: str
     rope: Literal["normal", "neox"]

@@ -1,4 +1,4 @@
-"""The interface of attention for the forward pass: an object with the KV cache and the method."""
+"""The interface through which the forward pass attends: an object with KV cache and method."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class Attention(Protocol):
-    """Stores the keys and values of new tokens, and attends to those stored.
+    """Stores the keys and values of new tokens, and attends to the stored ones.
 
     `Transformer.forward` calls it once for each layer, in order, with arrays of its device. The
-    object knows the position of the first new token, and reads window, scale and softcap from
+    object knows the position of the first new token. It reads window, scale and softcap from
     `LayerConfig`.
     """
 
@@ -22,7 +22,7 @@ class Attention(Protocol):
 
     @property
     def graphs(self) -> dict[bool, Recorded] | None:
-        """The graphs of single tokens that `forward` recorded, calls of this object included.
+        """The graphs of single tokens that `forward` recorded, with the calls of this object.
 
         None where these calls cannot be recorded. Emptied whenever an address changes.
         """
@@ -30,8 +30,8 @@ class Attention(Protocol):
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         """Append k and v (T, J, E), attend with q (R, H, E), write out (R, H, E).
 
-        R is T, or less in the last layer, where only the outputs of the last R tokens are needed.
-        q and k are rotated; q is not multiplied by `attention_scale` yet.
+        R is T, or less in the last layer, which needs only the outputs of the last R tokens. q and
+        k are rotated. q is not multiplied by `attention_scale` yet.
         """
 
 

@@ -1,4 +1,4 @@
-"""The memory of the forward pass: allocated once, used through views of as many rows as tokens."""
+"""The memory of the forward pass: allocated once, used through views of one row per token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .config import ModelConfig
 
 
 class Rows:
-    """The arrays of a forward pass: views of the rows first … stop - 1 of the shared memory."""
+    """The arrays of a forward pass: views of rows first … stop - 1 of the shared memory."""
 
     def __init__(
         self, config: ModelConfig, memory: dict[str, Array], ids: Array, first: int, stop: int
@@ -54,20 +54,19 @@ class Buffers:
         self._memory = {
             name: device.memory((max_chunk, width), np.float32) for name, width in widths.items()
         }
-        # Rows that are no tokens are computed, too: of numbers.
+        # A pass also computes rows that hold no token: these have to hold numbers.
         device.put(np.zeros((max_chunk, n_q), np.float32), self._memory["attended"])
-        # Valid token ids from the start: recording a graph reads them.
+        # Recording a graph reads the ids, so they have to be valid from the start.
         self._ids = device.memory((max_chunk,), np.int32)
         device.put(np.zeros(max_chunk, np.int32), self._ids)
         self._rows: dict[tuple[int, int], Rows] = {}
 
     def rows(self, first: int, stop: int) -> Rows:
-        """The rows first … stop - 1; the same object as long as it is cached."""
+        """Rows first … stop - 1; the same object as long as it is cached."""
         key = first, stop
-        rows = self._rows.get(key)
-        if rows is None:
+        if key not in self._rows:
             # Most are single tokens and full chunks; a prompt has one chunk of another size.
             if len(self._rows) >= 8:
                 self._rows.clear()
-            rows = self._rows[key] = Rows(self._config, self._memory, self._ids, first, stop)
-        return rows
+            self._rows[key] = Rows(self._config, self._memory, self._ids, first, stop)
+        return self._rows[key]

@@ -14,7 +14,7 @@ from .architectures import ARCHITECTURES, Architecture
 from .errors import ModelError
 from .metadata import Keys
 
-# Bounds that no real model reaches: a hostile file must not make us allocate absurd memory.
+# Bounds that no real model reaches: a hostile file must not make kvarn allocate absurd memory.
 MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 256  # what the attention kernels are written for
@@ -28,7 +28,7 @@ ROPE_BASE = 10_000.0
 YARN_BETA_FAST = 32.0
 YARN_BETA_SLOW = 1.0
 YARN_BETAS = (1e-3, 1e6)
-"""Least and greatest of the two."""
+"""Smallest and largest value of both."""
 LEAST_FACTOR, MAX_FACTOR, MAX_LOG_MULTIPLIER = 1e-6, 1e6, 1e3
 
 RopeScaling = Literal["none", "linear", "yarn", "longrope"]
@@ -53,7 +53,7 @@ class RopeConfig:
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """What one layer's attention needs to know."""
+    """The parameters of one layer's attention."""
 
     window: int | None
     """A query at p sees keys p - window + 1 .. p; None: all."""
@@ -67,7 +67,7 @@ class LayerConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes of one model, and what differs between its layers."""
+    """Sizes of one model, and the differences between its layers."""
 
     architecture: Architecture
     n_layers: int
@@ -94,7 +94,7 @@ class ModelConfig:
         """Read and check a file's metadata.
 
         Raises `ModelError` for an architecture that is not in `ARCHITECTURES`, a missing key, or a
-        value outside its bounds, naming the key, what was found and what was expected.
+        value outside its bounds. The message names the key, its value and the expected values.
         """
         architecture = _architecture(metadata)
         keys = Keys(metadata, architecture.name)
@@ -142,9 +142,9 @@ class ModelConfig:
 def _architecture(metadata: Mapping[str, Any]) -> Architecture:
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
-        found = brief(name) if name is not None else "missing"
+        value = brief(name) if name is not None else "missing"
         raise ModelError(
-            f"cannot configure the model: general.architecture is {found}, supported are "
+            f"cannot configure the model: general.architecture is {value}, supported are "
             f"{', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[name]
@@ -215,7 +215,7 @@ def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int
 
 
 def _attention_factor(keys: Keys) -> float:
-    """A factor on the amplitude, beside what the kind of scaling makes of it."""
+    """A factor on the amplitude, in addition to that of the kind of scaling."""
     return keys.number("rope.scaling.attn_factor", 1.0, high=1e6)
 
 
@@ -251,10 +251,10 @@ def _layers(
         return architecture.rope_layers == "all" or (index + 1) % 4 != 0
 
     def layer(index: int) -> LayerConfig:
-        own_rope = windowed_rope if windowed[index] else rope
+        layer_rope = windowed_rope if windowed[index] else rope
         return LayerConfig(
             window=window if windowed[index] else None,
-            rope=own_rope if rotated(index) else None,
+            rope=layer_rope if rotated(index) else None,
             attention_scale=scale,
             attention_softcap=softcap,
         )
@@ -270,8 +270,8 @@ def _windowed(
     if windowing is None:
         return (False,) * n_layers, None
     key = "attention.sliding_window"
-    found = keys.get(key)
-    given = isinstance(found, (list, tuple, np.ndarray)) or found not in (None, 0)
+    value = keys.get(key)
+    given = isinstance(value, (list, tuple, np.ndarray)) or value not in (None, 0)
     if not (windowing.required or windowing.window is not None or given):
         return (False,) * n_layers, None
     window = keys.integer(key, windowing.window, high=MAX_CONTEXT)

@@ -1,4 +1,4 @@
-"""Reads one architecture's keys from GGUF metadata, with their types and bounds checked."""
+"""Reads one architecture's keys from GGUF metadata, and checks their types and bounds."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .errors import ModelError
 class Keys:
     """The keys `{prefix}.…` of a file's metadata, each checked when it is read.
 
-    The methods raise `ModelError` that names the key, what was found and what was expected.
+    The methods raise a `ModelError` that names the key, its value and the expected values.
     """
 
     def __init__(self, metadata: Mapping[str, Any], prefix: str) -> None:
         self._metadata = metadata
         self._prefix = prefix
 
-    def error(self, key: str, found: object, expected: str) -> ModelError:
-        """The error for a key whose value is wrong, or, if `found` is None, missing."""
-        what = "missing" if found is None else brief(found)
+    def error(self, key: str, value: object, expected: str) -> ModelError:
+        """The error for a key with a wrong value, or without one (None)."""
+        state = "missing" if value is None else brief(value)
         return ModelError(
-            f"cannot configure the model: {self._prefix}.{key} is {what}, expected {expected}"
+            f"cannot configure the model: {self._prefix}.{key} is {state}, expected {expected}"
         )
 
     def get(self, key: str) -> Any:
-        """The value as it is in the file, or None."""
+        """The file's value, unchecked, or None."""
         return self._metadata.get(f"{self._prefix}.{key}")
 
     def integer(self, key: str, default: int | None = None, *, low: int = 1, high: int) -> int:
@@ -84,7 +84,7 @@ class Keys:
         return value
 
     def refuse(self, key: str, allowed: object, why: str) -> None:
-        """Raise where the key has another value than `allowed`."""
+        """Raise if the key has a value other than `allowed`."""
         value = self.get(key)
         if value is None:
             return

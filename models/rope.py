@@ -1,4 +1,4 @@
-"""Rotary position tables: cosines and sines of all angles of a rotation, for successive positions.
+"""Rotary position tables: cosines and sines of a rotation's angles, for successive positions.
 
 angle(p, i) = p * frequency[i], i < n_rot / 2, with frequency[i] from base^(-2i / n_rot):
 
@@ -17,7 +17,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from .config import RopeConfig
+from ..ops.device import Array, Device
+from .config import ModelConfig, RopeConfig
+from .weights import Weights
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -51,9 +53,9 @@ def _unscaled_share(config: RopeConfig) -> F64:
 
 
 class RopeTable:
-    """Table rows of one rotation, computed when needed, into preallocated memory.
+    """Table rows of one rotation, computed on demand into preallocated memory.
 
-    A table of all positions would be 512 MB for a million tokens; a row costs microseconds.
+    A table of all positions would take 512 MB for a million tokens; a row costs microseconds.
     """
 
     def __init__(self, config: RopeConfig, max_rows: int, factors: F32 | None = None) -> None:
@@ -80,3 +82,44 @@ class RopeTable:
             function(angles, out=values)
             np.multiply(values, self._amplitude, out=part, casting="same_kind")
         return rows
+
+
+class Rotations:
+    """The tables of a model's layers, one for each rotation, in the memory of a device.
+
+    Long contexts have tables of their own.
+    """
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, max_chunk: int, device: Device
+    ) -> None:
+        ropes = [layer.rope for layer in config.layers]
+        self._config, self._weights = config, weights
+        self._max_chunk, self._device = max_chunk, device
+        self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))
+        self.of_layer = [None if r is None else self._ropes.index(r) for r in ropes]
+        """The number of each layer's rotation, or None."""
+        self._tables: dict[bool, tuple[tuple[RopeTable, Array], ...]] = {}
+
+    def angles(self, start: int, n: int, long: bool) -> list[Array]:
+        """For each rotation the rows (n, n_rot) of positions start … start + n - 1.
+
+        Calls use the same memory. long: for contexts beyond the original length.
+        """
+        put = self._device.put
+        return [put(table.rows(start, n), rows[:n]) for table, rows in self._tables_for(long)]
+
+    def _tables_for(self, long: bool) -> tuple[tuple[RopeTable, Array], ...]:
+        if long not in self._tables:
+            weights = self._weights
+            factors = weights.rope_long if long else weights.rope_short
+            if self._config.rope_tensors == "freqs":
+                factors = weights.rope_freqs
+            self._tables[long] = tuple(
+                (
+                    RopeTable(rope, self._max_chunk, factors),
+                    self._device.memory((self._max_chunk, rope.n_rot), np.float32),
+                )
+                for rope in self._ropes
+            )
+        return self._tables[long]

@@ -19,18 +19,18 @@ from .attention import Attention, FirstRows
 from .buffers import Buffers, Rows
 from .config import ModelConfig
 from .errors import ModelError
-from .rotations import Rotations
+from .rope import Rotations
 from .weights import LayerWeights, Linear, Weights
 
 I32 = npt.NDArray[np.int32]
 Watcher = Callable[[Activations, Weight], None]
-"""Called with inputs of T rows, and the matrix that they will be multiplied by."""
+"""Gets inputs of T rows and the matrix that will multiply them."""
 
 
 class Transformer:
     """One model's forward pass, on the device of its weights, in memory that is allocated once.
 
-    Not reentrant: one engine thread runs it. A call reads at most `max_chunk` tokens.
+    Not reentrant: one engine thread runs it. A call takes at most `max_chunk` tokens.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, max_chunk: int = 512) -> None:
@@ -70,17 +70,17 @@ class Transformer:
         `attention` must hold the keys and values of positions 0 … start - 1. `n_ctx` is the size of
         the context (default: the training length): longrope models have one set of frequencies
         for contexts up to their original length and another beyond. Returns the device's float32
-        (n_out, n_embd), which the next call overwrites; their bits do not depend on `n_out`, nor
-        in a `prompt` on how many are read at a time: few are read among `Device.least_rows`. Raises
-        `ModelError` for ids outside the vocabulary, more than `max_chunk` ids, or an `n_out` that
-        is not 1 to T.
+        (n_out, n_embd), which the next call overwrites. Their bits do not depend on `n_out`. Those
+        of a `prompt` do not depend on its split into calls either: a pass computes at least
+        `Device.least_rows` rows. Raises `ModelError` for ids outside the vocabulary, more than
+        `max_chunk` ids, or an `n_out` that is not 1 to T.
         """
         n = len(ids)
         n_out = n if n_out is None else n_out
         self._check(ids, start, n_out)
         config, device = self.config, self.device
-        many = device.least_rows if prompt and not self._watchers else 1
-        n_rows = max(n, min(many, self.max_chunk))
+        least = device.least_rows if prompt and not self._watchers else 1
+        n_rows = max(n, min(least, self.max_chunk))
         b = self._buffers.rows(0, n_rows)
         device.put(ids, b.ids[:n])
         if config.temperature_scale:
@@ -92,13 +92,13 @@ class Transformer:
             return b.normed[n - n_out : n]
         if n > 1 or self._watchers:
             every = attention.every_query or self._watchers
-            wanted = n if every else min(n, max(n_out, device.least_rows))
-            self._run(b, self._buffers.rows(n - wanted, n), angles, attention)
+            n_wanted = n if every else min(n, max(n_out, device.least_rows))
+            self._run(b, self._buffers.rows(n - n_wanted, n), angles, attention)
             return b.normed[n - n_out :]
-        if (kept := attention.graphs) is not None:
-            if long not in kept:
-                kept[long] = device.record(self._run, b, b, angles, attention)
-            kept[long].run()
+        if (graphs := attention.graphs) is not None:
+            if long not in graphs:
+                graphs[long] = device.record(self._run, b, b, angles, attention)
+            graphs[long].run()
         else:
             first, *others = self._graphs_for(long, b, angles)
             first.run()
@@ -109,28 +109,22 @@ class Transformer:
 
     @contextmanager
     def watched(self, watcher: Watcher) -> Iterator[None]:
-        """While it is open, `watcher` is called before each matrix product, with all input rows."""
+        """In the block, call `watcher` before each matrix product, with all input rows."""
         self._watchers.append(watcher)
         try:
             yield
         finally:
             self._watchers.remove(watcher)
 
-    def _run(self, b: Rows, end: Rows, angles: list[Array], attention: Attention) -> None:
-        """From `b.ids` to `end.normed`; end: the rows that the last layer computes outputs for."""
+    def _run(self, b: Rows, wanted: Rows, angles: list[Array], attention: Attention) -> None:
+        """From `b.ids` to `wanted.normed`, the rows for which the last layer computes outputs."""
         self._embed(b)
         last = self.config.n_layers - 1
         for index in range(last + 1):
-            self._layer(index, b, end if index == last else b, angles, attention)
-
-    def _layer(
-        self, index: int, b: Rows, leaving: Rows, angles: list[Array], attention: Attention
-    ) -> None:
-        """Layer `index`: from `b.x` and `b.normed` to those of `leaving`, the rows whose outputs
-        are wanted, normed for the next layer or by `output_norm`."""
-        self._project(index, b, leaving, angles)
-        attention(index, leaving.q_heads, b.k_heads, b.v_heads, leaving.attended_heads)
-        self._finish(index, leaving)
+            outputs = wanted if index == last else b
+            self._project(index, b, outputs, angles)
+            attention(index, outputs.q_heads, b.k_heads, b.v_heads, outputs.attended_heads)
+            self._finish(index, outputs)
 
     def logits(self, hidden: Array, out: Array) -> None:
         """Write the logits (T, n_vocab) of `hidden` (T, n_embd), such as `forward` returns."""
@@ -141,14 +135,14 @@ class Transformer:
         self._project_out(hidden, out)
 
     def next_logits(self, hidden: npt.NDArray[np.float32]) -> Array:
-        """The logits (1, n_vocab) of one hidden state (1, n_embd) of the host, which the next call
-        overwrites: those of `logits`, by operations that are recorded once."""
-        one = self.device.put(hidden, self._buffers.rows(0, 1).normed)
+        """The logits (1, n_vocab) of one hidden state (1, n_embd) of the host, as `logits` gives
+        them. Operations are recorded once. The next call overwrites the result."""
+        row = self.device.put(hidden, self._buffers.rows(0, 1).normed)
         if self._watchers:
-            self._project_out(one, self._next_logits)
+            self._project_out(row, self._next_logits)
             return self._next_logits
         if self._logits_graph is None:
-            self._logits_graph = self.device.record(self._project_out, one, self._next_logits)
+            self._logits_graph = self.device.record(self._project_out, row, self._next_logits)
         self._logits_graph.run()
         return self._next_logits
 
@@ -171,8 +165,8 @@ class Transformer:
             raise ModelError(
                 f"cannot run the model: hidden states of {n_out} tokens, expected 1 to {len(ids)}"
             )
-        known = ids.tolist()  # for one id ten times as fast as NumPy's min and max
-        low, high = min(known), max(known)
+        numbers = ids.tolist()  # for one id ten times as fast as NumPy's min and max
+        low, high = min(numbers), max(numbers)
         if low < 0 or high >= self.config.n_vocab:
             raise ModelError(
                 f"cannot run the model: token id {low if low < 0 else high}, "
@@ -180,7 +174,7 @@ class Transformer:
             )
 
     def _graphs_for(self, long: bool, b: Rows, angles: list[Array]) -> list[Recorded]:
-        """The graphs of single tokens between the attention of each two layers, recorded once.
+        """The graphs of a single token from each layer's attention to the next, recorded once.
 
         All tokens use the same arrays: buffers, weights and the tables' memory.
         """
@@ -192,7 +186,7 @@ class Transformer:
         return self._graphs[long]
 
     def _between(self, index: int, b: Rows, angles: list[Array]) -> None:
-        """What `_run` does between the attention of layers index - 1 and `index`."""
+        """The part of `_run` from the attention of layer index - 1 to that of layer `index`."""
         if index == 0:
             self._embed(b)
         else:
@@ -207,21 +201,21 @@ class Transformer:
             self.device.pointwise.scale(b.x, self.config.embedding_scale)
         self._norm(b, self.weights.layers[0].attn_norm)
 
-    def _project(self, index: int, b: Rows, leaving: Rows, angles: list[Array]) -> None:
-        """rope(k) and v of `b.normed`, rope(q) of `leaving.normed`, which `_embd_in` then holds.
+    def _project(self, index: int, b: Rows, outputs: Rows, angles: list[Array]) -> None:
+        """rope(k) and v of `b.normed`, rope(q) of `outputs.normed`, which `_embd_in` then holds.
 
-        The other rows of q are rotated too, though nobody reads them.
+        Rotates the other rows of q, too, though nobody reads them.
         """
         layer, rotation = self.weights.layers[index], self._rotations.of_layer[index]
         eps, style = self.config.norm_eps, self.config.architecture.rope
         pointwise = self.device.pointwise
         source = self._embd_in.set(b.normed)
-        q, k, v = (layer.attn_q, leaving.q), (layer.attn_k, b.k), (layer.attn_v, b.v)
-        if leaving is b:
+        q, k, v = (layer.attn_q, outputs.q), (layer.attn_k, b.k), (layer.attn_v, b.v)
+        if outputs is b:
             self._multiply(source, k, v, q)
         else:
             self._multiply(source, k, v)
-            self._multiply(source.set(leaving.normed), q)
+            self._multiply(source.set(outputs.normed), q)
         self._add_biases(q, k, v)
         if layer.attn_q_norm is not None and layer.attn_k_norm is not None:
             pointwise.rms_norm(b.q_rows, layer.attn_q_norm, eps, b.q_rows)
@@ -260,7 +254,7 @@ class Transformer:
         self._linear(self._ff_in.set(b.gate), layer.ffn_down, out)
 
     def _join(self, b: Rows, post_norm: Array | None, next_norm: Array) -> None:
-        """x += branch, which is normed first if there is a `post_norm`; normed = norm of x."""
+        """x += branch, which `post_norm` norms first if it is given; normed = norm of x."""
         eps, pointwise = self.config.norm_eps, self.device.pointwise
         if post_norm is not None:
             pointwise.rms_norm(b.branch, post_norm, eps, b.branch)
@@ -277,7 +271,7 @@ class Transformer:
             pointwise.layer_norm(b.x, weight, None, self.config.norm_eps, b.normed)
 
     def _multiply(self, source: Activations, *products: tuple[Linear, Array]) -> None:
-        """Write the product of what `source` holds by each matrix; without its bias."""
+        """Write the product of the source's vectors by each matrix, without its bias."""
         weights = [projection.weight for projection, _ in products]
         for watcher in self._watchers:
             for weight in weights:

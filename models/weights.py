@@ -77,17 +77,17 @@ class Weights:
     ) -> Weights:
         """Check every tensor's name and shape, and prepare the matrices for a device (the CPU).
 
-        Repacked matrices go to `arena`, which should have `repacked_bytes(tensors)`. Raises
+        Repacked matrices go to `arena`, which should have `repacked_bytes(tensors)`. Raises a
         `ModelError` that names a tensor which is missing, has another shape, or is unknown to the
         architecture (to ignore it might change the result).
         """
-        # All are checked before one of them takes memory, or the time to encode it anew.
+        # Checks all tensors before one of them takes memory, or the time to encode it anew.
         _Loader(tensors, config, Arena(), cast("Device", _Checked())).load()
         return _Loader(tensors, config, arena or Arena(), device or CPU).load()
 
 
 class _Checked:
-    """What a `Device` is to the loader while it only checks: it keeps nothing."""
+    """Stands in for a `Device` while the loader only checks; keeps nothing."""
 
     is_copy = False
 
@@ -121,7 +121,7 @@ class _Loader:
         self._check_layers()
         embedding_shape = (config.n_vocab, config.n_embd)
         has_output = "output.weight" in self._tensors and not config.architecture.tied
-        # Where only single rows of it are read, it stays as it is in the file.
+        # A matrix of which only single rows are read stays as it is in the file.
         token_embd = self._matrix("token_embd.weight", embedding_shape, products=not has_output)
         rope_freqs = rope_short = rope_long = None
         if config.rope_tensors == "freqs":
