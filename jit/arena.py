@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 PIECE = 32 << 20
-# Large, as `populate` waits for the interpreter's lock after each of these: a thread that imports
-# gives it up only every 5 ms.
-_AT_ONCE = 64 << 20
+# Bytes that `populate` touches between two waits for the interpreter's lock. Large, as a thread
+# that imports releases the lock only every 5 ms.
+_STEP = 64 << 20
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any, line: int = 64) -> Any:
@@ -23,10 +23,10 @@ def aligned(shape: int | tuple[int, ...], dtype: Any, line: int = 64) -> Any:
 
 
 class Arena:
-    """Memory that is given out piece by piece; a mapping lives as long as any array in it.
+    """Memory for arrays, taken piece by piece; a mapping lives as long as any array in it.
 
-    The first mapping has `n_bytes`. None asks for huge pages, as NumPy would: they read no faster
-    here, and in a virtual machine they can take four times as long to allocate.
+    The first mapping has `n_bytes`. Unlike NumPy, no mapping asks for huge pages: they read no
+    faster here, and in a virtual machine they can take four times as long to allocate.
     """
 
     def __init__(self, n_bytes: int = 0) -> None:
@@ -34,7 +34,7 @@ class Arena:
         self._untouched, self._lock = True, Lock()
 
     def take(self, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """The next n_bytes, as uint8 from a cache line on."""
+        """The next n_bytes, uint8, which start on a cache line."""
         with self._lock:
             self._untouched = False
             if n_bytes > len(self._free):
@@ -43,16 +43,16 @@ class Arena:
         return taken
 
     def populate(self) -> None:
-        """Touch the pages of the first mapping, until `take` is called for the first time.
+        """Touch the pages of the first mapping, until the first call of `take`.
 
-        Meant for a second thread while the main one imports modules: NumPy writes without the
+        A second thread does this while the main one imports modules: NumPy writes without the
         interpreter's lock. `MADV_POPULATE_WRITE` would block other threads that map memory.
         """
-        for start in range(0, len(self._first), _AT_ONCE):
+        for start in range(0, len(self._first), _STEP):
             with self._lock:
                 if not self._untouched:
                     return
-                self._first[start : start + _AT_ONCE : mmap.PAGESIZE] = 0
+                self._first[start : start + _STEP : mmap.PAGESIZE] = 0
 
 
 def _mapped(n_bytes: int) -> npt.NDArray[np.uint8]:

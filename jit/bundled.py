@@ -1,8 +1,8 @@
-"""What an installation may bring with it: the package's folder `bundled`. Imports no Numba.
+"""The folder `bundled` that an installation of the package may have. Imports no Numba.
 
     bundled/
-      ├─ targets.json       [["x86-64-v3", "+avx,+avx2,…"], …]: CPUs, the best first
-      ├─ kernels/<key>/     kernels that were compiled ahead for each of them (`kernel_cache`)
+      ├─ targets.json       [["x86-64-v3", "+avx,+avx2,…"], …]: CPUs, best first
+      ├─ kernels/<key>/     kernels that were compiled ahead for each CPU (`kernel_cache`)
       └─ libgomp.so.1       GNU's OpenMP, for systems without it
 
 `python -m kvarn.runtime.capi --bundle` makes it. Elsewhere there is none.
@@ -23,13 +23,13 @@ class Target(NamedTuple):
 
     def runs_on(self, having: frozenset[str]) -> bool:
         """Whether a CPU with these features ("avx2") can run its code."""
-        return {one.removeprefix("+") for one in self.features.split(",")} <= having
+        return {feature.removeprefix("+") for feature in self.features.split(",")} <= having
 
 
 def targets() -> list[Target]:
-    """The CPUs that kernels were compiled for ahead, best first."""
+    """The CPUs of the kernels that were compiled ahead, best first."""
     try:
         text = (FOLDER / "targets.json").read_text()
     except FileNotFoundError:
         return []
-    return [Target(*one) for one in json.loads(text)]
+    return [Target(*target) for target in json.loads(text)]

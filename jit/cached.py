@@ -1,27 +1,34 @@
-"""Kernels that are compiled once on a machine, not once in each process.
+"""Compiles kernels once on a machine, not once in each process.
 
     @jit                      @jit(parallel=True)
     def _kernel(…): …         def _kernel(…): …
 
-`jit` is Numba's njit with kvarn's options and kvarn's cache. Numba's own cache notices changes only
-in the kernel's own file, takes its folder from a setting that belongs to the host application, and
+`jit` is Numba's njit with kvarn's options and kvarn's cache. Numba's cache notices changes only in
+the kernel's own file, takes its folder from a setting that belongs to the host application, and
 mixes up the files of two processes that compile at the same time.
 
 Each specialisation (a kernel compiled for one signature) has a file `.kernel` (`kernel_cache`):
 
-    a pickle of (names of the functions outside the kernel that it calls,
+    a pickle of (names of the outer functions that the kernel calls,
                  Numba's reduced CompileResult: object code, types, environment)
 
-Loading a pickle can run any code, as can the object code in it. Both are safe because nobody else
-can write the file (`system.trust`). The file's name has a hash of what was compiled: the function's
-code, constants, closure and globals, its options and signature, and the sources of all of these
+A pickle can run any code when it is loaded, as can the object code in it. Both are safe because
+nobody else can write the file (`system.trust`). The file's name has a hash of the function's code,
+constants, closure and globals, its options and signature, and the sources of all of these
 (`kernel_cache.sources`).
+
+Numba's compiler is changed to link kernels into their callers as they were before code generation.
+Numba generates machine code for a kernel and then links the same LLVM module into the kernel's
+callers. But code generation rewrites the module: to suit one CPU, the address base + 64 i becomes
+an offset of `base` from the pointer 64 i. Where a caller unrolls that loop, its first iteration
+stores to null + base. LLVM takes that for code that never runs, and removes the store.
 """
 
 import hashlib
 import pickle
 import types as python_types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,20 +36,19 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import binding as llvm
-from numba.core import compiler, serialize, sigutils
+from numba.core import codegen, compiler, serialize, sigutils
 from numba.core.caching import _Cache
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
 from . import bundled, kernel_cache, threads, variant
-from .compiler import Compiler
 from .errors import JitError
 from .kernel_cache import folders, sources
 from .kernel_cache.machine_code import external
 
 OPTIONS: dict[str, Any] = {
-    # Never full fastmath: results keep NaN and infinities.
+    # Not full fastmath: results keep NaN and infinities.
     "fastmath": {"contract", "nsz"},
     "error_model": "numpy",
     "boundscheck": False,
@@ -50,7 +56,7 @@ OPTIONS: dict[str, Any] = {
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 if bundled.targets():
-    # Numba is to compile for the CPU that the kernels were compiled for ahead.
+    # Numba has to compile for the CPU of the kernels that were compiled ahead.
     numba.config.CPU_NAME, numba.config.CPU_FEATURES = variant.CPU, variant.LISTED
 _, _cpu, _features = cpu_target.target_context.codegen().magic_tuple()
 if (_cpu, _features) != (variant.CPU, variant.LISTED):
@@ -69,8 +75,8 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     def wrap(python: Callable[..., Any]) -> Any:
         # Numba names a symbol after the function's qualified name and a counter of this process.
-        # Two functions that one factory made in different processes would get the same symbol, and
-        # a process that loads both would call one of them for both. A hash tells them apart.
+        # Two functions of one factory, made in different processes, would get the same symbol, and
+        # a process that loads both would call one of them for both. A hash makes them differ.
         mark = hashlib.sha256(repr(_fingerprint(python, globals_too=False)).encode()).hexdigest()
         python.__qualname__ = f"{python.__qualname__}_{mark[:12]}"
         merged = {**OPTIONS, **options}
@@ -81,8 +87,43 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return wrap if function is None else wrap(function)
 
 
+class Compiler(compiler.Compiler):  # type: ignore[misc]
+    """Numba's pipeline; each kernel that it compiles, callees included, is a `Library`."""
+
+    def compile_extra(self, func: Any) -> Any:
+        name = f"{func.__module__}.{func.__name__}"
+        with kernel_cache.compiling(name), _libraries(self.state.targetctx.codegen()):
+            return super().compile_extra(func)
+
+
+class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """One kernel's LLVM module; callers get a copy from before code generation."""
+
+    _shared_module: Any
+
+    def _finalize_final_module(self) -> None:
+        if self._shared_module is None:  # else it was loaded from a file
+            shared = self._final_module.clone()
+            for function in shared.functions:
+                if not function.is_declaration and function.linkage == llvm.Linkage.external:
+                    function.linkage = "linkonce_odr"
+            self._shared_module = shared
+        super()._finalize_final_module()
+
+
+@contextmanager
+def _libraries(target: Any) -> Iterator[None]:
+    """Have Numba make `Library`s. Its compiler lock is held, so no other thread compiles now."""
+    was = target._library_class
+    target._library_class = Library
+    try:
+        yield
+    finally:
+        target._library_class = was
+
+
 class KernelCache(_Cache):  # type: ignore[misc]
-    """The files of one kernel, one for each specialisation; Numba calls it by these methods."""
+    """The files of one kernel, one for each specialisation. Numba calls these methods."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function, self._options = function, options
@@ -91,8 +132,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     @property
     def cache_path(self) -> str | None:
-        found = kernel_cache.place()
-        return str(found) if found else None
+        folder = kernel_cache.place()
+        return str(folder) if folder else None
 
     def enable(self) -> None:
         self._enabled = True
@@ -101,7 +142,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
         self._enabled = False
 
     def flush(self) -> None:
-        """Nothing to do: changed sources give another name."""
+        """Nothing to do: other sources give another name."""
 
     def file_name(self, signature: Any, magic: tuple[Any, ...]) -> str:
         """Name of the file of one specialisation."""
@@ -113,8 +154,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
         if not self._base:
             self._base = self.name  # ends the recursion where kernels call each other
             options = _fingerprint(tuple(sorted(self._options.items())))
-            made_of = sources.digest(self._function.__module__)
-            parts = self.name, _fingerprint(self._function), options, made_of
+            source = sources.digest(self._function.__module__)
+            parts = self.name, _fingerprint(self._function), options, source
             self._base = hashlib.sha256(repr(parts).encode()).hexdigest()
         return self._base
 
@@ -123,15 +164,15 @@ class KernelCache(_Cache):  # type: ignore[misc]
             threads.start_numba()  # the kernel's first parallel loop needs them
         name = self.file_name(sig, target_context.codegen().magic_tuple())
         rebuild = partial(_rebuild, target_context)
-        found = kernel_cache.find(name, rebuild) if self._enabled else None
-        if found is None or not _takes(found, sig):
+        result = kernel_cache.find(name, rebuild) if self._enabled else None
+        if result is None or not _accepts(result, sig):
             kernel_cache.Counts.compiled += 1
             return None
-        return found
+        return result
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
-            # A mistake in the kernel, which tests look for.
+            # A fault of the kernel, which tests look for.
             kernel_cache.Counts.uncachable += (self.name,)
             kernel_cache.tell_not_kept(
                 self.name, "cannot keep a kernel, compiling it in every process"
@@ -147,25 +188,25 @@ def _rebuild(target_context: Any, payload: bytes) -> Any:
     """The CompileResult of a file. Raises `kernel_cache.Damaged`."""
     try:
         external, reduced = pickle.loads(payload)
-        _provide(external, target_context)
+        _register(external, target_context)
         return compiler.CompileResult._rebuild(target_context, *reduced)
     except Exception as error:  # a pickle of anything else can raise anything
         raise kernel_cache.Damaged(f"a kernel's file: {error}") from error
 
 
-def _takes(found: Any, signature: Any) -> bool:
-    """Whether the types of a file's kernel are those of this process.
+def _accepts(result: Any, signature: Any) -> bool:
+    """Whether a file's kernel accepts arguments of this process's types.
 
-    A class of a script is pickled whole and comes back as another class of the same name, and a
-    kernel that takes the one does not take the other.
+    A pickle holds a class of a script whole, and loads it as another class of the same name. A
+    kernel for one of these does not accept the other.
     """
-    return bool(tuple(found.signature.args) == sigutils.normalize_signature(signature)[0])
+    return bool(tuple(result.signature.args) == sigutils.normalize_signature(signature)[0])
 
 
-def _provide(external: tuple[str, ...], target_context: Any) -> None:
-    """Make these functions known to the linker, which aborts the process where one is missing.
+def _register(external: tuple[str, ...], target_context: Any) -> None:
+    """Make these functions known to the linker, which ends the process if one is missing.
 
-    Numba's `refresh` registers all that Numba can compile and takes 0.2 s; it is rarely needed.
+    Numba's `refresh` registers everything that Numba can compile in 0.2 s; it is rarely needed.
     """
     rtsys.initialize(target_context)
     if any(llvm.address_of_symbol(name) is None for name in external):
@@ -173,16 +214,16 @@ def _provide(external: tuple[str, ...], target_context: Any) -> None:
 
 
 def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = ()) -> Any:
-    """A value whose repr is the same in every process, and differs where the kernel would.
+    """A value whose repr is the same in every process, and differs where the kernel would differ.
 
-    It has the digest of the module that the value, its class or its function is from, too: whoever
-    was given a function does not import it.
+    It includes the digest of the module of the value, its class or its function: a module that gets
+    a function as an argument does not import it.
 
     globals_too: whether the values of a function's globals count, as well as their names.
     """
     if isinstance(value, _PLAIN):
         return value
-    if any(value is s for s in seen):
+    if any(value is earlier for earlier in seen):
         return "again"
     is_module = isinstance(value, python_types.ModuleType)
     module = value.__name__ if is_module else getattr(value, "__module__", "")
@@ -227,8 +268,8 @@ def _function_fingerprint(
         for name in code.co_names
         if globals_too and name in function.__globals__
     ]
-    place = function.__module__, code.co_qualname, _outside_source(function)
-    return place, _fingerprint(code, False, seen), closure, used
+    origin = function.__module__, code.co_qualname, _outside_source(function)
+    return origin, _fingerprint(code, False, seen), closure, used
 
 
 def _outside_source(function: Callable[..., Any]) -> str:

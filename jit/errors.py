@@ -4,4 +4,4 @@ from ..system.errors import KvarnError
 
 
 class JitError(KvarnError):
-    """A kernel cannot be compiled, cached or launched as asked on this machine."""
+    """This machine cannot compile, cache or launch a kernel in this way."""

@@ -1,6 +1,6 @@
-"""A forked process lacks its parent's threads and would wait for them for ever.
+"""Refuses to run kernels after a fork: the child lacks its parent's threads and would hang.
 
-So whatever starts threads, or gives them work, calls `check` first.
+Code that starts threads, or gives them work, calls `check` first.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ import os
 from .errors import JitError
 
 forked = False
-"""Whether this process was forked from one that had called `check`."""
-_threaded = False
+"""Whether this process is a fork of one that had called `check`."""
+_has_threads = False
 
 
 def check() -> None:
-    """Note that this process is about to have threads. Raises JitError if its parent had some."""
-    global _threaded  # noqa: PLW0603
+    """Record that this process will have threads. Raises JitError if it is a fork of one that had
+    some."""
+    global _has_threads  # noqa: PLW0603
     if forked:
         raise JitError(
             "running kernels: this process was forked from one that had run some, and lacks its "
             "threads; start it without a fork (multiprocessing: the method `spawn`), or load the "
             "model only after the fork"
         )
-    _threaded = True
+    _has_threads = True
 
 
 def _after_fork() -> None:
     global forked  # noqa: PLW0603
-    forked = _threaded
+    forked = _has_threads
 
 
 if hasattr(os, "register_at_fork"):

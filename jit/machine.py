@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores, CPU quota, memory. Imports no Numba.
+"""The cores, CPU quota and memory that this process may use. Imports no Numba.
 
 On Linux from /proc, /sys and the control groups (v1 and v2), elsewhere from the standard library
 and sysctl.
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_ROOT = Path("/")  # tests read a tree of their own
+_ROOT = Path("/")  # tests give a tree of files
 
 
 def usable_cpus() -> list[int]:
@@ -29,8 +29,8 @@ def cores(cpus: list[int] | None = None, root: Path = _ROOT) -> int:
     siblings = set()
     for cpu in cpus:
         topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        known = _text(topology / "core_cpus_list") or _text(topology / "thread_siblings_list")
-        siblings.add(known or f"cpu {cpu}")
+        core = _text(topology / "core_cpus_list") or _text(topology / "thread_siblings_list")
+        siblings.add(core or f"cpu {cpu}")
     return max(1, len(siblings))
 
 
@@ -48,7 +48,7 @@ def _darwin_cores() -> int | None:
 
 
 def cpu_quota(root: Path = _ROOT) -> float | None:
-    """How many CPUs' time the control groups allow; None without a limit."""
+    """The CPU time that the control groups allow, in CPUs; None without a limit."""
     limits = []
     for folder in _groups("cpu", root):
         quota, period = [*_text(folder / "cpu.max").split(), "", ""][:2]  # v2: "200000 100000"
@@ -60,9 +60,9 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 
 
 def physical_cores(root: Path = _ROOT) -> int:
-    """How many threads to run by default: physical cores within affinity and quota.
+    """The default number of threads: physical cores within affinity and quota.
 
-    A quota is rounded down: with one thread too many, the system stops all of them again and again.
+    Rounds a quota down: with one thread too many, the system stops all of them again and again.
     """
     quota = cpu_quota(root)
     n = cores(root=root)
@@ -85,22 +85,22 @@ def memory(root: Path = _ROOT) -> tuple[int, int]:
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
-            most, now = _text(folder / limit), _text(folder / used)
-            if most.isdigit() and int(most) < total:
-                total = int(most)
-                used_bytes = int(now or 0) - _reclaimable(folder)
+            limit_text, used_text = _text(folder / limit), _text(folder / used)
+            if limit_text.isdigit() and int(limit_text) < total:
+                total = int(limit_text)
+                used_bytes = int(used_text or 0) - _reclaimable(folder)
                 available = min(available, max(0, total - used_bytes))
     return total, available
 
 
 def _reclaimable(group: Path) -> int:
-    """Bytes of a control group that are cached pages of files, dropped when memory is short."""
+    """Bytes of a control group's cached file pages, which the system drops when memory is short."""
     fields = dict(line.split() for line in _text(group / "memory.stat").splitlines())
     return int(fields.get("inactive_file", 0))
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """The folders of this process's control group and of those above it."""
+    """The folders of this process's control group and of its parents."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":

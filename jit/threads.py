@@ -1,12 +1,12 @@
-"""The threads that run kernels: from which library, and how many.
+"""The threads that run kernels: their library and their number.
 
-One thread of the process, the engine's, runs all kernels; it calls `start` first. Numba offers
-three threading layers. Starting a parallel region takes 1.1 to 1.3 us in `omp`, 1.5 to 1.8 us in
-`tbb` and 63 to 110 us in `workqueue` (measured on two cores), so they are tried in this order. A
-layer that the host application chose (NUMBA_THREADING_LAYER, numba.config) or started is kept.
+One thread of the process, the engine's, runs all kernels; it calls `start` first. Numba has three
+threading layers. Starting a parallel region takes 1.1 to 1.3 us in `omp`, 1.5 to 1.8 us in `tbb`
+and 63 to 110 us in `workqueue` (measured on two cores), so kvarn tries them in this order. It keeps
+a layer that the host application chose (NUMBA_THREADING_LAYER, numba.config) or started.
 
 On Linux `omp` is GNU's OpenMP, which needs no Numba. Launches (`launch`) then use it directly, and
-Numba is imported only where a kernel has to be compiled.
+only the compilation of a kernel imports Numba.
 """
 
 import ctypes
@@ -31,64 +31,64 @@ ORDER = ["omp", "tbb", "workqueue"]
 # 8 ms or more. When another program wants the core, each region then waits for a thread that is not
 # running: 8,000 us per region on two busy cores, 60 us with 1,000 looks, 15 us with none. 1,000
 # looks take about 50 us, longer than the gaps between the kernels of a token.
-_LOOKS = "1000"
-_WAIT_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+_SPIN_COUNT = "1000"
+_SPIN_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 _GNU = "libgomp.so.1"
-_NUMBA_S_OWN = ["tbb", "omp", "workqueue"]
-"""Numba's default order of layers; any other was chosen by the host application."""
+_NUMBA_ORDER = ["tbb", "omp", "workqueue"]
+"""Numba's default order of layers; any other is the host application's choice."""
 HOW_TO_FIX = "pip install tbb, or apt install libgomp1"
 
 
-class _Here(threading.local):
-    n_threads = 0  # what `start` set for the calling thread; Numba's number is per thread, too
+class _Local(threading.local):
+    n_threads = 0  # of the calling thread, by `start`; Numba's number is per thread, too
 
 
-_here = _Here()
-_wanted: int | None = None
-_said_slow = False
+_local = _Local()
+_requested: int | None = None
+_warned = False
 
 
 def start() -> None:
     """Set how many threads the calling thread runs kernels with."""
-    n = _wanted or min(physical_cores(), max_threads())
+    n = _requested or min(physical_cores(), max_threads())
     if _launched():
         import numba
 
         numba.set_num_threads(n)
-    _here.n_threads = n
+    _local.n_threads = n
 
 
 def start_numba() -> None:
-    """Start Numba's threads, once per process, and do as `start` does; for parallel loops."""
+    """Start Numba's threads, once per process, and call `start`; for parallel loops."""
     _launch()
     start()
 
 
 def set_threads(n: int) -> None:
-    """Run kernels with n threads from now on, in this thread and those that call `start` later.
+    """Run later kernels with n threads, in this thread and in threads that then call `start`.
 
     Raises JitError unless 1 <= n <= max_threads().
     """
-    global _wanted  # noqa: PLW0603  one number per process
+    global _requested  # noqa: PLW0603  one number per process
     if not 1 <= n <= max_threads():
         raise JitError(
             f"setting the number of threads to {n}: this process can use 1 to {max_threads()} "
             "(its logical CPUs, or NUMBA_NUM_THREADS)"
         )
-    _wanted = n
+    _requested = n
     start()
 
 
 def n_threads() -> int:
-    """How many threads run the kernels that the calling thread launches."""
-    if not _here.n_threads:
+    """The number of threads that run the calling thread's kernels."""
+    if not _local.n_threads:
         start()
-    return _here.n_threads
+    return _local.n_threads
 
 
 @cache
 def max_threads() -> int:
-    """The most threads there can be: the logical CPUs of this process, or NUMBA_NUM_THREADS."""
+    """The largest number of threads: this process's logical CPUs, or NUMBA_NUM_THREADS."""
     if (numba := _imported("numba")) is not None:
         return int(numba.config.NUMBA_NUM_THREADS)
     asked = os.environ.get("NUMBA_NUM_THREADS", "")
@@ -111,7 +111,7 @@ def layer() -> str:
 
 @cache
 def uses_gnu() -> bool:
-    """Whether launches run in the threads of GNU's OpenMP; loads it.
+    """Load GNU's OpenMP and say whether launches run in its threads.
 
     False where it is absent, and where the host application chose a layer or started another one.
     """
@@ -119,7 +119,7 @@ def uses_gnu() -> bool:
         return False
     if _launched() and _imported("numba").threading_layer() != "omp":
         return False
-    with _settings_to_wait():
+    with _spin_setting():
         return any(map(_can_load, (_GNU, str(bundled.FOLDER / _GNU))))
 
 
@@ -142,13 +142,13 @@ def _may_choose() -> bool:
         return not {"NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY"} & set(os.environ)
     config = numba.config
     order = config.THREADING_LAYER_PRIORITY
-    return bool(config.THREADING_LAYER == "default" and order == _NUMBA_S_OWN)
+    return bool(config.THREADING_LAYER == "default" and order == _NUMBA_ORDER)
 
 
 def _imported(name: str) -> Any:
     """A module if it has been imported, else None."""
-    found: ModuleType | None = sys.modules.get(name)
-    return found
+    module: ModuleType | None = sys.modules.get(name)
+    return module
 
 
 def _launched() -> bool:
@@ -158,12 +158,12 @@ def _launched() -> bool:
 
 
 @contextmanager
-def _settings_to_wait() -> Iterator[None]:
-    """Set `_LOOKS` in the environment while OpenMP is loaded and reads it."""
-    if any(name in os.environ for name in _WAIT_SETTINGS):
+def _spin_setting() -> Iterator[None]:
+    """In the block, which loads OpenMP, the environment holds `_SPIN_COUNT`."""
+    if any(name in os.environ for name in _SPIN_SETTINGS):
         yield
         return
-    os.environ["GOMP_SPINCOUNT"] = _LOOKS
+    os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT
     try:
         yield
     finally:
@@ -177,10 +177,10 @@ def _launch() -> None:
 
     if parallel._is_initialized:
         return
-    config, ours = numba.config, _may_choose()
+    config, chooses = numba.config, _may_choose()
     host_priority = config.THREADING_LAYER_PRIORITY
-    with _settings_to_wait() if ours else nullcontext():
-        if ours:
+    with _spin_setting() if chooses else nullcontext():
+        if chooses:
             _preload_tbb()
             config.THREADING_LAYER_PRIORITY = ORDER
         try:
@@ -189,8 +189,8 @@ def _launch() -> None:
             raise JitError(f"starting the threading layer: {error}") from error
         finally:
             config.THREADING_LAYER_PRIORITY = host_priority
-    if ours:
-        _say_if_slow(str(numba.threading_layer()))
+    if chooses:
+        _warn_if_slow(str(numba.threading_layer()))
 
 
 def _preload_tbb() -> None:
@@ -205,10 +205,10 @@ def _preload_tbb() -> None:
                 ctypes.CDLL(str(file.locate()), mode=ctypes.RTLD_GLOBAL)
 
 
-def _say_if_slow(layer: str) -> None:
-    global _said_slow  # noqa: PLW0603
-    if layer == "workqueue" and max_threads() > 1 and not _said_slow:
-        _said_slow = True
+def _warn_if_slow(layer: str) -> None:
+    global _warned  # noqa: PLW0603
+    if layer == "workqueue" and max_threads() > 1 and not _warned:
+        _warned = True
         say(
             "found only Numba's workqueue threads, 50 times slower to start than OpenMP's: "
             f"{HOW_TO_FIX}"

@@ -1,11 +1,11 @@
-"""The variant that kernels are built for, chosen once per process from the CPU's features.
+"""The variant of all kernels, chosen once per process by the CPU's features.
 
     avx512   x86 with AVX-512 BW, VL and VNNI: 32 registers of 512 bits, `vpdpbusd`
     avx2     x86 with AVX2: 16 registers of 256 bits, `vpmaddubsw` + `vpmaddwd`
     neon     aarch64 with the dot product extension: 32 registers of 128 bits, `sdot`/`udot`
     generic  any CPU: vector code without instructions of its own, which LLVM lowers
 
-`KVARN_SIMD=<name>` chooses another one that the CPU can run, for tests. Imports no Numba.
+`KVARN_SIMD=<name>` chooses another variant that the CPU can run, for tests. Imports no Numba.
 """
 
 import os
@@ -16,7 +16,7 @@ from llvmlite import binding as llvm
 from . import bundled
 from .errors import JitError
 
-# What each variant needs, in LLVM's feature names, best first.
+# The CPU features that each variant needs, by LLVM's names, best variant first.
 NEEDS: dict[str, frozenset[str]] = {
     "avx512": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512vnni"}),
     "avx2": frozenset({"avx2"}),
@@ -31,35 +31,36 @@ _CHOSEN = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"}
 def target() -> tuple[str, str]:
     """LLVM's name of the CPU that Numba compiles for (`znver3`) and its features (`+avx,-sse4a`).
 
-    This CPU's, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise. Where
-    kernels were compiled ahead (`bundled`), the best of their CPUs that this one can stand for.
+    This CPU, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise. If the
+    installation has kernels that were compiled ahead (`bundled`), the best of their CPUs whose code
+    this CPU can run.
     """
     if not _CHOSEN & os.environ.keys():
-        having = host_features()
-        for ahead in bundled.targets():
-            if ahead.runs_on(having):
-                return ahead
+        features_here = host_features()
+        for bundled_target in bundled.targets():
+            if bundled_target.runs_on(features_here):
+                return bundled_target
     name = os.environ.get("NUMBA_CPU_NAME")
     features = os.environ.get("NUMBA_CPU_FEATURES")
     if features is None and name == "generic":
         features = ""
     if features is None:
-        found = llvm.get_host_cpu_features()
+        flags = llvm.get_host_cpu_features()
         if os.environ.get("NUMBA_ENABLE_AVX") == "0":
-            found.update({feature: False for feature in found if feature.startswith("avx")})
-        features = found.flatten()
+            flags.update({feature: False for feature in flags if feature.startswith("avx")})
+        features = flags.flatten()
     return name or llvm.get_host_cpu_name(), features
 
 
 def host_features() -> frozenset[str]:
-    """What this CPU has, in LLVM's feature names."""
+    """This CPU's features, by LLVM's names."""
     return frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
 
 
 def choose(features: frozenset[str], machine: str, forced: str | None = None) -> str:
     """The best variant for a CPU with these features, or `forced` (the value of KVARN_SIMD).
 
-    Raises JitError where the CPU lacks what all variants need, or what the forced one needs.
+    Raises JitError where the CPU lacks a feature that all variants need, or the forced one.
     """
     if machine in ("x86_64", "AMD64"):
         # Without F16C, LLVM calls a conversion function that does not exist: the process aborts.

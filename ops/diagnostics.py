@@ -1,13 +1,16 @@
-"""What `kvarn doctor` reports about this machine and this process, as plain dictionaries."""
+"""The facts about this machine and this process that `kvarn doctor` reports, as dictionaries."""
 
 import os
 import platform
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..jit import machine
 from ..system.trust import Untrusted
+
+if TYPE_CHECKING:
+    from ..jit.kernel_cache.folders import CacheProblem
 
 # Features that decide which variant runs, or how fast.
 _FEATURES = (
@@ -85,8 +88,7 @@ def cache() -> dict[str, Any]:
     report: dict[str, Any] = {"folder": None, "read": [], "not_usable": []}
     roots = folders.candidates()
     if not roots:
-        none = folders.Against("this user has no home folder", folders.CHOOSE)
-        report["not_usable"].append(none._asdict())
+        report["not_usable"].append(_problem(folders.NO_HOME))
     for root in roots:
         try:
             with folders.open_kernels(root) as folder:
@@ -94,7 +96,7 @@ def cache() -> dict[str, Any]:
                 folder.try_writing()
                 sizes = folder.sizes(lambda name: name.endswith(folders.KERNELS))
         except (Untrusted, OSError) as error:
-            report["not_usable"].append(folders.Against.of(error, root)._asdict())
+            report["not_usable"].append(_problem(folders.CacheProblem.of(error, root)))
             continue
         return report | {
             "folder": str(folder.path),
@@ -103,6 +105,10 @@ def cache() -> dict[str, Any]:
             "disk_free_bytes": shutil.disk_usage(folder.path).free,
         }
     return report
+
+
+def _problem(problem: "CacheProblem") -> dict[str, str]:
+    return {"what": problem.reason, "mend": problem.fix}
 
 
 def roofline() -> dict[str, Any]:

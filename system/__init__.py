@@ -1,3 +1,3 @@
-"""What kvarn asks of the operating system: to open, write and remove files safely, to check who can
-write to a folder, to print text from outside. Imports no other room.
+"""The operating system: opens, writes and removes files safely, checks who can write to a folder,
+prints text from outside. Imports no other room.
 """

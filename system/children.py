@@ -1,4 +1,4 @@
-"""Processes that take a part of the work of another one."""
+"""Child processes that share the work of their parent."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ if TYPE_CHECKING:
     Help = Callable[[Any, Say], None]
 
 _PATIENCE = 0.1
-"""Seconds between two looks at whether a process has ended."""
+"""Seconds between two checks whether a process has ended."""
 
 
 @contextmanager
-def helped(n: int, helper: Help, about: Any, say: Say) -> Iterator[None]:
-    """Runs `helper(about, say)` in `n` more processes beside the block, and waits for them.
+def helped(n: int, helper: Help, task: Any, say: Say) -> Iterator[None]:
+    """Runs `helper(task, say)` in `n` more processes beside the block, and waits for them.
 
-    What they say is told after the block, each line once. The block has to do what a process leaves
-    that ends early (out of memory?); a line says so. An error in the block ends them.
+    After the block, `say` gets each line of theirs once. A process can end early (out of memory?);
+    the block has to do the work that it leaves, and a line tells of it. An error in the block ends
+    the processes.
     """
     spawning = get_context("spawn")
     lines: Queue[str] = spawning.Queue()
-    processes = [spawning.Process(target=_help, args=(helper, about, lines)) for _ in range(n)]
+    processes = [spawning.Process(target=_help, args=(helper, task, lines)) for _ in range(n)]
     try:
         for process in processes:
             process.start()
         yield
-        told: set[str] = set()
+        shown: set[str] = set()
         while not lines.empty() or any(process.is_alive() for process in processes):
             try:
                 line = lines.get(timeout=_PATIENCE)
             except Empty:
                 continue
-            if line not in told:
-                told.add(line)
+            if line not in shown:
+                shown.add(line)
                 say(line)
     finally:
         for process in processes:
@@ -55,18 +56,18 @@ def helped(n: int, helper: Help, about: Any, say: Say) -> Iterator[None]:
         say("a process that took a part of the work ended early")
 
 
-def _help(helper: Help, about: Any, lines: Queue[str]) -> None:
+def _help(helper: Help, task: Any, lines: Queue[str]) -> None:
     end_with_parent()
     try:
-        helper(about, lines.put)
+        helper(task, lines.put)
     except Exception as error:
         lines.put(message_of(error))
         raise SystemExit(1) from None
 
 
 def end_with_parent() -> None:
-    """In a process started by `multiprocessing`: Ctrl-C ends it without a traceback, and so does
-    the end of its parent, which may have been killed."""
+    """In a process that `multiprocessing` started: end without a traceback at Ctrl-C, and when the
+    parent ends, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     Thread(target=_wait_and_end, daemon=True).start()
 

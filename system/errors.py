@@ -1,4 +1,4 @@
-"""The root of every error that a user of kvarn can cause, and what is said of any other."""
+"""The base class of errors that a user can cause, and the message for any other error."""
 
 
 class KvarnError(Exception):
@@ -6,12 +6,12 @@ class KvarnError(Exception):
 
 
 class OutOfDeviceMemory(KvarnError):
-    """A device other than the CPU has no room for what was to be computed, which has not been
-    done. What it had been given before is as it was."""
+    """A device other than the CPU has too little memory for a computation, which did not run.
+    Earlier contents of its memory are intact."""
 
 
 def message_of(error: BaseException) -> str:
-    """What a user is told of any error; it may have more than one line."""
+    """The message for a user, of any error; it may have more than one line."""
     if isinstance(error, KvarnError):
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename:

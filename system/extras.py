@@ -1,4 +1,4 @@
-"""Packages that only some of kvarn needs, and how to get them."""
+"""Optional packages, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda": ("torch>=2.13", "triton>=3.7"),
     "lib": ("cffi>=2",),
 }
-"""Extra → what pip calls its packages: pyproject.toml's table, which only a checkout has."""
+"""Extra → its packages for pip. The same table as in pyproject.toml, which only a checkout has."""
 
 
 def how_to_install(extra: str) -> str:

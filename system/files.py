@@ -35,15 +35,15 @@ SHARED = 0o666
 
 
 class FileRefused(KvarnError):
-    """A path is not what kvarn writes to or removes."""
+    """A path that kvarn refuses to write to or to remove."""
 
 
 @contextmanager
 def new_file(target: Path, mode: int = SHARED) -> Iterator[Path]:
-    """A new, empty file to write to, which becomes `target` when the block ends without an error.
+    """A new, empty file to write to. It becomes `target` when the block ends without an error.
 
-    The file is synced before it takes the name, and the folder after that. On an error it is
-    removed, and `target` stays as it was. mode: permissions before the umask.
+    The file is synced before it takes the name, and the folder after that. An error removes the
+    file and leaves `target` as it was. mode: permissions before the umask.
 
     Raises `FileRefused` where `target` is no regular file, where its folder does not exist, and
     where another process is writing it; OSError where the system refuses.
@@ -78,28 +78,28 @@ def write_file(target: Path, data: bytes | memoryview, mode: int = SHARED) -> No
 def check_target(target: Path) -> None:
     """Raise `FileRefused` unless the target is a regular file, or absent from a folder that exists.
 
-    Links are refused, too: to write to what one points to, the user has to name that.
+    Links are refused, too: the user has to name the file that a link points to.
     """
     if not target.name or target.name == "..":
         raise FileRefused(f"{str(target)!r} is not the name of a file to write")
     try:
-        found = target.lstat().st_mode
+        mode = target.lstat().st_mode
     except FileNotFoundError:
         if not target.parent.is_dir():
             raise FileRefused(
                 f"{target.parent}: no such folder to write {target.name} to"
             ) from None
         return
-    if not stat.S_ISREG(found):
+    if not stat.S_ISREG(mode):
         raise FileRefused(
-            f"{target} is {kind_of(found)}: expected the name of a regular file, or a new one"
+            f"{target} is {kind_of(mode)}: expected the name of a regular file, or a new one"
         )
 
 
 def open_regular(path: Path, writable: bool = False, mode: int = SHARED) -> int:
-    """A descriptor of a regular file; `writable`: to read and write, made if it is missing.
+    """A descriptor of a regular file. `writable`: to read and write; makes the file if needed.
 
-    Raises `OSError`, also where the path's last component is a link, a pipe or a device. It never
+    Raises `OSError`, also where the path's last component is a link, a pipe or a device. Never
     waits for a pipe.
     """
     flags = os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY
@@ -120,9 +120,9 @@ def private_folder(path: Path) -> None:
 def remove_folder(folder: Path, is_ours: Callable[[str], bool]) -> list[str]:
     """Remove a folder's files and links whose names are ours, then the folder if it is empty.
 
-    The folder is held by a descriptor, so nothing that takes its name meanwhile is touched. A link
-    in its place is refused. Folders in it, pipes and devices stay. Returns the names that are left,
-    sorted. Raises OSError.
+    A descriptor keeps the folder open, so another folder that takes its name is not touched. A link
+    in its place is refused. Inner folders, pipes and devices stay. Returns the sorted names of what
+    stays. Raises OSError.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -141,7 +141,7 @@ def remove_folder(folder: Path, is_ours: Callable[[str], bool]) -> list[str]:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync a folder: names that were made in, moved into or removed from it last."""
+    """Sync a folder, so that new, moved and removed names are on disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -167,7 +167,7 @@ def _mode(name: str, folder: int) -> int:
 
 
 def _clear_abandoned(target: Path) -> None:
-    """Remove what killed processes left; `FileRefused` where a process is writing this target."""
+    """Remove files of killed processes. Raises `FileRefused` while a process writes this target."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
     for part in target.parent.iterdir():
         if not pattern.fullmatch(part.name):
@@ -175,7 +175,7 @@ def _clear_abandoned(target: Path) -> None:
         try:
             fd = open_regular(part)
         except OSError:
-            continue  # it is gone, or not kvarn's
+            continue  # it does not exist any more, or is not kvarn's
         try:
             if os.fstat(fd).st_uid != os.getuid():
                 continue
@@ -197,7 +197,7 @@ def _remove_if_same(path: Path, fd: int) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """What a file that is not regular is, in words: "a folder"."""
+    """The kind of a file that is not regular, in words: "a folder"."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFLNK: "a symbolic link",

@@ -1,7 +1,7 @@
-"""Reading files and texts that the user names, up to a limit.
+"""Reads files and texts that the user names, up to a limit.
 
-A path may lead to a device that never ends (`/dev/zero`) or to a pipe that nobody writes to. So a
-file has to be a regular one. A text may also come through a pipe or from a terminal:
+A path may lead to a device that never ends (`/dev/zero`) or to a pipe without a writer. So a file
+has to be a regular one. A text may also come through a pipe or from a terminal:
 
     kvarn run -f <(pdftotext book.pdf -)        kvarn run -f - < book.txt
 """
@@ -29,9 +29,9 @@ class InputRefused(KvarnError):
 
 
 def read_file(path: Path, limit: int) -> bytes:
-    """All bytes of a regular file; links are followed.
+    """All bytes of a regular file. Follows links.
 
-    Raises `InputRefused` for anything else and for more than `limit` bytes; OSError.
+    Raises `InputRefused` for other files and for more than `limit` bytes; OSError.
     """
     return _read_path(path, limit, is_text=False)
 
@@ -39,8 +39,8 @@ def read_file(path: Path, limit: int) -> bytes:
 def read_text(path: Path, limit: int = MOST_TEXT) -> bytes:
     """All bytes of a text: a regular file, a pipe, a terminal, or standard input (`-`).
 
-    Raises `InputRefused` for devices and folders, for a pipe that ends without any data, and as
-    soon as more than `limit` bytes are read; OSError.
+    Raises `InputRefused` for devices and folders, for a pipe without data, and after more than
+    `limit` bytes; OSError.
     """
     return read_stdin(limit) if path == STDIN else _read_path(path, limit, is_text=True)
 

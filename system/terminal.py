@@ -1,11 +1,11 @@
 """All of kvarn's output: `say` and others on stderr; `show…` and `generate` on stdout.
 
 Nothing else in kvarn writes there, except tqdm, which gets only kvarn's own texts. Characters that
-a stream's encoding lacks are written as backslash escapes, so no text fails and none is lost. Where
-both streams lead to one place, what is said begins a line of its own.
+a stream's encoding lacks become backslash escapes, so no text fails or gets lost. Where both
+streams lead to one place, each message begins a new line.
 
-A failure on stdout is an error: nobody must take part of a result for all of it. A failure on
-stderr is ignored, as nobody could read of it.
+A failure on stdout is an error: a part of a result must not look like all of it. A failure on
+stderr is ignored, as no message about it could be read.
 """
 
 from __future__ import annotations
@@ -25,27 +25,25 @@ from .text import MESSAGE, lines, one_line, printable
 _PIECES = 4096  # pieces of JSON that are written together
 
 
-class _Line:
-    """Whether the line that stdout is in has an end yet."""
+class _Output:
+    """State of both streams.
 
-    is_open = False
+    line_is_open  whether stdout's last line still lacks its newline
+    listener      gets the messages instead of stderr
+    """
 
-
-class _Said:
-    """Who hears what is said instead of stderr; None: nobody."""
-
-    heard_by: Callable[[str], None] | None = None
+    line_is_open = False
+    listener: Callable[[str], None] | None = None
 
 
 def hand_to(listener: Callable[[str], None]) -> None:
-    """From now on call `listener` with the lines that would be printed on stderr."""
-    _Said.heard_by = listener
+    """From now on call `listener` with each message instead of printing it on stderr."""
+    _Output.listener = listener
 
 
 def say(line: str, *more: str) -> None:
     """Print `kvarn: line` on stderr, and each line of `more` below it."""
-    told = "".join(f"{one_line(part, MESSAGE)}\n" for part in (f"kvarn: {line}", *more))
-    _tell(told)
+    _tell("".join(f"{one_line(part, MESSAGE)}\n" for part in (f"kvarn: {line}", *more)))
 
 
 def say_lines(text: str) -> None:
@@ -54,7 +52,7 @@ def say_lines(text: str) -> None:
 
 
 def prompt(text: str) -> None:
-    """Print a question on stderr, without a newline: the answer is typed behind it."""
+    """Print a question on stderr, without a newline: the user types the answer behind it."""
     _tell(one_line(text))
 
 
@@ -87,12 +85,12 @@ def show_path(path: str | os.PathLike[str]) -> None:
 
 
 def generate(piece: str) -> None:
-    """Print generated text at once: to a terminal only what is printable, else all of it."""
+    """Print generated text at once. A terminal gets only printable characters."""
     _write(printable(piece) if sys.stdout.isatty() else piece)
 
 
 def silence(stream: TextIO | None) -> None:
-    """Discard what is written to `stream` from now on, so that it does not fail at exit."""
+    """Discard all later output to `stream`, so that it does not fail at exit."""
     with suppress(OSError, ValueError, AttributeError):
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(null, stream.fileno())  # type: ignore[union-attr]
@@ -102,8 +100,8 @@ def silence(stream: TextIO | None) -> None:
 def open_streams() -> None:
     """Open /dev/null for each standard stream that was closed when the process began.
 
-    Otherwise the next file that is opened would get the stream's number, and libraries would write
-    to it. As in other programs, reading stdin and writing stdout then fail; stderr is discarded.
+    Otherwise the next open file would get the stream's number, and libraries would write to it. As
+    in other programs, reading stdin and writing stdout then fail, and stderr is discarded.
     """
     for number, name, flags, mode in (
         (0, "stdin", os.O_WRONLY, "r"),
@@ -123,7 +121,7 @@ def open_streams() -> None:
 
 @contextmanager
 def libraries_heard() -> Iterator[None]:
-    """Print what libraries warn of or log by `say`."""
+    """Print warnings and log records of libraries by `say`."""
     handler, root = _Logged(logging.WARNING), logging.getLogger()
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, category, *_: say(f"{category.__name__}: {message}")
@@ -140,13 +138,13 @@ class _Logged(logging.Handler):
 
 
 def _tell(text: str) -> None:
-    if _Said.heard_by is not None:
-        _Said.heard_by(text.strip("\n"))
+    if _Output.listener is not None:
+        _Output.listener(text.strip("\n"))
         return
     if sys.stderr is None:
         return
-    if _Line.is_open and _is_one_place():
-        _Line.is_open = False
+    if _Output.line_is_open and _is_one_place():
+        _Output.line_is_open = False
         text = text if text.startswith("\n") else f"\n{text}"
     try:
         _put(sys.stderr, text)
@@ -164,14 +162,14 @@ def _is_one_place() -> bool:
 
 def _write(text: str) -> None:
     if text:
-        _Line.is_open = not text.endswith("\n")
+        _Output.line_is_open = not text.endswith("\n")
     with _failing_aloud():
         _put(sys.stdout, text)
 
 
 @contextmanager
 def _failing_aloud() -> Iterator[None]:
-    """Name stdout in an error of writing to it, and write no more there."""
+    """Name stdout in an error of writing to it, and write nothing more there."""
     try:
         yield
     except OSError as error:

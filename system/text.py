@@ -1,8 +1,8 @@
-"""Text from outside (files, the hub, the command line, libraries) on its way to a terminal.
+"""Makes text from outside (files, the hub, the command line, libraries) safe for a terminal.
 
 A model's name may hold escape sequences that move the cursor, rename the window or forge a line of
 kvarn's. `one_line` and `lines` escape such text, `shown` and `brief` quote it in a message, and
-`printable` filters generated text. `terminal` prints nothing that passed none of them.
+`printable` filters generated text. `terminal` prints only text that one of them has processed.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import reprlib
 
 MESSAGE = 2000
-"""Characters of a message that are printed; a single argument may have 128 KB."""
+"""Printed characters of a message; a single argument may have 128 KB."""
 
 # Characters that reorder text: embeddings, overrides, isolates.
 _REORDERING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """`text` on one line: what is not printable is escaped as in Python; backslashes stay.
+    """`text` on one line. Escapes characters that are not printable as Python does, and leaves
+    backslashes.
 
     A text longer than `limit` loses its middle: a message has its subject first, its reason last.
     """
@@ -30,7 +31,7 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 
 def lines(text: str) -> str:
-    """kvarn's own lines, with text from outside in them: only newlines and tabs are not escaped."""
+    """kvarn's own lines that hold text from outside. Escapes all but newlines and tabs."""
     return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))
 
 
@@ -52,9 +53,9 @@ def brief(value: object, limit: int = 60) -> str:
 
 
 def printable(text: str) -> str:
-    """Generated text for a terminal: control characters are dropped, except newline and tab.
+    """Generated text for a terminal, without control characters except newline and tab.
 
-    Characters that reorder text are dropped, too; those that join letters or emoji stay.
+    Drops characters that reorder text, too, and keeps those that join letters or emoji.
     """
     if text.isprintable():
         return text
@@ -62,14 +63,14 @@ def printable(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text to show whole: what `printable` drops is escaped as in Python."""
+    """A whole text: escapes the characters that `printable` drops, as Python does."""
     if text.isprintable():
         return text
     return "".join(_escaped(c) if c not in "\n\t" and _controls(c) else c for c in text)
 
 
 def _controls(character: str) -> bool:
-    """Whether a terminal acts on it: C0, DEL, C1 and characters that reorder text."""
+    """Whether a terminal acts on a character: C0, DEL, C1 or one that reorders text."""
     return character < " " or "\x7f" <= character <= "\x9f" or character in _REORDERING
 
 

@@ -1,6 +1,6 @@
-"""Files that are no UTF-8 texts, and how to make a text of each.
+"""Recognises files that are not UTF-8 text, and says how to make a text of each.
 
-HTML, source code and other markup are texts: they are read as they are.
+HTML, source code and other markup are texts, read without a change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS: tuple[tuple[int, bytes, str, str], ...] = (
     (0, rb"7z\xbc\xaf", "a 7-Zip archive", "unpack it and give the texts in it"),
     (257, rb"ustar", "a tar archive", "unpack it and give the texts in it"),
 )
-"""Offset and pattern of bytes that tell a kind of file, what it is called, what to do with it."""
+"""Offset and pattern of the bytes that identify a kind of file, its name, what to do with it."""
 _ZIP = b"PK\x03\x04"
 _WORD = b"word/document.xml"
 _UTF32, _UTF16 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), (b"\xff\xfe", b"\xfe\xff")
@@ -34,7 +34,7 @@ _SAMPLE = 1 << 10
 def check_text(data: bytes, name: str) -> None:
     """Raise `InputRefused`, which says what to do, unless `data` is UTF-8 text.
 
-    name: of the file, for the message.
+    name: the file's name, for the message.
     """
     check_kind(data, name)
     try:
@@ -51,8 +51,8 @@ def check_text(data: bytes, name: str) -> None:
 
 
 def check_kind(data: bytes, name: str) -> None:
-    """Raise `InputRefused`, which says what to do, for a kind of file that is known to be no text,
-    and for UTF-16 and UTF-32."""
+    """Raise `InputRefused`, which says what to do, for known kinds of files that are not text, and
+    for UTF-16 and UTF-32."""
     for offset, start, kind, fix in _KINDS:
         if re.compile(start, re.DOTALL).match(data, offset):
             raise InputRefused(f"{name} is {kind}, expected a text: {fix}")
@@ -68,8 +68,8 @@ def check_kind(data: bytes, name: str) -> None:
 
 
 def _wide_encoding(data: bytes) -> str:
-    """The encoding of a text whose characters are wider than a byte, "" for others. Without a byte
-    order mark, UTF-16 has its zeros at every other place."""
+    """The encoding of a text in UTF-16 or UTF-32, "" for other data. Without a byte order mark,
+    UTF-16 has a zero in every other byte."""
     if data.startswith(_UTF32):
         return "utf-32"
     if data.startswith(_UTF16):

@@ -1,17 +1,17 @@
-"""Folders and files that only this user and root can have written.
+"""Opens folders and files that nobody but this user and root can write to.
 
-Compiled kernels are run as they are read: another user who could replace one would run code in this
+kvarn runs compiled kernels as it reads them: a user who could replace one would run code in this
 process. The rule:
 
-- A folder is opened by a walk from `/`, each component relative to the descriptor of the one
-  before. What is checked is what is used, even if something is renamed or replaced meanwhile.
+- A folder is opened by a walk from `/`: each component relative to the descriptor of the one
+  before. So the folder that was checked is the one that is used, even if a name changes meanwhile.
 - Each folder on the way belongs to this user or root, and neither group nor others can write to it.
-  A parent may also be root's and sticky, like /tmp: there nobody renames files of others.
+  A parent may also be root's and sticky, like /tmp, where nobody can rename files of others.
 - Symbolic links that belong to this user or root are followed by the same rule.
-- Files are opened relative to the folder, never through a link. They are regular, with the same
+- Files are opened relative to the folder, never through a link. They are regular, have the same
   owners and modes, and are read from the descriptor that was checked.
 
-On Linux, what access control lists grant shows in the group's bits. On macOS it does not show.
+On Linux, rights that access control lists grant appear in the group's bits. On macOS they do not.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _LINE = 4096  # a path as long as Linux takes
 
 
 class Untrusted(KvarnError):
-    """Another user may have written what is to be read.
+    """Another user may have written a file or can write to a folder.
 
-    what   the path and what was found
-    mend   the command that corrects it
+    reason  the path and its fault
+    fix     the command that corrects it
     """
 
-    def __init__(self, what: str, mend: str) -> None:
-        self.what, self.mend = one_line(what, _LINE), one_line(mend, _LINE)
-        super().__init__(f"{self.what}: {self.mend}")
+    def __init__(self, reason: str, fix: str) -> None:
+        self.reason, self.fix = one_line(reason, _LINE), one_line(fix, _LINE)
+        super().__init__(f"{self.reason}: {self.fix}")
 
 
 def open_folder(path: Path, make: bool = False) -> Folder:
-    """Open a folder by the rule above; `make`: make the folders that are missing.
+    """Open a folder by the rule above; `make`: make missing folders.
 
-    What root makes can be read by all (0755, 0644, before the umask), so that root can compile
-    kernels for all users. What others make is 0700 and 0600.
+    All users can read what root makes (0755, 0644, before the umask), so that root can compile
+    kernels for all. Folders and files of other users are 0700 and 0600.
 
     Raises `Untrusted`; `OSError` where a component is missing, is no folder or cannot be accessed.
     """
@@ -105,28 +105,28 @@ class Folder:
         return os.access(name, os.F_OK, dir_fd=self.fd)
 
     def write(self, name: str, *parts: bytes) -> None:
-        """Write a file that holds `parts`: readers find all of it or the file before it.
+        """Write a file that holds `parts`: readers see all of it or the file before it.
 
-        Raises `Untrusted` where `read` would refuse what has the name now, and `OSError`.
+        Raises `Untrusted` where `read` would refuse the file that has the name now, and `OSError`.
         """
-        aside, fd = self._create(name)
+        temporary, fd = self._create(name)
         try:
             with os.fdopen(fd, "wb", buffering=0) as file:
                 for part in parts:
                     _write_all(file.fileno(), part)
             self._check_target(name)
-            os.replace(aside, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            os.replace(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(aside, dir_fd=self.fd)
+                os.unlink(temporary, dir_fd=self.fd)
             raise
 
     def sizes(self, is_wanted: Callable[[str], bool]) -> list[int]:
         """The size in bytes of each file whose name is wanted."""
-        return [found.st_size for found, _ in self._entries(is_wanted)]
+        return [status.st_size for status, _ in self._entries(is_wanted)]
 
     def _entries(self, is_wanted: Callable[[str], bool]) -> list[tuple[os.stat_result, str]]:
-        """State and name of each file whose name is wanted."""
+        """Status and name of each file whose name is wanted."""
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | _FLAGS, dir_fd=self.fd)
         try:
             entries = []
@@ -139,11 +139,11 @@ class Folder:
             os.close(fd)
 
     def shrink(self, most_bytes: int, is_wanted: Callable[[str], bool]) -> None:
-        """Remove the wanted files that were read or written longest ago, until the others hold at
+        """Remove the wanted files that were read or written longest ago, until the others have at
         most `most_bytes`. Raises `OSError`."""
-        for found, name in sorted(self._entries(is_wanted), key=_last_use, reverse=True):
-            most_bytes -= found.st_size
-            if most_bytes < 0 and stat.S_ISREG(found.st_mode):
+        for status, name in sorted(self._entries(is_wanted), key=_last_use, reverse=True):
+            most_bytes -= status.st_size
+            if most_bytes < 0 and stat.S_ISREG(status.st_mode):
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=self.fd)
 
@@ -152,7 +152,10 @@ class Folder:
         return os.access(".", os.W_OK | os.X_OK, dir_fd=self.fd)
 
     def try_writing(self, n_bytes: int = 1 << 16) -> None:
-        """Write and remove a file, to raise what that raises: a full disk takes empty files."""
+        """Write and remove a file of some size, as a full disk still takes empty files.
+
+        Raises `OSError`.
+        """
         name, fd = self._create("probe")
         try:
             _write_all(fd, bytes(n_bytes))
@@ -162,43 +165,43 @@ class Folder:
 
     def _create(self, name: str) -> tuple[str, int]:
         """Make a file `NAME.<16 hex digits>.tmp`: its name and its descriptor."""
-        aside = f"{name}.{os.urandom(8).hex()}.tmp"
+        temporary = f"{name}.{os.urandom(8).hex()}.tmp"
         mode = 0o644 if os.geteuid() == 0 else 0o600
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
-        return aside, os.open(aside, flags, mode, dir_fd=self.fd)
+        return temporary, os.open(temporary, flags, mode, dir_fd=self.fd)
 
     def _check_target(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            found = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-            _check_file(found, self.path / name)
+            status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            _check_file(status, self.path / name)
 
 
 class _Walk:
-    """The walk from `/` to a folder: `fd` is open at `path`; `ahead` is the rest, last first."""
+    """The walk from `/` to a folder: `fd` is open at `path`; `ahead` has the rest, last first."""
 
     def __init__(self, path: Path) -> None:
-        self.ahead, self._at, self._n_links = _backwards(path), list[str](), 0
+        self.ahead, self._walked, self._n_links = _backwards(path), list[str](), 0
         self.fd = os.open("/", _WALK)
 
     @property
     def path(self) -> Path:
-        return Path("/", *self._at)
+        return Path("/", *self._walked)
 
     def step(self, make: bool) -> None:
         """Open the next component; see `open_folder`."""
         name = self.ahead.pop()
         try:
-            found = self._found(name, make)
-            if stat.S_ISLNK(found.st_mode):
-                self._follow(name, found)
+            status = self._status(name, make)
+            if stat.S_ISLNK(status.st_mode):
+                self._follow(name, status)
             else:
                 self._move(os.open(name, _WALK, dir_fd=self.fd))
-                self._at = self._at[:-1] if name == ".." else [*self._at, name]
+                self._walked = self._walked[:-1] if name == ".." else [*self._walked, name]
                 _check_parent(os.fstat(self.fd), self.path)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
 
-    def _found(self, name: str, make: bool) -> os.stat_result:
+    def _status(self, name: str, make: bool) -> os.stat_result:
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -208,18 +211,18 @@ class _Walk:
             os.mkdir(name, 0o755 if os.geteuid() == 0 else 0o700, dir_fd=self.fd)
         return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
 
-    def _follow(self, name: str, found: os.stat_result) -> None:
-        if found.st_uid not in (0, os.geteuid()):
+    def _follow(self, name: str, status: os.stat_result) -> None:
+        if status.st_uid not in (0, os.geteuid()):
             path = self.path / name
-            what = f"{path} is a symbolic link of user {found.st_uid}"
-            raise Untrusted(what, f"rm {_quoted(path)}")
+            reason = f"{path} is a symbolic link of user {status.st_uid}"
+            raise Untrusted(reason, f"rm {_quoted(path)}")
         self._n_links += 1
         if self._n_links > MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         target = Path(os.readlink(name, dir_fd=self.fd))
         if target.is_absolute():
             self._move(os.open("/", _WALK))
-            self._at = []
+            self._walked = []
         self.ahead += _backwards(target)
 
     def _move(self, fd: int) -> None:
@@ -231,43 +234,43 @@ def _backwards(path: Path) -> list[str]:
     return [name for name in reversed(path.parts) if name not in ("/", "//")]
 
 
-def _check_parent(found: os.stat_result, path: Path) -> None:
-    _check_owner(found, path)
-    if not (found.st_uid == 0 and found.st_mode & stat.S_ISVTX):
-        _check_mode(found, path)
+def _check_parent(status: os.stat_result, path: Path) -> None:
+    _check_owner(status, path)
+    if not (status.st_uid == 0 and status.st_mode & stat.S_ISVTX):
+        _check_mode(status, path)
 
 
-def _check_leaf(found: os.stat_result, path: Path) -> None:
-    _check_owner(found, path)
-    if found.st_mode & _OTHERS and found.st_mode & stat.S_ISVTX:
+def _check_leaf(status: os.stat_result, path: Path) -> None:
+    _check_owner(status, path)
+    if status.st_mode & _OTHERS and status.st_mode & stat.S_ISVTX:
         raise Untrusted(f"{path} can be written to by all users", "choose a folder below it")
-    _check_mode(found, path)
+    _check_mode(status, path)
 
 
-def _check_file(found: os.stat_result, path: Path) -> None:
+def _check_file(status: os.stat_result, path: Path) -> None:
     remove = f"rm -r {_quoted(path)}"  # its content may be another user's: chmod is no remedy
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise Untrusted(f"{path} is no regular file", remove)
-    _check_owner(found, path, remove)
-    _check_mode(found, path, remove)
+    _check_owner(status, path, remove)
+    _check_mode(status, path, remove)
 
 
-def _check_owner(found: os.stat_result, path: Path, mend: str = "") -> None:
-    if found.st_uid not in (0, me := os.geteuid()):
-        what = f"{path} belongs to user {found.st_uid}"
-        raise Untrusted(what, mend or f"chown {me} {_quoted(path)}")
+def _check_owner(status: os.stat_result, path: Path, fix: str = "") -> None:
+    if status.st_uid not in (0, user := os.geteuid()):
+        reason = f"{path} belongs to user {status.st_uid}"
+        raise Untrusted(reason, fix or f"chown {user} {_quoted(path)}")
 
 
-def _check_mode(found: os.stat_result, path: Path, mend: str = "") -> None:
-    if found.st_mode & _OTHERS:
-        who = "everyone" if found.st_mode & stat.S_IWOTH else f"group {found.st_gid}"
-        what = f"{path} can be written to by {who} (mode {stat.S_IMODE(found.st_mode):04o})"
-        raise Untrusted(what, mend or f"chmod go-w {_quoted(path)}")
+def _check_mode(status: os.stat_result, path: Path, fix: str = "") -> None:
+    if status.st_mode & _OTHERS:
+        who = "everyone" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
+        reason = f"{path} can be written to by {who} (mode {stat.S_IMODE(status.st_mode):04o})"
+        raise Untrusted(reason, fix or f"chmod go-w {_quoted(path)}")
 
 
 def _last_use(entry: tuple[os.stat_result, str]) -> float:
-    found, _ = entry
-    return max(found.st_atime, found.st_mtime)  # most systems note reading once a day
+    status, _ = entry
+    return max(status.st_atime, status.st_mtime)  # most systems note reading once a day
 
 
 def _quoted(path: Path) -> str:

@@ -1,5 +1,5 @@
-"""Values as users write them, in each front end: counts (4096, 128K, 1M), budgets of tokens (4K, or
-shares such as 1%, 0.5%, 1e-1%), texts and paths."""
+"""Parses the values that users write in any front end: counts (4096, 128K, 1M), budgets of tokens
+(4K, or shares such as 1%, 0.5%, 1e-1%), texts and paths."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from .errors import KvarnError
 from .text import brief, shown
 
 LARGEST = 2**31 - 1
-"""No count is larger: kernels number tokens in 32 bits."""
+"""The largest count: kernels number tokens in 32 bits."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _COUNT = re.compile(r"(-?\d{1,100})([km]?)", re.ASCII | re.IGNORECASE)
 _SHARE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,2})?)%", re.ASCII | re.IGNORECASE)
 EXPECTED = "a share (1%) or a count of tokens"
-"""What a budget is, for messages."""
+"""The values of a budget, for messages."""
 
 
 class WrongValue(KvarnError):
-    """A value that an option cannot have: wrong usage.
+    """An option cannot have this value.
 
-    expected: what it can have. where: what names the option, if anything does.
+    expected: the values that it can have. where: the option's name, if it has one.
     """
 
     def __init__(self, expected: str, value: object, where: str = "") -> None:
         self.expected, self._value = expected, value
-        found = shown(value) if isinstance(value, str) else brief(value)
-        super().__init__(f"{where and where + ': '}expected {expected}, found {found}")
+        quoted = shown(value) if isinstance(value, str) else brief(value)
+        super().__init__(f"{where and where + ': '}expected {expected}, found {quoted}")
 
     def within(self, where: str) -> WrongValue:
-        """The same, of the option that `where` names."""
+        """The same error for the option that `where` names."""
         return WrongValue(self.expected, self._value, where)
 
 
@@ -57,7 +57,7 @@ def text(value: object) -> str:
 
 
 def path_text(value: object) -> str:
-    """A path, or a name that becomes one: as `text`, but not empty, which would mean the working
+    """A path, or a name that becomes one: a text that is not empty, as "" would mean the working
     folder."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise WrongValue("a path", value)
@@ -66,9 +66,9 @@ def path_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Budget:
-    """So many tokens: `share` of those there are, in (0, 1], or `number` of them.
+    """A number of tokens: a `share` of the stored ones, in (0, 1], or `number` of them.
 
-    Its repr is that of its text, as methods had it whose digests name answers and records.
+    Its repr is that of its text: digests of methods, which name answers and records, depend on it.
     """
 
     share: Fraction = Fraction(0)
@@ -90,12 +90,12 @@ class Budget:
             raise WrongValue(EXPECTED, value) from None
 
     @classmethod
-    def named(cls, what: str, value: Budget | str | int, error: type[KvarnError]) -> Budget:
-        """`parse`, for a method that raises `error` and calls the value `what`."""
+    def named(cls, name: str, value: Budget | str | int, error: type[KvarnError]) -> Budget:
+        """`parse` for a method that calls the value `name` and raises `error`."""
         try:
             return cls.parse(value)
         except WrongValue as wrong:
-            raise error(f"{what} is {value!r:.80}, expected {wrong.expected}") from None
+            raise error(f"{name} is {value!r:.80}, expected {wrong.expected}") from None
 
     def tokens(self, stored: int) -> int:
         """Tokens out of `stored`: ⌈share · stored⌉, or the number."""

@@ -4,8 +4,8 @@
          0     32  SHA-256 of "KEY/NAME", a zero byte and the payload
         32      …  payload: of `.kernel` files see `cached`, of `.code` files see `machine_code`
 
-KEY and NAME are the names of folder and file. A damaged file counts as absent, as does one that was
-renamed or moved here from another folder: the kernel is compiled again and replaces it.
+KEY and NAME are the names of folder and file. A damaged file counts as absent, and so does a file
+with another name or from another folder: the kernel is compiled again and replaces it.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import ClassVar, TypeVar
 from ...system.terminal import say
 from ...system.trust import Folder, Untrusted
 from . import folders
-from .folders import CHOOSE, KERNELS, Against
+from .folders import CHOOSE_FOLDER, KERNELS, NO_HOME, CacheProblem
 
 T = TypeVar("T")
 
@@ -24,18 +24,18 @@ _DIGEST = 32
 
 
 class Damaged(ValueError):
-    """A file's content is not what kvarn writes."""
+    """A file has content that kvarn does not write."""
 
 
 class Unlinkable(Exception):
-    """Machine code calls functions that a process may lack; the text names them."""
+    """Machine code calls functions that a process may lack; the message names them."""
 
 
 class Counts:
     """Kernels that this process compiled, loaded from files, and could not keep on disk.
 
-    seconds: what first calls of kernels waited for them to be compiled.
-    names: of the files that were loaded or kept, and others that could not be kept.
+    seconds  time that first calls waited for compilations
+    names    files that were loaded, were kept or could not be kept
     """
 
     compiled: int = 0
@@ -46,39 +46,39 @@ class Counts:
 
 
 def find(name: str, parse: Callable[[bytes], T]) -> T | None:
-    """What `parse` makes of a file's payload; None without such a file, or if it is damaged."""
-    for folder in _Places.readable():
+    """The payload of a file, parsed; None if the file is missing or damaged."""
+    for folder in _folders.readable():
         try:
-            found = parse(_content(folder.read(name), name))
+            parsed = parse(_content(folder.read(name), name))
         except (OSError, Damaged):
             continue  # both count as absent
         except Untrusted as error:
-            _Places.say(f"cannot use a compiled kernel: {Against.of(error, folder.path)}")
+            _folders.warn(f"cannot use a compiled kernel: {CacheProblem.of(error, folder.path)}")
             continue
         except Unlinkable as error:
-            _Places.say(f"cannot use compiled kernels, compiling again: {name} {error}")
+            _folders.warn(f"cannot use compiled kernels, compiling again: {name} {error}")
             continue
         Counts.loaded += name.endswith(KERNELS)
         Counts.names.add(name)
-        return found
+        return parsed
     return None
 
 
 def has(names: Iterable[str]) -> bool:
-    """Whether there are files of all these names; they are not read."""
-    return all(any(folder.has(name) for folder in _Places.readable()) for name in names)
+    """Whether files of all these names exist; reads none."""
+    return all(any(folder.has(name) for folder in _folders.readable()) for name in names)
 
 
 def keep(name: str, payload: bytes) -> None:
     """Write a file for later processes, unless the sources have changed since this one started.
 
-    A kernel imported after the change would get the name that it had before.
+    A kernel imported after the change would get the name of the old one.
     """
     Counts.names.add(name)
     if folders.sources_hash() == folders.SOURCES:
-        _Places.write(name, payload)
+        _folders.write(name, payload)
     else:
-        _Places.say(
+        _folders.warn(
             "cannot keep compiled kernels: kvarn's sources have changed since this process "
             "began; start it again"
         )
@@ -86,91 +86,92 @@ def keep(name: str, payload: bytes) -> None:
 
 def place() -> Path | None:
     """The folder for new kernels, if there is one."""
-    _Places.readable()
-    return _Places.target.path if _Places.target else None
+    _folders.readable()
+    return _folders.target.path if _folders.target else None
 
 
-class _Places:
+class _Folders:
     """The folders of this process's kernels, opened on first use.
 
-    roots     roots not tried yet
-    opened    folders to read from, in this order
-    target    the last of them, where new kernels go; None if no folder can be written to
-    against   why `target` is not below the first root; told when there is a kernel to keep
+    roots    roots not tried yet
+    opened   folders to read from, in this order
+    target   the last of them, for new kernels; None if no folder can be written to
+    problem  why `target` is not below the first root; reported when there is a kernel to keep
     """
 
-    roots: list[Path] | None = None
-    opened: tuple[Folder, ...] = ()
-    target: Folder | None = None
-    against: Against | None = None
-    said = pruned = False
+    def __init__(self) -> None:
+        self.roots: list[Path] | None = None
+        self.opened: tuple[Folder, ...] = ()
+        self.target: Folder | None = None
+        self.problem: CacheProblem | None = None
+        self._warned = self._pruned = False
 
-    @classmethod
-    def readable(cls) -> tuple[Folder, ...]:
-        if cls.roots is None:
-            cls.roots = folders.candidates()
+    def readable(self) -> tuple[Folder, ...]:
+        if self.roots is None:
+            self.roots = folders.candidates()
             try:
-                came = folders.open_bundled()
-                cls.opened = (came,) if came else ()
+                bundled = folders.open_bundled()
+                self.opened = (bundled,) if bundled else ()
             except Untrusted as error:
-                cls.say(f"cannot use the kernels that came with kvarn: {error}")
-            if not cls.roots:
-                cls.against = Against("this user has no home folder", CHOOSE)
-            cls._next(None)
-        return cls.opened
+                self.warn(f"cannot use the kernels that came with kvarn: {error}")
+            if not self.roots:
+                self.problem = NO_HOME
+            self._open_next(None)
+        return self.opened
 
-    @classmethod
-    def write(cls, name: str, payload: bytes) -> None:
+    def write(self, name: str, payload: bytes) -> None:
         """Write a file to `target`; if that fails, to the next folder that can be written to."""
-        cls.readable()
-        if cls.against:
-            cls._cannot(cls.against)
-        while target := cls.target:
-            if not cls.pruned:
-                cls.pruned = True
+        self.readable()
+        if self.problem:
+            self._report(self.problem)
+        while target := self.target:
+            if not self._pruned:
+                self._pruned = True
                 folders.prune(target)
             try:
                 return target.write(name, _digest(payload, name), payload)
             except Untrusted as error:
-                return cls.say(f"cannot keep a compiled kernel: {Against.of(error, target.path)}")
+                problem = CacheProblem.of(error, target.path)
+                return self.warn(f"cannot keep a compiled kernel: {problem}")
             except OSError as error:
-                cls._next(Against.of(error, target.path))
+                self._open_next(CacheProblem.of(error, target.path))
         return None
 
-    @classmethod
-    def _next(cls, told: Against | None) -> None:
-        """Open roots until one can be written to. Tells `told`, or else what was untrusted."""
-        assert cls.roots is not None
-        cls.target = None
-        while cls.roots and cls.target is None:
-            root = cls.roots.pop(0)
+    def _open_next(self, problem: CacheProblem | None) -> None:
+        """Open roots until one can be written to. Reports `problem`, or else an untrusted root."""
+        assert self.roots is not None
+        self.target = None
+        while self.roots and self.target is None:
+            root = self.roots.pop(0)
             try:
                 folder = folders.open_kernels(root)
             except Untrusted as error:
-                told = told or Against.of(error, root)
+                problem = problem or CacheProblem.of(error, root)
                 continue
             except OSError as error:
-                cls.against = cls.against or Against.of(error, root)
+                self.problem = self.problem or CacheProblem.of(error, root)
                 continue
-            cls.opened += (folder,)
+            self.opened += (folder,)
             if folder.is_writable():
-                cls.target = folder
+                self.target = folder
             else:
-                cls.against = cls.against or Against(f"{folder.path}: cannot be written to", CHOOSE)
-        if told:
-            cls._cannot(told)
+                reason = f"{folder.path}: cannot be written to"
+                self.problem = self.problem or CacheProblem(reason, CHOOSE_FOLDER)
+        if problem:
+            self._report(problem)
 
-    @classmethod
-    def _cannot(cls, against: Against) -> None:
-        instead = f"using {cls.target.path}" if cls.target else "compiling again in every process"
-        cls.say(f"cannot keep compiled kernels, {instead}: {against}")
+    def _report(self, problem: CacheProblem) -> None:
+        instead = f"using {self.target.path}" if self.target else "compiling again in every process"
+        self.warn(f"cannot keep compiled kernels, {instead}: {problem}")
 
-    @classmethod
-    def say(cls, line: str) -> None:
-        """Tell the user, once per process: `kvarn doctor` tells the rest."""
-        if not cls.said:
-            cls.said = True
+    def warn(self, line: str) -> None:
+        """Tell the user once per process; `kvarn doctor` tells the rest."""
+        if not self._warned:
+            self._warned = True
             say(line)
+
+
+_folders = _Folders()
 
 
 def _content(data: bytes, name: str) -> bytes:

@@ -1,21 +1,22 @@
-"""Where compiled kernels are kept between processes. Imports no Numba.
+"""The folders of compiled kernels on disk. Imports no Numba.
 
     $KVARN_CACHE, then $XDG_CACHE_HOME/kvarn or else ~/.cache/kvarn        the roots
       └─ kernels/
            └─ <key>/           variant, and hash of: versions, CPU
                 ├─ <kernel>-<hash>.kernel      a specialisation with its types (`cached`)
                 ├─ <kernel>-<hash>.code        its machine code alone (`machine_code`)
-                ├─ sources-<hash>.digests      what kernels are made of (`sources`)
+                ├─ sources-<hash>.digests      digests of the kernels' sources (`sources`)
                 ├─ rehearsed-<hash>.names      kernels that a feature of a model uses
                 └─ <name>.<hex digits>.tmp     a file that a process is writing
 
-The hashes tell what each file was made of, so that the kernels of several checkouts stand side by
-side. What was read longest ago is removed where the files grow beyond `MOST_BYTES`.
+The hashes identify the inputs of each file, so that the kernels of several checkouts stand side by
+side. When the files grow beyond `MOST_BYTES`, those that were read longest ago are removed.
 
-Machine code is run as it is read, so folders and files are opened by the rule of `system.trust`.
-Roots are tried in this order until one can be written to; those before it are read all the same
-(root may have compiled kernels for all users), as are kernels that came with the installation. A
-user without a home folder and without KVARN_CACHE has no root: every process compiles its kernels.
+kvarn runs machine code as it reads it, so folders and files are opened by the rule of
+`system.trust`. kvarn tries the roots in this order until it can write to one. It reads the roots
+before that one, too (root may have compiled kernels for all users), and kernels that came with the
+installation. A user without a home folder and without KVARN_CACHE has no root: every process
+compiles its kernels.
 """
 
 import hashlib
@@ -40,40 +41,43 @@ from ..variant import CPU, LISTED, NEEDS, VARIANT
 
 PACKAGE = Path(__file__).resolve().parents[2]
 FLOORS = (PACKAGE / "jit", PACKAGE / "ops")
-"""Where the sources of kernels are."""
+"""The rooms that hold the sources of kernels."""
 KEEP = 8  # folders of other keys: variants, CPUs and versions that are used side by side
 MOST_BYTES = 1 << 30  # of a key's files; all methods of two models take a fifth
 KERNELS = (".kernel", ".code")
-"""How the names of compiled kernels end."""
-CHOOSE = "set KVARN_CACHE to a folder with free space that only you can write to"
+"""Suffixes of compiled kernels."""
+CHOOSE_FOLDER = "set KVARN_CACHE to a folder with free space that only you can write to"
 
 _KEY = re.compile(rf"({'|'.join(NEEDS)})-[0-9a-f]{{24}}")
 _FILE = re.compile(
     r"(.+-[0-9a-f]{40}\.(kernel|code|names|digests|means)|probe|"
-    r"kvarn_launch\.code|keys-[0-9a-f]{16}\.means)"  # as earlier versions named them
+    r"kvarn_launch\.code|keys-[0-9a-f]{16}\.means)"  # names of earlier versions
     r"(\.[0-9a-f]{16}\.tmp)?"
 )
 
 
-class Against(NamedTuple):
+class CacheProblem(NamedTuple):
     """Why kernels cannot be kept in a folder, and what to do."""
 
-    what: str
-    mend: str
+    reason: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.what}; {self.mend}"
+        return f"{self.reason}; {self.fix}"
 
     @classmethod
-    def of(cls, error: Untrusted | OSError, where: Path) -> "Against":
+    def of(cls, error: Untrusted | OSError, folder: Path) -> "CacheProblem":
         if isinstance(error, Untrusted):
-            return cls(error.what, f"{error.mend}, or {CHOOSE}")
-        place = error.filename if Path(str(error.filename)).is_absolute() else where
-        return cls(one_line(f"{place}: {error.strerror or error}"), CHOOSE)
+            return cls(error.reason, f"{error.fix}, or {CHOOSE_FOLDER}")
+        path = error.filename if Path(str(error.filename)).is_absolute() else folder
+        return cls(one_line(f"{path}: {error.strerror or error}"), CHOOSE_FOLDER)
+
+
+NO_HOME = CacheProblem("this user has no home folder", CHOOSE_FOLDER)
 
 
 def read_sources(folders: Sequence[Path] = FLOORS) -> dict[str, bytes]:
-    """Every Python file below `folders`, by its path from where these are ("ops/types.py")."""
+    """Every Python file below `folders`, by its path from their parent ("ops/types.py")."""
     paths = [(folder, path) for folder in folders for path in sorted(folder.rglob("*.py"))]
     return {path.relative_to(folder.parent).as_posix(): path.read_bytes() for folder, path in paths}
 
@@ -91,15 +95,15 @@ def sources_hash() -> str:
     return hash_of(read_sources())
 
 
-# From before this process imports them; takes 2 ms.
+# Read before this process imports them; takes 2 ms.
 SOURCES = sources_hash()
 
 
 def _version(package: str, file: str) -> str:
     """Content of a package's version file: quicker than importing it or importlib.metadata."""
-    found = find_spec(package)
-    assert found and found.origin
-    return Path(found.origin).with_name(file).read_text()
+    spec = find_spec(package)
+    assert spec and spec.origin
+    return Path(spec.origin).with_name(file).read_text()
 
 
 @lru_cache(maxsize=1)
@@ -132,7 +136,7 @@ def candidates() -> list[Path]:
 
 
 def open_kernels(root: Path) -> Folder:
-    """The folder of this process's kernels below `root`, made if it is missing.
+    """The folder of this process's kernels below `root`; makes it if it is missing.
 
     Raises `Untrusted` where others can write to it, and OSError.
     """
@@ -155,23 +159,23 @@ def open_bundled() -> Folder | None:
 
 
 def is_kernel(name: str) -> bool:
-    """Whether a file's name is one that kvarn gives, to finished and unfinished files."""
+    """Whether kvarn gives such a name to a file, finished or unfinished."""
     return _FILE.fullmatch(name) is not None
 
 
 def prune(target: Folder, keep: int = KEEP, most_bytes: int = MOST_BYTES) -> None:
-    """Remove what was read longest ago of this key's files, until they hold `most_bytes`, and
+    """Remove this key's files that were read longest ago, until the rest has `most_bytes`, and
     folders of other keys, except the `keep` newest: kvarn's files, then empty folders.
     """
     try:
         target.shrink(most_bytes, is_kernel)
         others = [
-            (found.st_mtime, folder)
+            (status.st_mtime, folder)
             for folder in target.path.parent.iterdir()
             if _KEY.fullmatch(folder.name) and folder.name != target.path.name
-            if stat.S_ISDIR((found := folder.lstat()).st_mode) and found.st_uid == os.geteuid()
+            if stat.S_ISDIR((status := folder.lstat()).st_mode) and status.st_uid == os.geteuid()
         ]
         for _, folder in sorted(others, reverse=True)[keep:]:
             remove_folder(folder, is_kernel)
     except OSError:
-        return  # another process is removing them
+        return  # another process removes them

@@ -1,7 +1,7 @@
-"""Machine code of kernels, in files that are loaded without Numba. Imports no Numba.
+"""Machine code of kernels, in files that load without Numba. Imports no Numba.
 
-A kernel as Numba keeps it has types, an environment and LLVM IR beside its machine code. It takes
-some 10 ms to load, and importing Numba takes 350 ms. But a kernel that is called by address returns
+Numba's own files have types, an environment and LLVM IR beside the machine code. One takes some
+10 ms to load, and importing Numba takes 350 ms. But a kernel that is called by address returns
 nothing and raises nothing, so its machine code is enough. A file `.code` holds the fields of a
 `Code`, all integers little-endian:
 
@@ -37,8 +37,7 @@ _KINDS = re.compile(rb"[if]*")
 _OBJECTS = (b"\x7fELF\2", b"\xcf\xfa\xed\xfe")
 
 # Prefixes of Numba's functions for exceptions, Python objects and memory: a kernel that calls one
-# needs Numba. Reference counting is compiled away (`_ENTRY`): without Numba's memory there is
-# nothing to count.
+# needs Numba. `_ENTRY` removes reference counting, as nothing is in Numba's memory.
 _NUMBA = ("Py", "_Py", "NRT_", "numba_")
 _ENTRY = """
 target triple = "{triple}"
@@ -66,7 +65,7 @@ define i64 @{symbol}(i64 %record, i64 %part, i64 %parts) {{
 class Code(NamedTuple):
     """One compiled kernel.
 
-    called   names of the functions that the object file calls in the process
+    called   functions of the process that the object file calls
     symbol   its only exported function: int64 symbol(int64 record, int64 part, int64 parts)
     kinds    a letter for each word of its arguments (`graph.Kernel`)
     traits   numbers that its callers need, such as how much scratch it takes
@@ -90,7 +89,7 @@ def to_bytes(code: Code) -> bytes:
 
 
 def from_bytes(data: bytes) -> Code:
-    """The inverse of `to_bytes`. Raises `Damaged` for anything that it does not write."""
+    """The inverse of `to_bytes`. Raises `Damaged` for any other data."""
     try:
         magic, *sizes, n_traits, n_object = _HEAD.unpack_from(data)
         parts, at = list[bytes](), _HEAD.size
@@ -114,7 +113,7 @@ def from_bytes(data: bytes) -> Code:
 def load(data: bytes) -> tuple[int, Code]:
     """Link a file's code into this process: its address, and the code.
 
-    Raises `Damaged` where it is not as kvarn writes it, and `Unlinkable`.
+    Raises `Damaged` for data that kvarn does not write, and `Unlinkable`.
     """
     code = from_bytes(data)
     return link(code), code
@@ -123,11 +122,11 @@ def load(data: bytes) -> tuple[int, Code]:
 def link(code: Code) -> int:
     """Link code into this process for good: its address.
 
-    Raises `Unlinkable` where the process lacks what it calls, for which LLVM would end it, and
-    `Damaged` where its symbol is missing.
+    Raises `Unlinkable` if the process lacks a function that the code calls (LLVM would end the
+    process), and `Damaged` if the symbol is missing.
     """
     engine = _engine()
-    _check([name for name in code.called if llvm.address_of_symbol(name) is None])
+    _refuse([name for name in code.called if llvm.address_of_symbol(name) is None])
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
     engine.finalize_object()
     if not (address := int(engine.get_function_address(code.symbol))):
@@ -135,16 +134,13 @@ def link(code: Code) -> int:
     return address
 
 
-def _check(lacking: list[str]) -> None:
-    if lacking:
-        raise Unlinkable(f"calls what is not there without Numba: {', '.join(lacking)}")
+def _refuse(missing: list[str]) -> None:
+    if missing:
+        raise Unlinkable(f"calls functions that are missing without Numba: {', '.join(missing)}")
 
 
-def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> Code:
-    """The code of what Numba has compiled or loaded, as `symbol`.
-
-    Raises `Unlinkable` if it needs Numba.
-    """
+def compile_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> Code:
+    """The code of a CompileResult of Numba, as `symbol`. Raises `Unlinkable` if it needs Numba."""
     module = llvm.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
     kernel, layout = result.fndesc.llvm_func_name, module.data_layout
     entry = _ENTRY.format(triple=module.triple, layout=layout, kernel=kernel, symbol=symbol)
@@ -157,18 +153,18 @@ def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> 
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, llvm.create_pass_builder(_machine(), llvm.create_pipeline_tuning_options()))
     called = external(module)
-    _check([function for function in called if function.startswith(_NUMBA)])
+    _refuse([function for function in called if function.startswith(_NUMBA)])
     return Code(called, symbol, kinds, traits, _machine().emit_object(module))
 
 
-def of_text(text: str, symbol: str) -> Code:
+def compile_text(text: str, symbol: str) -> Code:
     """The code of a program in LLVM's assembly language."""
     module = llvm.parse_assembly(text)
     return Code(external(module), symbol, "", (), _machine().emit_object(module))
 
 
 def external(module: llvm.ModuleRef) -> tuple[str, ...]:
-    """Names of the functions that a module declares and does not define, LLVM's own left out."""
+    """Names of the functions that a module declares and does not define, without LLVM's own."""
     names = {
         f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")
     }
@@ -188,9 +184,9 @@ def _machine() -> llvm.TargetMachine:
 
 @cache
 def _engine() -> llvm.ExecutionEngine:
-    """Links object files into this process, and has LLVM look for functions in all of it."""
+    """Links object files into this process, and lets LLVM look for functions in all of it."""
     machine = _machine()
     with suppress(RuntimeError):  # musl and macOS have these functions in their C library
-        # Not every process that Python runs in is linked to it: C programs may not be.
+        # A C program that embeds Python may lack this library.
         llvm.load_library_permanently("libm.so.6")
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)

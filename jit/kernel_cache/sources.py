@@ -1,10 +1,10 @@
-"""Which sources a kernel is made of: an edit discards its machine code, and that of no other.
+"""The sources of each kernel: an edit discards the machine code that depends on it, and no other.
 
-A kernel is made of the module that defines it and of all modules of jit/ and ops/ that this one
-imports, directly or not, wherever the import stands. Their syntax trees count, without docstrings:
-no comment changes a kernel. Packages around a module only pass names on and do not count.
+A kernel depends on the module that defines it and on all modules of jit/ and ops/ that this module
+imports, directly or not, at any place. Their syntax trees count, without docstrings, so that
+comments change no kernel. Packages around a module only pass names on and do not count.
 
-To read all trees takes half a second. So their digests are kept beside the kernels:
+Reading all trees takes half a second, so their digests are kept beside the kernels:
 
     sources-<hash of all sources>.digests     lines "kvarn.ops.types <digest>", and of functions
                                               that name a kernel "kvarn.ops.evict.api:_sign …"
@@ -24,19 +24,19 @@ from pathlib import PurePosixPath
 from . import files, folders
 
 ALL = __name__.partition(".")[0]
-"""The name under which the digest of all sources stands."""
+"""The name of the digest of all sources."""
 
 _NAMING = {"lazy_kernel", "lazy_kernels"}  # decorators of functions that name kernels
 
 
 def digest(name: str, unknown: str | None = None) -> str:
-    """Digest of what a module ("kvarn.ops.types") or a function that names a kernel
-    ("kvarn.ops.evict.api:_sign") is made of.
+    """Digest of the sources of a module ("kvarn.ops.types") or of a function that names a kernel
+    ("kvarn.ops.evict.api:_sign").
 
     unknown: the answer for other names; None: the hash of all sources.
     """
-    found = _digests().get(name, unknown)
-    return folders.SOURCES if found is None else found
+    known = _digests().get(name, unknown)
+    return folders.SOURCES if known is None else known
 
 
 @cache
@@ -46,10 +46,10 @@ def _digests() -> dict[str, str]:
         return kept
     contents = folders.read_sources()
     if folders.hash_of(contents) != folders.SOURCES:
-        return {}  # edited since this process began: nothing is known of what it has imported
-    found = Sources(contents).digests()
-    files.keep(name, "".join(f"{one} {of}\n" for one, of in found.items()).encode())
-    return found
+        return {}  # edited since this process began: its imports may be of either version
+    digests = Sources(contents).digests()
+    files.keep(name, "".join(f"{module} {value}\n" for module, value in digests.items()).encode())
+    return digests
 
 
 def _parse(data: bytes) -> dict[str, str]:
@@ -78,28 +78,31 @@ class Sources:
         }
 
     def closures(self) -> dict[str, set[str]]:
-        """The modules that each module and each function that names a kernel is made of."""
-        found = {name: self._reached({name}) for name in self._trees}
+        """The modules on which each module and each function that names a kernel depends."""
+        closures = {name: self._reached({name}) for name in self._trees}
         for full, node in self._naming.items():
             name = full.partition(":")[0]
             around = set() if _stands_alone(node) else {name}
-            found[full] = self._reached(self._imported(name, node) | around)
-        return found | {ALL: set(self._trees)}
+            closures[full] = self._reached(self._imported(name, node) | around)
+        return closures | {ALL: set(self._trees)}
 
     def digests(self) -> dict[str, str]:
-        """Digests of the same, and of the functions themselves."""
-        alone = {name: _hash(ast.dump(tree)) for name, tree in self._trees.items()}
-        itself = {full: ast.dump(node) for full, node in self._naming.items()}
+        """Digests of the closures, and of the functions themselves."""
+        trees = {name: _hash(ast.dump(tree)) for name, tree in self._trees.items()}
+        functions = {full: ast.dump(node) for full, node in self._naming.items()}
         return {
-            name: _hash(itself.get(name, ""), *(f"{one} {alone[one]}" for one in sorted(modules)))
+            name: _hash(
+                functions.get(name, ""),
+                *(f"{module} {trees[module]}" for module in sorted(modules)),
+            )
             for name, modules in self.closures().items()
         }
 
     def _imported(self, name: str, node: ast.AST) -> set[str]:
         """The modules of these sources that a part of the module `name` imports when it runs."""
         package = name if name in self._packages else name.rpartition(".")[0]
-        found = {one for inner in _running(node) for one in self._named(inner, package)}
-        return found & self._trees.keys()
+        imported = {module for inner in _running(node) for module in self._named(inner, package)}
+        return imported & self._trees.keys()
 
     def _named(self, node: ast.AST, package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
@@ -129,25 +132,25 @@ def _module_of(path: str) -> str:
 
 
 def _tree(source: bytes) -> ast.Module:
-    """The syntax tree without docstrings. Of what Python cannot read: a tree that holds it."""
+    """The syntax tree without docstrings. For invalid Python, a tree that holds the source."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return ast.Module([ast.Expr(ast.Constant(source))], [])
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
-            body[:] = [one for one in body if not _is_text(one)]
+            body[:] = [statement for statement in body if not _is_text(statement)]
     return tree
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether a statement is a string, which does nothing."""
+    """Whether a statement is only a string."""
     constant = node.value if isinstance(node, ast.Expr) else None
     return isinstance(constant, ast.Constant) and isinstance(constant.value, str)
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and all below it, but for what only type checkers read."""
+    """The node and all nodes below it, except those for type checkers."""
     yield node
     for inner in ast.iter_child_nodes(node):
         if not (isinstance(inner, ast.If) and _is_for_type_checkers(inner)):
@@ -159,29 +162,29 @@ def _is_for_type_checkers(node: ast.If) -> bool:
 
 
 def _names_a_kernel(node: ast.FunctionDef) -> bool:
-    return any(isinstance(one, ast.Name) and one.id in _NAMING for one in node.decorator_list)
+    return any(isinstance(name, ast.Name) and name.id in _NAMING for name in node.decorator_list)
 
 
 def _stands_alone(node: ast.FunctionDef) -> bool:
-    """Whether a function uses nothing of its module but what it imports itself."""
+    """Whether a function uses no name of its module but those that it imports itself."""
     parts = [*node.body, *node.args.defaults, *filter(None, node.args.kw_defaults)]
-    names = [one for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)]
-    used = {one.id for one in names if isinstance(one.ctx, ast.Load)}
+    names = [name for part in parts for name in ast.walk(part) if isinstance(name, ast.Name)]
+    used = {name.id for name in names if isinstance(name.ctx, ast.Load)}
     return used <= _bound(node) | set(dir(builtins))
 
 
 def _bound(node: ast.AST) -> set[str]:
-    """All names that a part of a module binds, wherever."""
+    """All names that a part of a module binds, at any place."""
     bound = set[str]()
-    for one in ast.walk(node):
-        if isinstance(one, ast.alias):
-            bound.add(one.asname or one.name.partition(".")[0])
-        elif isinstance(one, ast.FunctionDef | ast.ClassDef):
-            bound.add(one.name)
-        elif isinstance(one, ast.arg):
-            bound.add(one.arg)
-        elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            bound.add(one.id)
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.alias):
+            bound.add(inner.asname or inner.name.partition(".")[0])
+        elif isinstance(inner, ast.FunctionDef | ast.ClassDef):
+            bound.add(inner.name)
+        elif isinstance(inner, ast.arg):
+            bound.add(inner.arg)
+        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            bound.add(inner.id)
     return bound
 
 

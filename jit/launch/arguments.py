@@ -1,4 +1,4 @@
-"""What a kernel works on, declared once and read by name. Imports no Numba.
+"""The arguments of kernels: declared once, filled and read by name. Imports no Numba.
 
     class Sketches(NamedTuple):             # arrays, numbers, other such tuples
         segments: I64_1D
@@ -6,12 +6,12 @@
         layout: StoredLayout
 
     arguments = Arguments(Sketches)                                             # Python
-    sketch(arguments.fill(Sketches(segments=s, bits=b, layout=known)), n_heads)
+    sketch(arguments.fill(Sketches(segments=s, bits=b, layout=stored)), n_heads)
 
     @kernel                                                                     # the kernel
     def sketch(share: Share, keys: Sketches, n_heads: int): … keys.bits[0] …
 
-An `Arguments` is a block of memory that a kernel finds by one address. It holds 64-bit words, field
+An `Arguments` is a block of memory that a kernel gets by one address. It holds 64-bit words, field
 by field: the address and the shape of an array, a number, the fields of a tuple.
 """
 
@@ -66,7 +66,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class ArrayField(NamedTuple):
-    """A declared array; it has to be C-contiguous."""
+    """A declared array, which has to be C-contiguous."""
 
     dtype: np.dtype[Any]
     ndim: int
@@ -77,19 +77,19 @@ Field = type[int] | type[float] | ArrayField | type[tuple[Any, ...]]
 
 @cache
 def fields_of(declared: type[tuple[Any, ...]]) -> dict[str, Field]:
-    """The fields of a NamedTuple that declares what a kernel works on.
+    """The fields of a NamedTuple that declares arguments of a kernel.
 
     Raises JitError for a field that is not an int, a float, an array type of this module or another
     such tuple.
     """
-    found = get_type_hints(declared, include_extras=True)
-    return {name: _field(f"{declared.__name__}.{name}", hint) for name, hint in found.items()}
+    hints = get_type_hints(declared, include_extras=True)
+    return {name: _field(f"{declared.__name__}.{name}", hint) for name, hint in hints.items()}
 
 
 def _field(name: str, hint: Any) -> Field:
     if hint in (int, float) or is_declared(hint):
-        known: Field = hint
-        return known
+        plain: Field = hint
+        return plain
     if get_origin(hint) is Annotated:
         array, ndim = get_args(hint)
         # NDArray[T] is ndarray[…, dtype[T]]; from NumPy 2.5 on it is an alias, with T itself.
@@ -107,13 +107,13 @@ def is_declared(hint: Any) -> TypeGuard[type[tuple[Any, ...]]]:
 
 
 def has_arrays(declared: type[tuple[Any, ...]]) -> bool:
-    """Whether any field is an array: kernels then take the address of the tuple's `Arguments`."""
+    """Whether any field is an array: kernels then get the address of the tuple's `Arguments`."""
     inner = fields_of(declared).values()
     return any(isinstance(f, ArrayField) or (is_declared(f) and has_arrays(f)) for f in inner)
 
 
 def n_words(field: Field) -> int:
-    """How many 64-bit words a field takes in a block."""
+    """The number of 64-bit words of a field in a block."""
     if isinstance(field, ArrayField):
         return 1 + field.ndim
     if is_declared(field):
@@ -132,69 +132,69 @@ class _Place(NamedTuple):
 
 def _places(name: str, declared: type[tuple[Any, ...]], first: int) -> tuple[_Place, ...]:
     """The places of a tuple's fields, from word number `first` on."""
-    found = []
-    for own, field in fields_of(declared).items():
-        full, stop = f"{name}.{own}", first + n_words(field)
+    places = []
+    for field_name, field in fields_of(declared).items():
+        full, stop = f"{name}.{field_name}", first + n_words(field)
         inner = _places(full, field, first) if is_declared(field) else ()
-        found.append(_Place(full, field, slice(first, stop), inner))
+        places.append(_Place(full, field, slice(first, stop), inner))
         first = stop
-    return tuple(found)
+    return tuple(places)
 
 
 class Arguments(Generic[T]):
-    """A block of memory with a kernel's arguments, which keeps their arrays alive."""
+    """A block of memory with a kernel's arguments; keeps their arrays alive."""
 
     def __init__(self, declared: type[T]) -> None:
         self._places = _places(declared.__name__, declared, 0)
         self._words = np.zeros(n_words(declared), np.int64)
-        self._held: T | None = None
+        self._values: T | None = None
         self.address = int(self._words.ctypes.data)
 
     @classmethod
     def fixed(cls, values: T) -> Arguments[T]:
         """A block whose values never change, so that launches with it may be recorded."""
         block = cls(type(values))
-        block._hold(values)
+        block._set(values)
         return block
 
     def fill(self, values: T) -> int:
-        """Replace the values of the block; gives its address.
+        """Replace the values of the block. Returns its address.
 
         While a graph is recorded, its launches get a block of their own. Raises JitError for an
-        array that is not as declared, and for a `Cell`, which launches take as an argument alone.
+        array that is not as declared, and for a `Cell`, which has to be an argument itself.
         """
         if recording():
             block = Arguments.fixed(values)
             keep(block)
             return block.address
-        self._hold(values)
+        self._set(values)
         return self.address
 
-    def _hold(self, values: T) -> None:
-        # Most values are those of the layer before. Checking them all would take 0.5 ms per token.
-        others = _changed(self._places, values, self._held)
-        for place, value in others:
+    def _set(self, values: T) -> None:
+        # Most values are those of the previous layer. Checking all of them takes 0.5 ms per token.
+        changed = _changed(self._places, values, self._values)
+        for place, value in changed:
             if isinstance(place.field, ArrayField):
                 _check(place.name, value, place.field)
             elif isinstance(value, Cell):
                 raise JitError(f"{place.name} is a Cell: expected one as an argument of the launch")
-        for place, value in others:
+        for place, value in changed:
             self._words[place.words] = _words(value, place.field)
-        self._held = values
+        self._values = values
 
 
 def _changed(
-    places: tuple[_Place, ...], values: tuple[Any, ...], held: tuple[Any, ...] | None
+    places: tuple[_Place, ...], values: tuple[Any, ...], before: tuple[Any, ...] | None
 ) -> list[tuple[_Place, Any]]:
-    """The arrays and numbers that the block does not hold yet."""
-    found = []
-    for place, value, old in zip(places, values, held or (None,) * len(places), strict=True):
+    """The arrays and numbers that are not in the block yet."""
+    changed = []
+    for place, value, old in zip(places, values, before or (None,) * len(places), strict=True):
         if value is not old:
             if place.inner:
-                found += _changed(place.inner, value, old)
+                changed += _changed(place.inner, value, old)
             else:
-                found.append((place, value))
-    return found
+                changed.append((place, value))
+    return changed
 
 
 def _check(name: str, x: NDArray[Any], field: ArrayField) -> None:

@@ -1,8 +1,8 @@
 """Integers at an address: cells that kernels read, and the ticket by which threads share work.
 
-A thread takes the next part of the work by adding 1 to the ticket. With equal shares, all would
-wait for the slowest thread (on an efficiency core, or on one that another program uses too). Which
-thread does a part changes no result.
+A thread takes the next part of the work by adding 1 to the ticket. With equal shares, all threads
+would wait for the slowest one (on an efficiency core, or on one that another program also uses).
+No result depends on which thread does a part.
 """
 
 from llvmlite import ir

@@ -1,4 +1,4 @@
-"""The launcher where threads are Numba's (`launcher` is that for GNU's OpenMP)."""
+"""The launcher for Numba's threads (`launcher` has the one for GNU's OpenMP)."""
 
 from llvmlite import ir
 from numba import prange, types
@@ -24,7 +24,7 @@ def _call(typingctx, record, part, parts):
 
 @jit(parallel=True)
 def run(records, n, threads, flag):
-    """The launcher in the threads of Numba's layer: -1 where the flag ended it, else 0."""
+    """Run n launches in the threads of Numba's layer: -1 if the flag ended them, else 0."""
     i = 0
     while i < n:
         if word(flag, 0) != 0:

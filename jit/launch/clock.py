@@ -1,25 +1,17 @@
-"""`tell_time`: a launch that writes the time, so that the parts of a recorded graph can be told."""
+"""`tell_time`: a launch that writes the time, to measure the parts of a recorded graph."""
 
 from __future__ import annotations
 
-import time
 from functools import cached_property
 
 from ..kernel_cache import machine_code
+from .launcher import NOW
 from .lazy import DefinedKernel, lazy_kernel
 from .record import ARGUMENTS
 
-_TEXT = f"""
-declare i32 @clock_gettime(i32, ptr)
-
+_TEXT = f"""{NOW.replace("{", "{{").replace("}", "}}")}
 define i64 @{{symbol}}(i64 %record, i64 %part, i64 %parts) {{{{
-  %time = alloca [2 x i64]
-  %failed = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest_at = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest_at
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %rest
+  %now = call i64 @now()
   %word = add i64 %record, {ARGUMENTS}
   %word_at = inttoptr i64 %word to ptr
   %place = load ptr, ptr %word_at
@@ -37,8 +29,8 @@ class _Clock(DefinedKernel):
         return machine_code.link(self.code("kvarn_clock"))
 
     def code(self, symbol: str) -> machine_code.Code:
-        made = machine_code.of_text(_TEXT.format(symbol=symbol), symbol)
-        return made._replace(kinds=self.kinds)
+        code = machine_code.compile_text(_TEXT.format(symbol=symbol), symbol)
+        return code._replace(kinds=self.kinds)
 
 
 @lazy_kernel
@@ -47,5 +39,5 @@ def _clock() -> DefinedKernel:
 
 
 def tell_time(address: int) -> None:
-    """Write nanoseconds, from any moment, to the int64 at `address`, where it is reached."""
+    """Write the time in nanoseconds, from any origin, to the int64 at `address`."""
     _clock(address, parallel=False)

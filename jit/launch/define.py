@@ -1,9 +1,9 @@
-"""`kernel`: definition of a kernel that is called by address. Imports Numba.
+"""`kernel`: defines a kernel that is called by address. Imports Numba.
 
     @kernel
     def add(share: Share, x: int, y: int, factor: float): …
 
-Kernels have no parallel loop: the launcher calls each in all threads, with one share per thread.
+A kernel has no parallel loop: the launcher calls it in all threads, with one share per thread.
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ class Share(NamedTuple):
     ticket: int
 
 
+@jit
+def bounds(share, n):  # type: ignore[no-untyped-def]
+    """The first and the stop of a thread's part of n items, for parts of equal size."""
+    return n * share.part // share.parts, n * (share.part + 1) // share.parts
+
+
 class CompiledKernel(DefinedKernel):
     """A kernel that Numba compiles from a Python function."""
 
@@ -56,13 +62,13 @@ class CompiledKernel(DefinedKernel):
         if len(self.kinds) > MOST_WORDS:
             raise JitError(f"kernel {name}: {len(self.kinds)} words, at most {MOST_WORDS} fit")
         kernel, arguments = jit(function), _reader(fields)
-        kernel._cache.disable()  # it is linked into `_entry`, whose file is enough
+        kernel._cache.disable()  # `_entry` contains it, so that one file is enough
 
         def entry(record, part, parts):  # type: ignore[no-untyped-def]
             kernel(Share(part, parts, record + TICKET), *arguments(record))
             return 0
 
-        # By which users know it.
+        # The names that users know.
         entry.__module__, entry.__name__ = function.__module__, function.__name__
         self.kernel, self._entry = kernel, jit(entry)
 
@@ -78,11 +84,11 @@ class CompiledKernel(DefinedKernel):
 
     def code(self, symbol: str) -> machine_code.Code:
         """Its machine code, as a function `symbol`. Raises `Unlinkable` if it needs Numba."""
-        return machine_code.of_kernel(self._result, symbol, self.kinds, self.traits)
+        return machine_code.compile_kernel(self._result, symbol, self.kinds, self.traits)
 
 
 def _kinds(field: Field) -> str:
-    """A letter for each word that a parameter takes in a record."""
+    """A letter for each word of a parameter in a record."""
     if is_declared(field) and not has_arrays(field):
         return "".join("f" if inner is float else "i" for inner in field.__annotations__.values())
     return "f" if field is float else "i"
@@ -118,12 +124,12 @@ def kernel(function: Callable[..., None], /) -> CompiledKernel: ...
 @overload
 def kernel(*, traits: tuple[int, ...]) -> Callable[[Callable[..., None]], CompiledKernel]: ...
 def kernel(function: Callable[..., None] | None = None, /, *, traits: tuple[int, ...] = ()) -> Any:
-    """Decorator: make a kernel of `f(share: Share, …)`. Annotations say what its callers give:
+    """Decorator: make a kernel of `f(share: Share, …)`. Annotations declare its arguments:
 
     int, float  a number
     NamedTuple  with arrays: the address of its `Arguments`; without: its fields, as `*values`
 
-    traits: numbers that callers need, such as how much scratch it takes. Raises JitError if the
+    traits: numbers that callers need, such as the size of its scratch. Raises JitError if the
     arguments do not fit in a record.
     """
 

@@ -2,11 +2,11 @@
 
     graph = record(token)                               graph.run()
 
-To decode a token takes some hundred small operations. Between two of them Python is slow, as the
-weights have pushed the interpreter out of the CPU's caches. A graph needs one call for all of them.
+Decoding a token takes some hundred small operations. Between two of them Python is slow, as the
+weights have pushed the interpreter out of the CPU's caches. A graph runs all of them by one call.
 
-A number that changes from run to run is a `Cell`. Kernels that take its address read it there; an
-argument that is a cell itself is copied into the launch before each run.
+A number that changes from run to run is a `Cell`. Kernels that get its address read it there. Each
+run first copies the cells that are arguments themselves into their launches.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PHASE_WORD = Struct("q")
 
 
 class Cell(int):
-    """A number that changes between runs of a graph, with the value that it has now.
+    """A number that changes between runs of a graph, with its present value.
 
-    memory, index: where it is, in an array int64 (n,).
+    memory, index: its place in an array int64 (n,).
     """
 
     memory: NDArray[np.int64]
@@ -49,14 +49,14 @@ class Cell(int):
 
     @property
     def address(self) -> int:
-        """Where kernels find it."""
+        """The address from which kernels read it."""
         return int(self.memory.ctypes.data) + 8 * self.index
 
 
 def cell_of(number: int) -> int:
-    """Address at which a kernel finds a number: its cell's, or one that the next call reuses.
+    """The address of a number for a kernel: its cell's, or one that the next call reuses.
 
-    Raises JitError for a plain number while a graph is recorded, which keeps the address alone.
+    Raises JitError for a plain number while a graph is recorded, as the graph keeps the address.
     """
     if isinstance(number, Cell):
         return number.address
@@ -70,12 +70,12 @@ class Kernel(ABC):
     """A kernel: a call with its arguments runs it, or records the launch in a graph."""
 
     long = False
-    """Whether its last launch, outside a graph, took long: see `launcher`."""
+    """Whether its last launch outside a graph took long, see `launcher`."""
 
     @property
     @abstractmethod
     def address(self) -> int:
-        """Address of its code, which is loaded or compiled when this is first read."""
+        """Address of its code; the first access loads or compiles it."""
 
     @property
     @abstractmethod
@@ -85,7 +85,7 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def traits(self) -> tuple[int, ...]:
-        """Numbers that its callers need, as given to `define.kernel`."""
+        """Numbers for its callers, see `define.kernel`."""
 
     @cached_property
     def words(self) -> Struct:
@@ -93,12 +93,20 @@ class Kernel(ABC):
         return Struct("qq" + self.kinds.replace("i", "q").replace("f", "d"))
 
     def __call__(self, *arguments: float, parallel: bool = True, group: int = 0) -> None:
-        """Run in all threads or, unless `parallel`, in the calling one.
+        """Run in all threads or, unless `parallel`, in the calling one. While a graph is recorded,
+        append the launch to it instead.
 
-        Launches that follow each other with the same `group`, not 0, are one phase: they run side
-        by side, so none may write what another one reads or writes.
+        Consecutive launches with the same `group`, not 0, are one phase: they run side by side, so
+        none may write memory that another one reads or writes.
         """
-        launch(self, arguments, parallel, group)
+        if _recording:
+            _recording[-1].add_recorded(self, arguments, parallel, group)
+        else:
+            _single.clear()
+            _single.add(self, arguments, parallel, group)
+            _single.long = self.long
+            _single.run()
+            self.long = _single.long
 
 
 class Graph:
@@ -107,9 +115,9 @@ class Graph:
     def __init__(self) -> None:
         self._n, self._group, self._first, self._size = 0, 0, 0, 0
         self.long = False
-        """Whether the last run took long: see `launcher`."""
+        """Whether the last run took long, see `launcher`."""
         self.kept: list[object] = []
-        """What launches read that nobody else keeps alive."""
+        """Objects that launches read, kept alive here."""
         self._cells: list[tuple[int, Cell]] = []
         self._copies: list[_Copy] = []
         self._place(np.zeros((1, RECORD), np.uint8))
@@ -124,7 +132,7 @@ class Graph:
         return self._n
 
     def clear(self) -> None:
-        """Forget all launches, which were not recorded."""
+        """Remove all launches; for a graph without recorded ones."""
         self._n = self._group = 0
 
     def add(self, kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int) -> None:
@@ -144,7 +152,7 @@ class Graph:
     def add_recorded(
         self, kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int
     ) -> None:
-        """The same for a launch whose arguments may be cells."""
+        """`add` for a launch whose arguments may be cells."""
         first = (self._n * RECORD + ARGUMENTS) // 8
         for i, argument in enumerate(arguments):
             if isinstance(argument, Cell):
@@ -152,11 +160,11 @@ class Graph:
         self.add(kernel, arguments, parallel, group)
 
     def complete(self) -> None:
-        """All launches are there: find where their cells go."""
+        """Prepare to copy cells into their launches, all of which are in the graph."""
         words = self._records.reshape(-1).view(np.int64)
         memories = {id(cell.memory): cell.memory for _, cell in self._cells}
         for key, memory in memories.items():
-            pairs = [(to, cell.index) for to, cell in self._cells if id(cell.memory) == key]
+            pairs = [(word, cell.index) for word, cell in self._cells if id(cell.memory) == key]
             targets, sources = np.array(pairs, np.intp).T
             self._copies.append(_Copy(memory, targets, sources, words))
         self._cells.clear()
@@ -177,26 +185,14 @@ class _Copy(NamedTuple):
     words: NDArray[np.int64]
 
 
-def launch(kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int) -> None:
-    """Run a kernel now, or add it to the graph that is being recorded."""
-    if _recording:
-        _recording[-1].add_recorded(kernel, arguments, parallel, group)
-    else:
-        _single.clear()
-        _single.add(kernel, arguments, parallel, group)
-        _single.long = kernel.long
-        _single.run()
-        kernel.long = _single.long
-
-
 def recording() -> bool:
     """Whether launches are recorded instead of run."""
     return bool(_recording)
 
 
-def keep(thing: object) -> None:
-    """Keep what launches read as long as the graph that is being recorded."""
-    _recording[-1].kept.append(thing)
+def keep(block: object) -> None:
+    """Keep an object, which launches read, as long as the graph that is being recorded."""
+    _recording[-1].kept.append(block)
 
 
 _single = Graph()
@@ -205,11 +201,11 @@ _recording: list[Graph] = []
 
 
 def record(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Graph:
-    """Call `function` and record the kernels that it calls, without running them, in a graph.
+    """Call `function` and record the kernels that it calls in a graph, without running them.
 
-    Only the engine's thread may record. The graph keeps arrays that are in `Arguments`; of others
-    it has the addresses, so the caller has to keep them. What is no kernel (a NumPy call) runs at
-    once and is not recorded.
+    Only the engine's thread may record. The graph keeps arrays that are in `Arguments` alive. It
+    has only the addresses of other arrays, which the caller has to keep. Other operations (a NumPy
+    call) run at once and are not recorded.
     """
     graph = Graph()
     _recording.append(graph)

@@ -1,7 +1,7 @@
 """The launcher: runs the launches of a graph, phase after phase, in all threads.
 
-With GNU's OpenMP it needs no Numba. It is a program in LLVM's assembly language, which calls what
-GCC calls for `#pragma omp parallel`:
+With GNU's OpenMP it needs no Numba. It is a program in LLVM's assembly language, which makes the
+same calls as GCC does for `#pragma omp parallel`:
 
     for each phase:   clear the tickets of its launches
                       serial, or only one thread:  part(…, 0, 1)
@@ -10,17 +10,18 @@ GCC calls for `#pragma omp parallel`:
 
 With other threads (`threads.layer`), `by_numba` does the same.
 
-Before each phase the launcher reads a flag (`stopping_at`): where it is set, the call ends. So
-whoever may write that word ends a computation without the interpreter's lock.
+Before each phase the launcher reads a flag (`stopping_at`). If the flag is set, the call ends. So
+another thread can end a computation without the interpreter's lock.
 
-**The lock.** A launch that takes long lets other Python threads run meanwhile. To take the lock
-back from a busy thread costs up to the interpreter's switch interval of 5 ms, so a short launch
-keeps it. What took `LONG` the last time counts as long. See `docs/performance.md`.
+**The lock.** A long launch lets other Python threads run meanwhile. Taking the lock back from a
+busy thread costs up to the interpreter's switch interval of 5 ms, so a short launch keeps it. A
+launch is long if it took `LONG` the last time. See `docs/performance.md`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -32,25 +33,24 @@ from .record import PHASE, RECORD, TICKET
 
 _SYMBOL = "kvarn_launch"
 LONG = 10_000_000
-"""Nanoseconds from which on a launch counts as long."""
+"""Nanoseconds of a long launch."""
 
 
 class Stopped(JitError):
-    """A flag was set while kernels ran: what they wrote is not complete."""
+    """A flag was set while kernels ran: their output is not complete."""
 
 
 def _function(
-    head: str, first: str, step: str, last: str, body: str, begin: str = "", end: str = "  ret void"
+    head: str, first: str, step: str, stop: str, body: str, begin: str = "", end: str = "  ret void"
 ) -> str:
-    """A function: `begin`, then `body` for %i = first, first + step, … while it is below last, then
-    `end`."""
+    """A function: `begin`, then `body` for %i = first, first + step, … below stop, then `end`."""
     return f"""
 define {head} {{
 entry:{begin}
   br label %head
 head:
   %i = phi i64 [ {first}, %entry ], [ %next, %tail ]
-  %more = icmp slt i64 %i, {last}
+  %more = icmp slt i64 %i, {stop}
   br i1 %more, label %body, label %done
 body:{body}
   br label %tail
@@ -63,25 +63,30 @@ done:
 """
 
 
-# A phase is given to the threads as (address of its first record, launches, parts).
-_TEXT = "".join(
-    (
-        """
-declare void @GOMP_parallel(ptr, ptr, i32, i32)
-declare i32 @omp_get_thread_num()
-declare i32 @omp_get_num_threads()
+NOW = f"""
 declare i32 @clock_gettime(i32, ptr)
 
-define internal i64 @now() {
+define internal i64 @now() {{
   %time = alloca [2 x i64]
-  %failed = call i32 @clock_gettime(i32 1, ptr %time)
+  %failed = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)
   %seconds = load i64, ptr %time
   %rest_at = getelementptr i64, ptr %time, i64 1
   %rest = load i64, ptr %rest_at
   %whole = mul i64 %seconds, 1000000000
   %now = add i64 %whole, %rest
   ret i64 %now
-}
+}}
+"""
+"""A function that gives nanoseconds, from any origin."""
+
+# The threads get a phase as (address of its first record, launches, parts).
+_TEXT = "".join(
+    (
+        NOW,
+        """
+declare void @GOMP_parallel(ptr, ptr, i32, i32)
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()
 """,
         _function(
             "internal void @clear(i64 %first, i64 %launches)",
@@ -108,7 +113,7 @@ define internal i64 @now() {
             *("%thread", "%team", "%parts"),
             """
   call void @part(i64 %first, i64 %launches, i64 %i, i64 %parts)""",
-            # A team can have fewer threads than there are parts, so a thread may do several.
+            # A team can have fewer threads than parts, so that a thread does several.
             """
   %first = load i64, ptr %phase
   %launches_at = getelementptr i64, ptr %phase, i64 1
@@ -121,7 +126,7 @@ define internal i64 @now() {
   %team = sext i32 %team32 to i64""",
         ),
         _function(
-            # Nanoseconds that it took, or -1 where the word at `flag` ended it.
+            # Returns the nanoseconds that it took, or -1 if the word at `flag` ended it.
             f"i64 @{_SYMBOL}(i64 %records, i64 %n, i64 %threads, i64 %flag)",
             *("0", "%launches", "%n"),
             f"""
@@ -182,14 +187,14 @@ _flag = ctypes.addressof(_never)
 
 
 def load() -> None:
-    """Load what every launch needs, which the first one does otherwise."""
+    """Load the launcher ahead of the first launch."""
     global _launchers  # noqa: PLW0603  chosen once
     forks.check()
     _launchers = _gnu() if threads.uses_gnu() else _numba()
 
 
 def only_compile() -> None:
-    """From here on, launches run nothing: kernels are compiled for a CPU that this one is not."""
+    """From now on, launches run nothing: kernels are compiled for another CPU."""
     global _launchers  # noqa: PLW0603
     load()
     _launchers = _Launchers(_nothing, _nothing)
@@ -200,10 +205,10 @@ def _nothing(*_: int) -> int:
 
 
 def run(records: int, n: int, n_threads: int, long: bool = False) -> bool:
-    """Run n launches, whose records begin at an address; returns whether they took long.
+    """Run n launches, whose records begin at an address. Returns whether they took long.
 
-    long: whether to release the interpreter's lock meanwhile. Raises `Stopped` where the flag of
-    `stopping_at` was set before all phases had begun.
+    long: whether to release the interpreter's lock meanwhile. Raises `Stopped` if the flag of
+    `stopping_at` was set before the last phase began.
     """
     if _launchers is None or forks.forked:
         load()
@@ -216,7 +221,7 @@ def run(records: int, n: int, n_threads: int, long: bool = False) -> bool:
 
 @contextmanager
 def stopping_at(flag: int) -> Iterator[None]:
-    """In the block, launches raise `Stopped` once the int64 at the address `flag` is not 0.
+    """In the block, launches raise `Stopped` when the int64 at the address `flag` is not 0.
 
     For the engine's thread alone, which runs one computation at a time.
     """
@@ -230,18 +235,18 @@ def stopping_at(flag: int) -> Iterator[None]:
 
 def _gnu() -> _Launchers:
     name = f"{_SYMBOL}-{sources.digest(__name__)}.code"
-    if (found := kernel_cache.find(name, machine_code.load)) is not None:
-        address, _ = found
+    if (loaded := kernel_cache.find(name, machine_code.load)) is not None:
+        address, _ = loaded
     else:
-        made = machine_code.of_text(_TEXT, _SYMBOL)
-        kernel_cache.keep(name, machine_code.to_bytes(made))
-        address = machine_code.link(made)
+        code = machine_code.compile_text(_TEXT, _SYMBOL)
+        kernel_cache.keep(name, machine_code.to_bytes(code))
+        address = machine_code.link(code)
     kinds = (ctypes.c_int64,) * 5
     return _Launchers(ctypes.PYFUNCTYPE(*kinds)(address), ctypes.CFUNCTYPE(*kinds)(address))
 
 
 def _numba() -> _Launchers:
-    """Numba's functions keep the lock, and this one does not tell how long it took."""
+    """Numba's functions keep the lock, and this one does not measure its time."""
     from .by_numba import run
 
     return _Launchers(run, run)

@@ -1,4 +1,4 @@
-"""Kernels as their callers see them. Imports no Numba.
+"""Kernels for their callers, who need no Numba. Imports no Numba.
 
     @lazy_kernel
     def _add() -> DefinedKernel:
@@ -7,9 +7,9 @@
 
     _add(x.ctypes.data, y.ctypes.data, 0.5)
 
-A module that defines kernels imports Numba, which takes longer than opening a model. A kernel that
-is in the cache does not need it. So a caller names a kernel in a function, and that function runs
-only where the kernel has to be compiled.
+A module that defines kernels imports Numba, which takes longer than opening a model. A kernel in
+the cache does not need it. So a caller imports the kernel in a function, which runs only where the
+kernel has to be compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 
 class DefinedKernel(Kernel):
-    """A kernel that can be compiled here, as its definition has been imported."""
+    """A kernel whose definition has been imported, so that it can be compiled."""
 
     @abstractmethod
     def code(self, symbol: str) -> machine_code.Code:
@@ -42,53 +42,53 @@ class _Linked(NamedTuple):
 
 
 class LazyKernel(Kernel):
-    """A kernel that `find(*parameters)` imports: see `lazy_kernel` and `lazy_kernels`.
+    """A kernel that `load(*parameters)` imports, see `lazy_kernel` and `lazy_kernels`.
 
-    The name of its file depends on `find`, the parameters and the sources of what `find` imports,
-    if these are in jit/ and ops/. Kernels that are defined elsewhere must not be lazy.
+    The name of its file depends on `load`, the parameters and the sources that `load` imports from
+    jit/ and ops/. Kernels of other rooms must not be lazy.
     """
 
-    def __init__(self, find: Callable[..., DefinedKernel], parameters: tuple[object, ...]) -> None:
-        self._find, self._parameters = find, parameters
+    def __init__(self, load: Callable[..., DefinedKernel], parameters: tuple[object, ...]) -> None:
+        self._load, self._parameters = load, parameters
 
     @cached_property
     def _hash(self) -> str:
-        place = self._find.__module__, self._find.__qualname__, self._parameters
-        made_of = [sources.digest(":".join(place[:2]))]
-        made_of += [sources.digest(type(one).__module__, "") for one in self._parameters]
-        return hashlib.sha256(repr((place, made_of)).encode()).hexdigest()[:40]
+        origin = self._load.__module__, self._load.__qualname__, self._parameters
+        digests = [sources.digest(":".join(origin[:2]))]
+        digests += [sources.digest(type(value).__module__, "") for value in self._parameters]
+        return hashlib.sha256(repr((origin, digests)).encode()).hexdigest()[:40]
 
     @cached_property
     def _linked(self) -> _Linked:
-        name = f"{self._find.__name__.strip('_')}-{self._hash}.code"
-        if found := self._kept(name):
-            return found
+        name = f"{self._load.__name__.strip('_')}-{self._hash}.code"
+        if linked := self._from_file(name):
+            return linked
         with kernel_cache.compiling(self._title):
-            # Whoever listens may have compiled it meanwhile.
-            return self._kept(name) or self._compiled(name)
+            # A listener may have compiled it meanwhile.
+            return self._from_file(name) or self._compile(name)
 
     @property
     def _title(self) -> str:
-        return f"{self._find.__module__}.{self._find.__name__}"
+        return f"{self._load.__module__}.{self._load.__name__}"
 
-    def _kept(self, name: str) -> _Linked | None:
-        if (found := kernel_cache.find(name, machine_code.load)) is None:
+    def _from_file(self, name: str) -> _Linked | None:
+        if (loaded := kernel_cache.find(name, machine_code.load)) is None:
             return None
-        address, known = found
-        return _Linked(address, known.kinds, known.traits)
+        address, code = loaded
+        return _Linked(address, code.kinds, code.traits)
 
-    def _compiled(self, name: str) -> _Linked:
-        defined = self._find(*self._parameters)
+    def _compile(self, name: str) -> _Linked:
+        defined = self._load(*self._parameters)
         try:
-            made = defined.code(f"kvarn_kernel_{self._hash}")
-            address = machine_code.link(made)
+            code = defined.code(f"kvarn_kernel_{self._hash}")
+            address = machine_code.link(code)
         except kernel_cache.Unlinkable as error:
             kernel_cache.tell_not_kept(
                 f"{self._title} {error}", "cannot keep a kernel, importing Numba in every process"
             )
             address = defined.address
         else:
-            kernel_cache.keep(name, machine_code.to_bytes(made))
+            kernel_cache.keep(name, machine_code.to_bytes(code))
         return _Linked(address, defined.kinds, defined.traits)
 
     @property
@@ -104,20 +104,20 @@ class LazyKernel(Kernel):
         return self._linked.traits
 
 
-def lazy_kernel(find: Callable[[], DefinedKernel]) -> Kernel:
+def lazy_kernel(load: Callable[[], DefinedKernel]) -> Kernel:
     """Decorator: make a kernel of a function that imports and returns one."""
-    return LazyKernel(find, ())
+    return LazyKernel(load, ())
 
 
-def lazy_kernels(find: Callable[P, DefinedKernel]) -> Callable[P, Kernel]:
-    """Decorator: `lazy_kernel` for a family: `find(*parameters)` imports one of its kernels.
+def lazy_kernels(load: Callable[P, DefinedKernel]) -> Callable[P, Kernel]:
+    """Decorator: `lazy_kernel` for a family, of which `load(*parameters)` imports one kernel.
 
-    The repr of the parameters must be the same in every process. Called twice with the same
-    parameters, the function gives the same kernel.
+    The repr of the parameters must be the same in every process. The same parameters give the same
+    kernel.
     """
 
     @cache
-    def of(*parameters: object) -> Kernel:
-        return LazyKernel(find, parameters)
+    def kernel(*parameters: object) -> Kernel:
+        return LazyKernel(load, parameters)
 
-    return update_wrapper(of, find)  # type: ignore[return-value,arg-type]
+    return update_wrapper(kernel, load)  # type: ignore[return-value,arg-type]

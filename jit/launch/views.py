@@ -1,7 +1,7 @@
-"""Arguments as kernels see them: a NamedTuple whose arrays are views of the caller's memory.
+"""The arguments of a kernel in Numba: a NamedTuple whose arrays are views of the caller's memory.
 
 Numba counts the references to an array, and to each slice of it, by atomic operations. A `View` is
-an array that owns no memory, so nothing is counted.
+an array that owns no memory, so that nothing is counted.
 """
 
 from llvmlite import ir
@@ -33,7 +33,7 @@ class View(types.Array):
 
 @register_model(View)
 class ViewModel(models.ArrayModel):
-    """Numba's layout of an array, without the methods that find what to count."""
+    """Numba's layout of an array, without the methods that find references to count."""
 
     def has_nrt_meminfo(self):
         return False
@@ -78,9 +78,9 @@ def load(ctx, b, field, words, at):
         return _array(ctx, b, numba_type(field), word(0), [word(1 + i) for i in range(field.ndim)])
     if is_declared(field):
         inner, values = list(fields_of(field).values()), []
-        for of in inner:
-            values.append(load(ctx, b, of, words, at))
-            at += n_words(of)
+        for inner_field in inner:
+            values.append(load(ctx, b, inner_field, words, at))
+            at += n_words(inner_field)
         return ctx.make_tuple(b, numba_type(field), values)
     return word(0, ir.DoubleType() if field is float else I64)
 
@@ -93,9 +93,9 @@ def _array(ctx, b, view, place, shape):
     for n in reversed(shape):
         strides.insert(0, stride)
         stride = b.mul(stride, n)
-    made = make_array(view)(ctx, b)
-    populate_array(made, b.inttoptr(place, item.as_pointer()), shape, strides, size, meminfo=None)
-    return made._getvalue()
+    array = make_array(view)(ctx, b)
+    populate_array(array, b.inttoptr(place, item.as_pointer()), shape, strides, size, meminfo=None)
+    return array._getvalue()
 
 
 @intrinsic
@@ -129,8 +129,8 @@ def _without_threads(ty):
 def _row(ctx, b, ty, out, value, i):
     if isinstance(ty, types.BaseTuple):
         rows = [
-            _row(ctx, b, inner, of, b.extract_value(value, n), i)
-            for n, (inner, of) in enumerate(zip(ty.types, out.types, strict=True))
+            _row(ctx, b, inner, row, b.extract_value(value, n), i)
+            for n, (inner, row) in enumerate(zip(ty.types, out.types, strict=True))
         ]
         return ctx.make_tuple(b, out, rows)
     whole = make_array(ty)(ctx, b, value)

@@ -12,13 +12,11 @@ from kvarn.jit.kernel_cache import events, files, folders
 def places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
     """Has this process keep its kernels below the roots given, and gives their folders."""
 
-    monkeypatch.setattr(events._Now, "listener", None)  # other tests run commands
+    monkeypatch.setattr(events._State, "listener", None)  # other tests run commands
 
     def use(*roots: Path) -> list[Path]:
         monkeypatch.setattr(folders, "candidates", lambda: list(roots))
-        fresh = {"roots": None, "opened": (), "target": None, "against": None}
-        again = type("Places", (files._Places,), fresh | {"said": False, "pruned": False})
-        monkeypatch.setattr(files, "_Places", again)
+        monkeypatch.setattr(files, "_folders", files._Folders())
         return [root / "kernels" / folders.key() for root in roots]
 
     return use

@@ -198,7 +198,7 @@ def test_a_kernel_has_one_file_and_is_told_by_its_name(places, tmp_path, monkeyp
     (folder,) = places(tmp_path)
     caplog.set_level(logging.INFO, "kvarn")
     heard: list[str] = []
-    monkeypatch.setattr(events, "_Now", type("Now", (events._Now,), {}))
+    monkeypatch.setattr(events, "_State", type("State", (events._State,), {}))
     kvarn.on_compile(lambda kernel, seconds: heard.append(kernel))
     for _ in range(2):
         assert CompiledKernel(describe.kernel.py_func, ()).address

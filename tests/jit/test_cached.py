@@ -166,7 +166,7 @@ def test_missing_functions_of_the_process_are_provided():
         def refresh(self):
             refreshed.append(self)
 
-    cached._provide(("Py_IncRef", "sqrt"), Context())
+    cached._register(("Py_IncRef", "sqrt"), Context())
     assert refreshed == []
-    cached._provide(("Py_IncRef", "no_such_function_anywhere"), Context())
+    cached._register(("Py_IncRef", "no_such_function_anywhere"), Context())
     assert len(refreshed) == 1

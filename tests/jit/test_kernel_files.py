@@ -110,7 +110,7 @@ def test_wrong_content_under_a_right_checksum_is_compiled_anew(places, tmp_path,
 def test_kernels_of_changed_sources_are_not_kept(places, tmp_path, monkeypatch, capsys):
     places(tmp_path)
     written = []
-    monkeypatch.setattr(files._Places, "write", lambda name, payload: written.append(name))
+    monkeypatch.setattr(files._folders, "write", lambda name, payload: written.append(name))
     monkeypatch.setattr(folders, "sources_hash", lambda: "edited since")
     assert _double(5)(1) == 7
     assert written == []

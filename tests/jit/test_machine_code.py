@@ -145,7 +145,7 @@ def test_kernels_come_back_without_numba_unless_they_need_it(run, tmp_path):
 
 
 def test_kernels_that_need_numba_are_told_once_and_logged_each(monkeypatch, capsys, caplog):
-    monkeypatch.setattr(events._Now, "said", False)
+    monkeypatch.setattr(events._State, "warned", False)
     caplog.set_level(logging.INFO, "kvarn")
     for kernel in ("first", "second"):
         events.tell_not_kept(kernel, "cannot keep a kernel")
@@ -159,7 +159,9 @@ def test_threads_that_numba_starts_give_the_same(run):
 
 
 def test_wrong_content_is_damage_and_not_run():
-    good = machine_code.of_text("define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named")
+    good = machine_code.compile_text(
+        "define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named"
+    )
     address, found = machine_code.load(machine_code.to_bytes(good))
     assert address and found == good
     for wrong in (good._replace(object=b"no object file"), good._replace(symbol="another")):
@@ -192,7 +194,7 @@ print(ctypes.CFUNCTYPE(*4 * [ctypes.c_int64])(address)(81, 0, 0), "numba" in sys
 def test_functions_of_the_c_library_are_there_before_anything_was_compiled(tmp_path):
     """The first code that a process links may call them."""
     kept = tmp_path / "rooted.code"
-    made = machine_code.of_text(ROOT.format(other="fabs"), "rooted")
+    made = machine_code.compile_text(ROOT.format(other="fabs"), "rooted")
     kept.write_bytes(machine_code.to_bytes(made))
     assert made.called == ("fabs", "sqrt")
     done = subprocess.run(
@@ -204,7 +206,7 @@ def test_functions_of_the_c_library_are_there_before_anything_was_compiled(tmp_p
 def test_a_function_that_is_nowhere_is_told(places, tmp_path, capsys):
     """Such a kernel is there and of no use, which is another thing than no kernel."""
     places(tmp_path)
-    made = machine_code.of_text(ROOT.format(other="no_such_function_anywhere"), "rooted")
+    made = machine_code.compile_text(ROOT.format(other="no_such_function_anywhere"), "rooted")
     with pytest.raises(kernel_cache.Unlinkable, match=r"calls .*: no_such_function_anywhere$"):
         machine_code.load(machine_code.to_bytes(made))
     name = f"rooted-{'0' * 40}.code"

@@ -53,7 +53,7 @@ def test_openmp_threads_soon_sleep_unless_the_user_says_otherwise():
     (layer, _), said = run(program=program, OMP_DISPLAY_ENV="verbose")
     if layer != "omp" or "GOMP_SPINCOUNT" not in said:
         pytest.skip("GNU's OpenMP is not there")
-    assert f"GOMP_SPINCOUNT = '{threads._LOOKS}'" in said
+    assert f"GOMP_SPINCOUNT = '{threads._SPIN_COUNT}'" in said
     _, said = run(OMP_DISPLAY_ENV="verbose", GOMP_SPINCOUNT="77")
     assert "GOMP_SPINCOUNT = '77'" in said
 
@@ -83,7 +83,7 @@ def test_number_of_threads():
                 threads.set_threads(n)
         assert threads.n_threads() == most
     finally:
-        threads._wanted = None
+        threads._requested = None
         threads.start()
     assert threads.n_threads() == min(threads.physical_cores(), most)
 

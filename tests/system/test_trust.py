@@ -34,9 +34,9 @@ def test_a_component_that_others_can_write_to_is_named_with_its_remedy(
         return
     before = n_open()
     refused = refusal(leaf)
-    assert str(loose) in refused.what and n_open() == before
+    assert str(loose) in refused.reason and n_open() == before
     if mode != 0o1777:
-        assert f"{mode:04o}" in refused.what and refused.mend == f"chmod go-w {loose}"
+        assert f"{mode:04o}" in refused.reason and refused.fix == f"chmod go-w {loose}"
         loose.chmod(mode & ~0o022)  # what the remedy does
         assert read(leaf) == GOOD
 
@@ -45,7 +45,7 @@ def test_a_file_that_others_can_write_to(base: Path) -> None:
     folder = made(base / "folder")
     for mode in (0o664, 0o646, 0o666):
         (folder / "file").chmod(mode)
-        assert refusal(folder).mend == f"rm -r {folder}/file"
+        assert refusal(folder).fix == f"rm -r {folder}/file"
 
 
 @as_root
@@ -54,16 +54,16 @@ def test_a_folder_of_another_user(base: Path, which: str) -> None:
     leaf = made(base / "parent/leaf")
     theirs = leaf if which == "leaf" else leaf.parent
     os.chown(theirs, OTHER, -1)
-    assert f"{theirs} belongs to user {OTHER}" in refusal(leaf).what
+    assert f"{theirs} belongs to user {OTHER}" in refusal(leaf).reason
     theirs.chmod(0o1755)  # sticky, but not root's
-    assert f"{theirs} belongs to user {OTHER}" in refusal(leaf).what
+    assert f"{theirs} belongs to user {OTHER}" in refusal(leaf).reason
 
 
 @as_root
 def test_a_file_of_another_user_in_a_good_folder(base: Path) -> None:
     folder = made(base / "folder")
     os.chown(folder / "file", OTHER, -1)
-    assert f"belongs to user {OTHER}" in refusal(folder).what
+    assert f"belongs to user {OTHER}" in refusal(folder).reason
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
@@ -77,7 +77,7 @@ def test_what_is_no_regular_file_is_neither_read_nor_replaced(base: Path, kind: 
     else:
         os.mkfifo(odd)
     kept = stat.S_IFMT(odd.lstat().st_mode)
-    assert "no regular file" in refusal(folder, "odd").what
+    assert "no regular file" in refusal(folder, "odd").reason
     with open_folder(folder) as opened, pytest.raises(Untrusted):
         opened.write("odd", b"new")
     assert stat.S_IFMT(odd.lstat().st_mode) == kept
@@ -109,17 +109,17 @@ def test_each_component_of_a_links_target_is_checked(base: Path) -> None:
     loose = made(base / "loose/good").parent
     loose.chmod(0o775)
     (base / "link").symlink_to("loose/good")
-    assert str(loose) in refusal(base / "link").what
+    assert str(loose) in refusal(base / "link").reason
     # Also those that the path itself leaves again.
     made(base / "good")
-    assert str(loose) in refusal(base / "loose/../good").what
+    assert str(loose) in refusal(base / "loose/../good").reason
 
 
 def test_a_sticky_folder_may_not_hold_the_files(base: Path) -> None:
-    assert "can be written to by all users" in refusal(Path("/tmp").resolve()).what
+    assert "can be written to by all users" in refusal(Path("/tmp").resolve()).reason
     (base / "here").symlink_to("..")  # a link whose target is what it passes last
     if base.parent.name == "tmp":
-        assert "can be written to by all users" in refusal(base / "here").what
+        assert "can be written to by all users" in refusal(base / "here").reason
 
 
 @as_root
@@ -127,7 +127,7 @@ def test_a_link_of_another_user_is_not_followed(base: Path) -> None:
     made(base / "good")
     (base / "link").symlink_to("good")
     os.chown(base / "link", OTHER, -1, follow_symlinks=False)
-    assert f"symbolic link of user {OTHER}" in refusal(base / "link").what
+    assert f"symbolic link of user {OTHER}" in refusal(base / "link").reason
 
 
 def test_names_that_are_none(base: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_plain_user_keeps_private_files_below_folders_that_only_root_can_list(
         for made_one, mode in (("cache", 0o700), ("cache/kernels/name", 0o600)):
             assert stat.S_IMODE((folder / made_one).stat().st_mode) == mode
         folder.chmod(0o1777)  # sticky, but not root's
-        assert str(folder) in refusal(folder / "cache").what
+        assert str(folder) in refusal(folder / "cache").reason
 
     (folder / "file").write_bytes(EVIL)
     with second_user(check) as pid:
