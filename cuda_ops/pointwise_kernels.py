@@ -10,7 +10,7 @@ SWIGLU, GEGLU, ADD, SCALE, SOFTCAP = (tl.constexpr(i) for i in range(5))
 def _softcap(x, cap):
     """cap tanh(x / cap); near 0 by a series, where 1 - 2 / (e^2u + 1) would lose digits.
 
-    The series is Cephes' tanhf, as in `ops.pointwise.tanh`.
+    The series is Cephes' tanhf, as in `jit.simd.math`.
     """
     u = x / cap
     size = tl.abs(u)

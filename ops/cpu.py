@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..jit.arena import Arena
     from ..jit.launch import Graph
-    from .attention import AttentionScratch
+    from .attention.api import AttentionScratch
     from .attention.decode.gathered import GatheredScratch
     from .linear import Activations, Weight
 
@@ -189,9 +189,9 @@ class Cpu(Device):
 
     @cached_property
     def _attention(self) -> Any:
-        from . import attention
+        from .attention import api
 
-        return attention
+        return api
 
 
 def _bytes_at(address: int, shape: tuple[int, ...]) -> U8:

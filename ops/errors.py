@@ -1,7 +1,7 @@
-"""Errors of the kernels."""
+"""The error of this room."""
 
 from ..system.errors import KvarnError
 
 
 class OpsError(KvarnError):
-    """Arguments of a kernel do not fit together: shapes, types, lengths."""
+    """Arguments of an operation do not fit together: shapes, types, lengths."""

@@ -1,7 +1,7 @@
 """Measures this machine: cost of a parallel region, read bandwidth, speed of the kernels.
 
-Unless they say otherwise, figures are the best of several runs: other programs only make them
-worse.
+Most figures are the best of several runs, as other programs only make them worse; the others say
+so.
 """
 
 import statistics
@@ -30,6 +30,7 @@ from ..jit.simd import (
     set_i64,
     store,
 )
+from .attention import SEGMENT, TileLayout
 from .linear import Activations, Weight, linear
 from .linear.formats.pieces import X86, pinned
 from .types import QUANT_TYPES, row_bytes
@@ -46,7 +47,7 @@ def _region_kernel(out, n_parts):
 
 @kernel
 def empty_kernel(share: Share):
-    """Stands in for every kernel where only calling them is measured."""
+    """Replaces every kernel when only the cost of calls is measured."""
 
 
 @jit(parallel=True)
@@ -66,7 +67,7 @@ def _read_kernel(buffer, out, n_parts):
 
 @intrinsic
 def _dot_pinned(typingctx, acc, a, x):
-    """acc + a by x, of x86's registers: LLVM sees neither operands that stay the same nor a sum."""
+    """acc + a by x, in x86's registers: LLVM can see neither constant operands nor a sum."""
 
     def codegen(ctx, b, sig, vals):
         emit = emit_dot_us if VARIANT == "avx512" else emit_dot_u7s
@@ -150,9 +151,10 @@ def read_rate(n_bytes: int = BUFFER, n_runs: int = 9) -> float:
 
 @contextmanager
 def empty_kernels() -> Iterator[None]:
-    """Kernels that are run or recorded inside do nothing: only the cost of calling them remains.
+    """In the block, kernels do nothing when they run or are recorded: only the cost of calls
+    remains.
 
-    For a process that only measures: graphs recorded inside never do anything.
+    For a process that only measures: graphs recorded in the block never do anything.
     """
     original = LazyKernel.address
     LazyKernel.address = property(lambda self: empty_kernel.address)  # type: ignore[method-assign, assignment]
@@ -204,8 +206,8 @@ def _product(weight: Weight, n_tokens: int) -> Callable[[], None]:
 
 def attention(kv_type: str, n_tokens: int = 32_768) -> float:
     """Bytes of K and V per second, in attention of one token: 8 KV heads of 64, 4 queries each."""
-    from .attention import SEGMENT, AttentionScratch, TileLayout, append_kv
-    from .attention import attention as attend
+    from .attention.api import AttentionScratch, append_kv
+    from .attention.api import attention as attend
 
     n_kv_heads, head_dim = 8, 64
     layout = TileLayout(head_dim, kv_type, kv_type)

@@ -27,8 +27,6 @@ HEAVY = {"numba", "llvmlite", "torch", "triton"}
 """Packages that only what needs them loads."""
 KERNELS = "kvarn.jit.launch"
 """What every kernel is made with; a module that loads it loads kernels."""
-BY_NAME = {"kvarn.ops.attention"}
-"""Packages that import their kernels when one of their names is first asked for."""
 
 Graph = dict[str, set[str]]
 
@@ -184,7 +182,7 @@ def test_what_is_cheap_to_import_is_imported_at_the_top() -> None:
         if name == "kvarn.__main__":  # which answers an interrupt while the rest is imported
             continue
         for node in places[name].inner:
-            for target in {*named(name, path, node, known)} & known.keys() - BY_NAME:
+            for target in {*named(name, path, node, known)} & known.keys():
                 below = loaded_with(target, top)
                 costs = {one.split(".")[0] for one in below} & HEAVY or KERNELS in below
                 if not costs and name not in below:

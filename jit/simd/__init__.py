@@ -2,7 +2,7 @@
 
     from ..simd import f32x16, fma, load_f32, store      or      from .. import simd as v
 
-Each module lists in `__all__` what kernels and emitters use of it:
+Each module lists in `__all__` the names for kernels and emitters:
 
     types    vector types; how LLVM instructions are written
     memory   loads, stores, prefetches

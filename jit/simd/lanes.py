@@ -11,11 +11,13 @@ from .types import (
     F32,
     I8,
     I32,
+    INTP,
     Vec,
     call,
     emits,
     emits_by,
     f32x16,
+    first_lanes_mask,
     i8x64,
     i32x16,
     i64x8,
@@ -26,12 +28,13 @@ from .types import (
 )
 
 __all__ = [
-    "FLOATS", "bits_f32", "bits_i32", "ctpop", "fma", "fmuladd", "hmax", "hsum", "hsum_i32",
-    "imax", "imin", "narrow_i8", "narrow_i16", "rint", "set_f32", "set_i8", "set_i32", "set_i64",
-    "sum_lanes", "to_f32", "to_i8", "to_i32", "vabs", "vmax", "vmin", "widen_i16", "widen_i32",
+    "any_above", "bits_f32", "bits_i32", "ctpop", "first_lanes", "fma", "fmuladd", "hmax", "hsum",
+    "hsum_i32", "imax", "imin", "mask", "narrow_i8", "narrow_i16", "rint", "set_f32", "set_i8",
+    "set_i32", "set_i64", "sum_lanes", "to_f32", "to_i8", "to_i32", "vabs", "vmax", "vmin",
+    "widen_i16", "widen_i32",
 ]  # fmt: skip
 
-FLOATS, INTS = "f32", "i8 i16 i32 i64"
+INTS = "i8 i16 i32 i64"
 
 
 def _binary(py, on_int, on_float=None):
@@ -126,7 +129,7 @@ bits_f32 = emits_by(_as("f32", "i32"))(_to("f32", "bitcast"))
 # Values must fit the target type; rounds to nearest, ties to even.
 to_i32 = emits_by(_as("i32", "f32"))(lambda b, v: _rounded(b, v, I32))
 to_i8 = emits_by(_as("i8", "f32"))(
-    # By way of i32: CPUs have an instruction for that, and others that narrow the result.
+    # Through i32: CPUs have an instruction for that, and others that narrow the result.
     lambda b, v: b.trunc(_rounded(b, v, I32), vty(I8, v.type.count))
 )
 
@@ -152,3 +155,25 @@ hmax = emits_by(_scalar("f32", types.float32))(
 hsum_i32 = emits_by(_scalar("i32", types.int32))(
     lambda b, v: call(b, f"llvm.vector.reduce.add.{suffix(v.type)}", I32, v)
 )
+
+
+@emits(f32x16, types.float32, INTP)
+def first_lanes(b, x, count):
+    """x in the first `count` lanes, zeros in the others."""
+    return b.select(first_lanes_mask(b, count), splat(b, x, 16), ir.Constant(f32x16.ir, None))
+
+
+@emits(f32x16, f32x16, INTP, INTP, types.float32)
+def mask(b, x, first, stop, fill):
+    """x in lanes first .. stop-1, `fill` in the others; both may lie outside 0 .. 16."""
+    lane = ir.Constant(vty(I32, 16), list(range(16)))
+    first, stop = (splat(b, b.trunc(n, I32), 16) for n in (first, stop))
+    inside = b.and_(b.icmp_signed(">=", lane, first), b.icmp_signed("<", lane, stop))
+    return b.select(inside, x, splat(b, fill, 16))
+
+
+@emits(types.boolean, f32x16, f32x16)
+def any_above(b, x, limit):
+    """Whether any lane of x exceeds that of limit."""
+    above = b.bitcast(b.fcmp_ordered(">", x, limit), ir.IntType(16))
+    return b.icmp_unsigned("!=", above, ir.Constant(above.type, 0))

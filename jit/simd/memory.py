@@ -1,7 +1,7 @@
 """Loads, stores and prefetches at an array, or an integer address, plus an offset in bytes.
 
-LLVM is told of no alignment, so every offset is legal; at an aligned address that costs nothing.
-Unaligned buffers are slow all the same, so take them from `arena.aligned`.
+The instructions assume no alignment, so every offset is legal; at an aligned address that costs
+nothing. But unaligned buffers are slow, so take them from `arena.aligned`.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from .types import (
     I64,
     call,
     f32x16,
+    first_lanes_mask,
     i8x16,
     i8x32,
     i8x64,
@@ -33,9 +34,9 @@ from .types import (
 __all__ = [
     "at", "at_item", "bcast_f32", "bcast_i32_i8", "emit_barrier", "emit_prefetch", "load_f16",
     "load_f32", "load_half", "load_i8", "load_i8_f32", "load_i8x16", "load_i8x32", "load_i16x16",
-    "load_i32", "load_i64", "load_one_f32", "load_u8", "load_u16", "load_u32", "loader",
-    "pointer", "prefetch", "prefetch_l1", "prefetch_to_write", "read", "store", "store_f16",
-    "write",
+    "load_i32", "load_i64", "load_one_f32", "load_tail", "load_u8", "load_u16", "load_u32",
+    "loader", "pointer", "prefetch", "prefetch_l1", "prefetch_to_write", "read", "store",
+    "store_f16", "store_tail", "write",
 ]  # fmt: skip
 
 
@@ -82,15 +83,15 @@ def write(b: ir.IRBuilder, value: ir.Value, place: ir.Value, offset: int = 0) ->
 
 
 def emit_prefetch(b: ir.IRBuilder, place: ir.Value, locality: int = 3, to_write: int = 0) -> None:
-    """Ask for the cache line of an i8*; locality: 3 for L1, 2 for L2."""
-    how = [ir.Constant(I32, k) for k in (to_write, locality, 1)]
-    call(b, "llvm.prefetch.p0", ir.VoidType(), place, *how)
+    """Prefetch the cache line of an i8*; locality: 3 for L1, 2 for L2."""
+    options = [ir.Constant(I32, k) for k in (to_write, locality, 1)]
+    call(b, "llvm.prefetch.p0", ir.VoidType(), place, *options)
 
 
 def loader(llty: ir.Type, ret: Any, convert: Callable[..., Any] = lambda b, v: v) -> Any:
     """A function `load(array_or_address, byte_offset)` for kernels.
 
-    llty: what is read; ret: its Numba type after `convert(builder, value)`.
+    llty: the LLVM type to read; ret: its Numba type after `convert(builder, value)`.
     """
 
     @intrinsic
@@ -155,7 +156,34 @@ def store_f16(typingctx, dst, off, vec):
     return types.void(dst, types.intp, vec), codegen
 
 
-def _prefetch(locality: int, what: str, to_write: int = 0) -> Any:
+@intrinsic
+def load_tail(typingctx, src, off, count):
+    """The last floats of a row: `count` of them in the first lanes, zeros in the others."""
+
+    def codegen(ctx, b, sig, vals):
+        ty = f32x16.ir
+        align, mask = ir.Constant(I32, 4), first_lanes_mask(b, vals[2])
+        place, zeros = pointer(ctx, b, src, vals[0], vals[1], ty), ir.Constant(ty, None)
+        return call(b, "llvm.masked.load.v16f32.p0", ty, place, align, mask, zeros)
+
+    return f32x16(src, types.intp, types.intp), codegen
+
+
+@intrinsic
+def store_tail(typingctx, dst, off, count, vec):
+    """Store the first `count` lanes, the last floats of a row."""
+
+    def codegen(ctx, b, sig, vals):
+        align, mask = ir.Constant(I32, 4), first_lanes_mask(b, vals[2])
+        place = pointer(ctx, b, dst, vals[0], vals[1], f32x16.ir)
+        void = ir.VoidType()
+        call(b, "llvm.masked.store.v16f32.p0", void, vals[3], place, align, mask)
+        return ctx.get_dummy_value()
+
+    return types.void(dst, types.intp, types.intp, vec), codegen
+
+
+def _prefetch(locality: int, description: str, to_write: int = 0) -> Any:
     @intrinsic
     def prefetch(typingctx, src, off):
         def codegen(ctx, b, sig, vals):
@@ -165,7 +193,7 @@ def _prefetch(locality: int, what: str, to_write: int = 0) -> Any:
 
         return types.void(src, types.intp), codegen
 
-    prefetch.__doc__ = what
+    prefetch.__doc__ = description
     return prefetch
 
 

@@ -15,8 +15,8 @@ from numba.extending import intrinsic, models, register_model
 
 __all__ = [
     "F16", "F32", "I8", "I16", "I32", "I64", "INTP", "Tile", "Vec", "call", "const", "emit_join",
-    "emits", "emits_by", "f32x8", "f32x16", "i8x32", "i16x8", "i16x16", "i32x16", "same_vec",
-    "shuffle", "splat", "suffix", "vty",
+    "emit_transpose_8", "emits", "emits_by", "emits_for", "f32x8", "f32x16", "i8x32", "i16x8",
+    "i16x16", "i32x16", "same_vec", "shuffle", "splat", "suffix", "vty",
 ]  # fmt: skip
 
 ELEM = {
@@ -120,6 +120,34 @@ def emit_join(b: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
     return shuffle(b, low, range(2 * low.type.count), high)
 
 
+def emit_transpose_8(b: ir.IRBuilder, rows: Sequence[ir.Value]) -> list[ir.Value]:
+    """8 vectors of 8 lanes, transposed in three rounds of shuffles.
+
+    All but the last round stay inside 128-bit halves, where AVX2 shuffles are cheapest.
+    """
+    pairs = [
+        shuffle(b, rows[i], lanes, rows[i + 1])
+        for i in (0, 2, 4, 6)
+        for lanes in ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15])
+    ]
+    quads = [
+        shuffle(b, pairs[i], lanes, pairs[i + 2])
+        for i in (0, 1, 4, 5)
+        for lanes in ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])
+    ]
+    return [
+        shuffle(b, quads[i], lanes, quads[i + 4])
+        for lanes in ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
+        for i in range(4)
+    ]
+
+
+def first_lanes_mask(b: ir.IRBuilder, count: ir.Value) -> Any:
+    """A mask of the first `count` of 16 lanes."""
+    lane = ir.Constant(vty(I32, 16), list(range(16)))
+    return b.icmp_signed("<", lane, splat(b, b.trunc(count, I32), 16))
+
+
 def emits(ret: Any, *want: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorator: an emitter `f(builder, *ir_values)` becomes a function that kernels can call.
 
@@ -160,6 +188,33 @@ def emits_by(rule: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
             return ret(types.StarArgTuple(given)), lambda ctx, b, sig, vals: emit(
                 b, *cgutils.unpack_tuple(b, vals[0], len(given))
             )
+
+        return fn
+
+    return wrap
+
+
+def emits_for(meaning: Callable[[Any], Any], returns: Any = None) -> Callable[..., Any]:
+    """`emits` for code that depends on a constant: an emitter `f(builder, constant, *ir_values)`
+    becomes a function that kernels call with a type that stands for the constant, and values.
+
+    meaning: from that Numba type to the constant. returns: from the constant to the result's type;
+    without it, the emitter returns nothing. Integers become int64.
+    """
+
+    def wrap(emit):
+        @intrinsic(prefer_literal=True)
+        def fn(typingctx, first, *args):
+            constant = meaning(first)
+            given = args[0].types if args and isinstance(args[0], types.StarArgTuple) else args
+            given = [types.intp if isinstance(x, types.Integer) else x for x in given]
+            out = returns(constant) if returns else types.void
+
+            def codegen(ctx, b, sig, vals):
+                value = emit(b, constant, *cgutils.unpack_tuple(b, vals[1], len(given)))
+                return value if returns else ctx.get_dummy_value()
+
+            return out(first, types.StarArgTuple(given)), codegen
 
         return fn
 

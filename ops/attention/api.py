@@ -9,17 +9,24 @@ from ...jit.arena import aligned
 from ...jit.launch import Arguments, DefinedKernel, cell_of, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..errors import OpsError
-from .arguments import AppendMemory, CacheAddresses, Chunk, Heads, NewTokens, Scoring, TokenMemory
+from .arguments import (
+    NO_SOFTMAXES,
+    NO_WINDOW,
+    AppendMemory,
+    CacheAddresses,
+    Chunk,
+    Heads,
+    NewTokens,
+    Scoring,
+    TokenMemory,
+)
 from .checks import check_floats
 from .layout import SEGMENT, TileLayout, n_segments, stored_layout
-from .outputs import block_outputs, rounds_of
-from .work import ROWS, chunk_work_floats, token_work_bytes
+from .work import ROWS, Scratch, block_outputs
 
 F32 = NDArray[np.float32]
-_NO_SOFTMAXES = np.empty((0, 0, 2), np.float32)
-_NO_WINDOW = 1 << 60  # one that hides nothing
-_SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
-_SERIAL_ELEMENTS = 1 << 20  # elements of block outputs whose merging costs less than that
+_SERIAL_ROWS = 64  # appending these rows costs less than waking the threads
+_SERIAL_ELEMENTS = 1 << 20  # merging these elements of block outputs costs less than that
 
 
 @lazy_kernel
@@ -56,11 +63,10 @@ def _append_memory(layout: TileLayout, threads: int) -> Arguments[AppendMemory]:
     return Arguments.fixed(AppendMemory(layout=stored_layout(layout), padded=padded))
 
 
-class AttentionScratch:
+class AttentionScratch(Scratch):
     """Memory for attention of up to `max_rows` new tokens over up to `n_ctx` tokens.
 
-    Query heads that share a KV head are handled up to 4 at a time (`heads`), in as many `rounds` as
-    it takes. Made once; attention allocates nothing.
+    Made once; attention allocates nothing.
     """
 
     def __init__(
@@ -71,31 +77,24 @@ class AttentionScratch:
         max_rows: int = 512,
         n_ctx: int = SEGMENT,
     ) -> None:
-        self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
-        self.n_heads, self.n_kv_heads, self.layout = n_heads, n_kv_heads, layout
+        super().__init__(n_heads, n_kv_heads, layout)
         self.max_rows, self.n_ctx = max_rows, n_ctx
         self.split = Heads(n_kv_heads, n_heads // n_kv_heads, layout.head_dim)
         self.blocks = block_outputs(n_segments(n_ctx) + 1, n_heads, n_kv_heads, layout.padded)
         self.attend = _attend(*layout.codes, self.heads)
         self.merge = _merge(*layout.output_codes)
         self.attend_chunk, self.chunk = _attend_chunk(*layout.codes), Arguments(Chunk)
-        self.threads = 0
         self.ready(n_threads())
 
-    def ready(self, threads: int) -> None:
-        """Have scratch for each of `threads` threads."""
-        if threads > self.threads:
-            n_bytes = token_work_bytes(self.layout.padded, self.rounds * self.heads)
-            self.token_works = aligned((threads, n_bytes), np.uint8)
-            self.token = Arguments.fixed(TokenMemory(works=self.token_works, blocks=self.blocks))
-            n = chunk_work_floats(self.layout.padded) if self.max_rows > 1 else 0
-            self.chunk_works = aligned((threads, -(-n // 16) * 16), np.float32)
-            self.newest = np.empty((threads, ROWS), np.int64)
-            self.threads = threads
+    def _allocate(self, threads: int) -> None:
+        self.token_works = self._token_works(threads)
+        self.token = Arguments.fixed(TokenMemory(works=self.token_works, blocks=self.blocks))
+        self.chunk_works = self._chunk_works(threads)
+        self.newest = np.empty((threads, ROWS), np.int64)
 
 
-def _fail(what: str, found: object, wanted: object) -> OpsError:
-    return OpsError(f"{what} is {found}, expected {wanted}")
+def _fail(name: str, value: object, expected: object) -> OpsError:
+    return OpsError(f"{name} is {value}, expected {expected}")
 
 
 def _check_segments(segments: NDArray[np.int64]) -> None:
@@ -106,9 +105,9 @@ def _check_segments(segments: NDArray[np.int64]) -> None:
 def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, start: int) -> None:
     """Store keys and values of T tokens at positions start .. start+T-1.
 
-    k, v float32 (T, J, E); segments int64: base address of each segment of 1,024 tokens. f16 is
-    rounded to nearest even; q8_0 and q4_0 as ggml quantises, q4_0 after the Hadamard rotation.
-    Padding becomes zeros (before rotation). Raises OpsError where shapes or room do not fit.
+    k, v float32 (T, J, E); segments int64: base address of each segment of 1,024 tokens. Rounds f16
+    to nearest even, quantises q8_0 and q4_0 as ggml does, q4_0 after the Hadamard rotation. Pads
+    with zeros (before rotation). Raises OpsError where shapes or room do not fit.
     """
     shape = k.shape
     if len(shape) != 3 or shape[2] != layout.head_dim:
@@ -145,11 +144,11 @@ def attention(
 ) -> None:
     """out = softmax(cap(scale q K^T) + causal mask) V, exact.
 
-    q, out float32 (T, H, E) at positions start .. start+T-1, all of which are appended already;
-    query t sees tokens max(0, pos - window + 1) .. pos. cap(s) = softcap tanh(s / softcap), unless
-    softcap is 0. log_sums float32 (T, H), if given: becomes the log-sum-exp of each query's scores.
-    A token alone has a kernel that adds in another order, unless it belongs to a prompt or log_sums
-    are wanted. Bit-equal for any number of threads. Raises OpsError where shapes do not fit.
+    q, out float32 (T, H, E) at positions start .. start+T-1, which are all stored already; query t
+    sees tokens max(0, pos - window + 1) .. pos. cap(s) = softcap tanh(s / softcap), unless softcap
+    is 0. log_sums float32 (T, H), if given: receives the log-sum-exp of each query's scores. A
+    single token has a kernel that adds in another order, unless it belongs to a prompt or log_sums
+    is given. Bit-equal for any number of threads. Raises OpsError where shapes do not fit.
     """
     n_tokens, n_heads, n = shape = q.shape
     check_floats("attention: q", q, shape)
@@ -173,14 +172,14 @@ def attention(
         )
     if window is not None and window < 1:
         raise _fail("attention: window", window, "at least 1")
-    s, seen, scoring = scratch, window or _NO_WINDOW, Scoring(scale, softcap)
+    s, seen, scoring = scratch, window or NO_WINDOW, Scoring(scale, softcap)
     if n_tokens == 1 and log_sums is None and not prompt:
-        _one_token(q, segments, start, seen, out, scoring, s)
+        _attend_token(q, segments, start, seen, out, scoring, s)
         return
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
     s.ready(n_threads())
-    softmaxes = _NO_SOFTMAXES
+    softmaxes = NO_SOFTMAXES
     if log_sums is not None:
         check_floats("attention: log_sums", log_sums, (n_tokens, n_heads))
         softmaxes = np.empty((n_tokens, n_heads, 2), np.float32)
@@ -197,7 +196,7 @@ def attention(
         np.add(softmaxes[..., 0], np.log(softmaxes[..., 1]), out=log_sums)
 
 
-def _one_token(
+def _attend_token(
     q: F32,
     segments: NDArray[np.int64],
     start: int,

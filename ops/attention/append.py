@@ -1,4 +1,4 @@
-"""append_kv: round or quantise new keys and values and write them into their tiles."""
+"""The kernel of `append_kv`: rounds or quantises new keys and values, writes them into tiles."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.atomics import word
-from ...jit.launch.define import Share, kernel
+from ...jit.launch.define import Share, bounds, kernel
 from ...jit.launch.views import address, of_thread
 from ...jit.simd import at_item, read, write
 from .arguments import AppendMemory, CacheAddresses, NewTokens
@@ -55,7 +55,7 @@ def _first_extreme(b, x, top):
     lane = [ir.Constant(v.vty(v.I32, 16), list(range(16 * i, 16 * i + 16))) for i in range(2)]
     none, wide = v.const(lane[0].type, 99), v.splat(b, top, 16)
     codes = []
-    for y, n in zip(x, lane):  # position * 2 + sign bit, of elements that reach the top
+    for y, n in zip(x, lane):  # position * 2 + sign bit, of the elements that equal the top
         sign = b.lshr(b.bitcast(y, n.type), v.const(n.type, 31))
         code = b.or_(b.shl(n, v.const(n.type, 1)), sign)
         codes.append(b.select(b.fcmp_ordered("==", _call1(b, "fabs", y), wide), code, none))
@@ -98,7 +98,7 @@ def encode_block(typingctx, code, i, x, row, scales):
 
 
 class _Target(NamedTuple):
-    """Where a row goes: its KV type's code, addresses of its first block and scale."""
+    """The destination of a row: its KV type's code, addresses of its first block and scale."""
 
     code: int
     rotates: int
@@ -107,43 +107,44 @@ class _Target(NamedTuple):
 
 
 @jit
-def _put_row(x, n, layout, to, padded):
-    """Encode n floats of x (a head's key or value), padded through the floats at `padded`."""
+def _put_row(x, n, layout, target, padded):
+    """Encode n floats of x (a head's key or value); pads them in the memory at `padded`."""
     for i in range(n):
         v.store(padded, 4 * i, v.load_one_f32(x, 4 * i))
     for i in range(n, BLOCK * layout.blocks):
         v.store(padded, 4 * i, np.float32(0))
-    if to.rotates:
+    if target.rotates:
         rotate_row(padded, BLOCK * layout.blocks, layout.rotation)
     for i in range(layout.blocks):
-        if to.code == F16:
-            encode_block(F16, i, padded, to.row, to.scales)
-        elif to.code == Q8_0:
-            encode_block(Q8_0, i, padded, to.row, to.scales)
+        if target.code == F16:
+            encode_block(F16, i, padded, target.row, target.scales)
+        elif target.code == Q8_0:
+            encode_block(Q8_0, i, padded, target.row, target.scales)
         else:
-            encode_block(Q4_0, i, padded, to.row, to.scales)
+            encode_block(Q4_0, i, padded, target.row, target.scales)
 
 
 @jit
 def put_token(key, value, n, tile, r, layout, padded):
-    """Row r of a tile: the key and the value of one head; addresses."""
+    """Write row r of a tile: the key and the value of one head; addresses."""
     scales = tile + layout.scale_offset + r * layout.scale_row_bytes
     row = tile + r * layout.k_row_bytes
     _put_row(key, n, layout, _Target(layout.k_type, layout.rotates_k, row, scales), padded)
     row = tile + layout.v_offset + r * layout.v_row_bytes
-    to = _Target(layout.v_type, layout.rotates_v, row, scales + layout.v_scale)
-    _put_row(value, n, layout, to, padded)
+    target = _Target(layout.v_type, layout.rotates_v, row, scales + layout.v_scale)
+    _put_row(value, n, layout, target, padded)
 
 
 @kernel
 def append_kernel(share: Share, new: NewTokens, cache: CacheAddresses, memory: AppendMemory):
     """Store new tokens from the position at `cache.start` on.
 
-    Reads 8 bytes an element of head_dim (K and V), writes what the types take.
+    Reads 8 bytes per element of head_dim (K and V), writes the bytes of the KV types.
     """
     layout, padded = memory.layout, address(of_thread(memory.padded, share.part))
-    n, begin = new.n_tokens, word(cache.start, 0)
-    for t in range(n * share.part // share.parts, n * (share.part + 1) // share.parts):
+    begin = word(cache.start, 0)
+    first, stop = bounds(share, new.n_tokens)
+    for t in range(first, stop):
         place = (begin + t) % SEGMENT
         segment = word(cache.segments, 8 * ((begin + t) // SEGMENT))
         base = segment + place // TILE * layout.tile_bytes

@@ -1,6 +1,8 @@
-"""What the kernels of attention work on. Imports no Numba."""
+"""The arguments of the kernels of attention. Imports no Numba."""
 
 from typing import NamedTuple
+
+import numpy as np
 
 from ...jit.launch.arguments import (
     F32_2D,
@@ -14,6 +16,11 @@ from ...jit.launch.arguments import (
 )
 from .layout import StoredLayout
 
+NO_WINDOW = 1 << 60
+"""A window that hides nothing."""
+NO_SOFTMAXES = np.empty((0, 0, 2), np.float32)
+"""For `softmaxes` that nobody wants."""
+
 
 class NewTokens(NamedTuple):
     """Keys and values to append: addresses of float32 (n_tokens, n_kv_heads, head_dim)."""
@@ -26,7 +33,7 @@ class NewTokens(NamedTuple):
 
 
 class CacheAddresses(NamedTuple):
-    """Where a kernel finds the cache: by address, since its contents change between two runs of a
+    """Addresses by which a kernel reads the cache, as their contents change between two runs of a
     recorded launch."""
 
     segments: int
@@ -68,7 +75,7 @@ class BlockOutputs(NamedTuple):
     sums: F32_4D
     """[block][KV head][row][padded]: of exp(score - maximum) times value."""
     maxima: F32_3D
-    """[block][KV head][row]: what was subtracted from the scores: nearly their maximum."""
+    """[block][KV head][row]: what was subtracted from the scores, nearly their maximum."""
     totals: F32_3D
     """[block][KV head][row]: of exp(score - maximum)."""
     merged: F32_2D
@@ -76,7 +83,7 @@ class BlockOutputs(NamedTuple):
 
 
 class TokenMemory(NamedTuple):
-    """Scratch of attention of one token over all others."""
+    """Scratch of attention of one token to all others."""
 
     works: U8_2D
     """Of each thread: `work.token_work_bytes`."""
@@ -92,12 +99,12 @@ class GatheredTokens(NamedTuple):
     counts: I64_1D
     segments: I64_1D
     log_weights: F32_2D
-    """[query head][room], or [0][0]: none."""
+    """[query head][room], or empty."""
     out: F32_3D
 
 
 class GatheredMemory(NamedTuple):
-    """Scratch of attention of one token over lists of others."""
+    """Scratch of attention of one token to lists of others."""
 
     works: U8_2D
     rooms: U8_2D
@@ -108,13 +115,13 @@ class GatheredMemory(NamedTuple):
 
 
 class ReadAhead(NamedTuple):
-    """Lists of tokens whose tiles are requested, and how many requests that took."""
+    """Lists of tokens whose tiles are requested, and the number of requests."""
 
     lists: U32_2D
     counts: I64_1D
     segments: I64_1D
     pages: U8_2D
-    """[segment][page]: 1 where a page is in memory, or requested; (0, 0): nothing is known."""
+    """[segment][page]: 1 for a page that is in memory or requested; empty: unknown."""
     requests: I64_1D
 
 
@@ -127,7 +134,7 @@ class MappedTiles(NamedTuple):
     page_bits: int
     """Pages have 2^page_bits bytes."""
     gap_bytes: int
-    """Tiles that lie nearer to each other share a request: it is cheaper than two."""
+    """Tiles with a smaller gap share a request, which is cheaper than two."""
 
 
 class Chunk(NamedTuple):
@@ -141,7 +148,7 @@ class Chunk(NamedTuple):
     newest: I64_2D
     """Position of the last row of each panel."""
     softmaxes: F32_3D
-    """(T, H, 2): the maximum of each row's scores, and the sum of exp(score - maximum); or none."""
+    """(T, H, 2): the maximum of each row's scores, and the sum of exp(score - it); or empty."""
 
 
 class ListedRows(NamedTuple):
@@ -154,7 +161,7 @@ class ListedRows(NamedTuple):
     segments: I64_1D
     out: F32_3D
     softmaxes: F32_3D
-    """(T, H, 2): as of `Chunk`; or none."""
+    """(T, H, 2): as of `Chunk`; or empty."""
 
 
 class ListedMemory(NamedTuple):
@@ -171,7 +178,7 @@ class ListedMemory(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """The tokens that every row attends to: 0 .. sinks-1, and `first` .. its own position."""
+    """The tokens that every row attends to: 0 .. sinks-1, and `first` .. the row's position."""
 
     sinks: int
     first: int

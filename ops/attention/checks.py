@@ -1,4 +1,4 @@
-"""Checks of arrays that wrappers share."""
+"""Checks of arrays."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from ..errors import OpsError
 _FLOAT = np.dtype(np.float32)
 
 
-def check_floats(what: str, x: NDArray[Any], shape: tuple[int, ...]) -> None:
+def check_floats(name: str, x: NDArray[Any], shape: tuple[int, ...]) -> None:
     """Raise OpsError unless x is contiguous float32 of this shape."""
     if x.shape != shape or x.dtype != _FLOAT or not x.flags.c_contiguous:
-        found = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not contiguous")
-        raise OpsError(f"{what} is {found}, expected contiguous float32 {shape}")
+        value = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not contiguous")
+        raise OpsError(f"{name} is {value}, expected contiguous float32 {shape}")

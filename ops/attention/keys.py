@@ -1,4 +1,4 @@
-"""Stored keys and values as floats, one by one, for building indexes of them."""
+"""Reads stored keys and values one by one as floats, to build indexes."""
 
 from numba import types
 from numba.extending import intrinsic
@@ -13,7 +13,7 @@ from .shape import read_row
 
 @intrinsic(prefer_literal=True)
 def _decode_block(typingctx, code, i, row, scales, out):
-    """Block i of a stored row of a KV type as 32 floats of `out`; addresses of the first block."""
+    """Block i of a stored row of a KV type as 32 floats of `out`; addresses of block 0."""
     kind = kv_type(code.literal_value)
 
     def codegen(ctx, b, sig, vals):
@@ -29,7 +29,7 @@ def _decode_block(typingctx, code, i, row, scales, out):
 
 @jit
 def _decode(code, blocks, row, scales, out):
-    """A row of a KV type as it is stored, padded float32 at `out`; addresses of its first block."""
+    """A stored row of a KV type as padded float32 at `out`; addresses of its first block."""
     for i in range(blocks):
         if code == F16:
             _decode_block(F16, i, row, scales, out)

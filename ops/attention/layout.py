@@ -1,6 +1,6 @@
-"""Where the bytes of a KV cache lie: rows, tiles, segments. Imports no Numba.
+"""The layout of a KV cache: rows, tiles, segments. Imports no Numba.
 
-A layer's cache is a list of segments of 1,024 tokens, in RAM or in a mapped file alike:
+A layer's cache is a list of segments of 1,024 tokens, in RAM or in a mapped file:
 
     segment  = [kv head 0: 64 tiles][kv head 1: 64 tiles] ...
     tile     = [16 K rows][16 V rows][16 scale rows][zeros up to a multiple of 64 bytes]
@@ -32,11 +32,11 @@ SEGMENT = 1024  # tokens; also decode's unit of work, whatever the number of thr
 BLOCK = 32  # elements that share a scale
 TILES = SEGMENT // TILE
 
-F16, Q8_0, Q4_0 = 0, 1, 2  # codes of the KV types, by which kernels are specialised
+F16, Q8_0, Q4_0 = 0, 1, 2  # codes of the KV types, for which kernels are specialised
 
 
 class KVType(NamedTuple):
-    """How 32 elements of a K or V row are stored."""
+    """A way to store 32 elements of a K or V row."""
 
     code: int
     name: str
@@ -63,7 +63,7 @@ def kv_type(code: int) -> KVType:
 
 @dataclass(frozen=True)
 class TileLayout:
-    """Types of K and V and length of a row: everything that places a byte in a segment.
+    """Types of K and V and length of a row, which determine the place of each byte in a segment.
 
     Raises OpsError for a type or head_dim (8 to 256) that no kernel serves.
     """
@@ -159,13 +159,13 @@ class TileLayout:
 
     @cached_property
     def codes(self) -> tuple[int, int, int]:
-        """(k, v, blocks) as kernels are specialised by."""
+        """(k, v, blocks), for which kernels are specialised."""
         return self._k.code, self._v.code, self.blocks
 
     @cached_property
     def output_codes(self) -> tuple[int, int]:
-        """(v, blocks) as kernels that merge outputs are specialised by: the same for all types of V
-        that are not rotated."""
+        """(v, blocks), for which kernels that merge outputs are specialised: the same for all types
+        of V that are not rotated."""
         return self._v.code if self.rotates_v else F16, self.blocks
 
 

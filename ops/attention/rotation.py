@@ -1,4 +1,4 @@
-"""The Hadamard rotation that q4_0 rows are stored under: it spreads an outlier over its block."""
+"""The Hadamard rotation of stored q4_0 rows: it spreads an outlier over its block."""
 
 import math
 

@@ -1,8 +1,7 @@
-"""What an attention kernel is compiled for, carried by a Numba type; access to stored rows."""
+"""The parameters of an attention kernel, as a Numba type; access to stored rows."""
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     infer_getattr,
@@ -14,7 +13,7 @@ from numba.extending import (
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from ...jit.simd import read, write
+from ...jit.simd import emits_for, read, write
 from .layout import BLOCK, F16, Q8_0, SEGMENT, TILE, TileLayout, kv_type
 from .work import HEAD_PARTS
 
@@ -23,7 +22,7 @@ WIDE = v.VARIANT == "avx512"  # 32 registers of 16 floats; elsewhere 16 register
 
 
 class Shape(types.Type):
-    """Types of K and V, blocks of 32 in a row, and query heads handled together (1 to 4)."""
+    """Types of K and V, blocks of 32 in a row, and query heads of a round (1 to 4)."""
 
     def __init__(self, k_code: int, v_code: int, blocks: int, heads: int) -> None:
         self.k_type, self.v_type = kv_type(k_code), kv_type(v_code)
@@ -34,7 +33,7 @@ class Shape(types.Type):
 
     @property
     def strip(self) -> int:
-        """Vectors of a V row that are summed in registers at a time, for all heads of the group.
+        """Vectors of a V row whose sums are in registers at a time, for all heads of the round.
 
         Sixteen sums of 16 floats fit a wide machine's registers, four a narrow one's.
         """
@@ -48,7 +47,7 @@ class Shape(types.Type):
 
     @property
     def panel(self) -> int:
-        """Query rows in the register tile of a chunk: rows x 16 floats are summed at a time."""
+        """Query rows in the register tile of a chunk, which has rows x 16 sums."""
         return 12 if WIDE else 6
 
     @property
@@ -72,7 +71,7 @@ register_model(Shape)(models.OpaqueModel)
 
 @infer_getattr
 class _ShapeAttributes(AttributeTemplate):
-    """What kernels read of a Shape, `shape.heads`: numbers of it or of its layout."""
+    """Numbers of a Shape or of its layout for kernels: `shape.heads`."""
 
     key = Shape
 
@@ -94,27 +93,11 @@ def shape_of(typingctx, k_code, v_code, blocks, heads):
 
 
 def shaped(returns=None):
-    """Decorator: `f(b, shape, *values)` -> a function that kernels call with a Shape and values.
+    """Decorator: make `f(b, shape, *values)` a function that kernels call with a Shape and values.
 
-    returns: gives the Numba type of the result for a Shape; without it `f` returns nothing.
+    returns: from a Shape to the Numba type of the result; without it `f` returns nothing.
     """
-
-    def wrap(emit):
-        @intrinsic
-        def fn(typingctx, shape, *args):
-            given = args[0].types if args and isinstance(args[0], types.StarArgTuple) else args
-            given = [types.intp if isinstance(x, types.Integer) else x for x in given]
-            out = returns(shape) if returns else types.void
-
-            def codegen(ctx, b, sig, vals):
-                value = emit(b, shape, *cgutils.unpack_tuple(b, vals[1], len(given)))
-                return value if returns else ctx.get_dummy_value()
-
-            return out(shape, types.StarArgTuple(given)), codegen
-
-        return fn
-
-    return wrap
+    return emits_for(lambda shape: shape, returns)
 
 
 @jit

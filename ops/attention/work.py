@@ -1,6 +1,14 @@
-"""Memory that a thread works in, by kernel. Imports no Numba."""
+"""Scratch memory of the kernels of attention: sizes, and its allocation. Imports no Numba."""
 
-from .layout import SEGMENT, TILE
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from ...jit.arena import aligned
+from ..errors import OpsError
+from .arguments import BlockOutputs
+from .layout import SEGMENT, TILE, TileLayout
 
 HEAD_SCORES = 4 * SEGMENT  # bytes of one head's scores
 HEAD_PARTS = 16 * 4 * 4  # bytes of one head's partial sums
@@ -14,11 +22,16 @@ TILE_WORK = PARTS_BYTES + TILE_SCALES + 4 * TILE_SCORES
 PREFETCH_TILES = 2
 """Tiles between a prefetch and its use: about the time that memory takes to answer."""
 KEY_TILES = 4
-"""The same where keys alone are read."""
+"""The same for kernels that read only keys."""
 MOST_TILES = max(PREFETCH_TILES, KEY_TILES)
-"""Of lists that are found ahead."""
+"""Tiles of listed rows whose addresses are known ahead, at most."""
+HIDDEN = -1e30
+"""The score of a key that a query does not see: its exponential is 0."""
 ADDRESSES = 8 * 3 * TILE
 """Bytes of the addresses of 16 listed tokens' keys, values and scales."""
+
+_HEADS = 4
+"""Query heads that share one pass over the keys, at most."""
 
 ROWS = 96
 """Query rows of a block of a chunk: a multiple of every panel's height."""
@@ -32,10 +45,67 @@ def token_work_bytes(padded: int, rows: int) -> int:
 
 
 def gathered_work_bytes(tile_bytes: int) -> int:
-    """Bytes for listed tokens: addresses of the next ones, and a tile that rows are copied into."""
+    """Bytes for listed tokens: addresses of the next ones, and a tile for copies of their rows."""
     return MOST_TILES * ADDRESSES + tile_bytes
 
 
 def chunk_work_floats(padded: int) -> int:
     """Floats for a chunk of new tokens, with rows of `padded` elements."""
     return 2 * ROWS * padded + 2 * MOST_KEYS * padded + MOST_KEYS * ROWS + 2 * ROWS
+
+
+def rounds_of(n_heads: int, n_kv_heads: int) -> tuple[int, int]:
+    """The rounds in which a KV head's query heads are computed, and the heads of a round (1 to 4).
+
+    Raises OpsError where query heads cannot share the KV heads evenly.
+    """
+    if n_kv_heads < 1 or n_heads % n_kv_heads:
+        raise OpsError(
+            f"attention: {n_heads} query heads cannot share {n_kv_heads} KV heads evenly"
+        )
+    group = n_heads // n_kv_heads
+    rounds = -(-group // _HEADS)
+    return rounds, -(-group // rounds)
+
+
+def block_outputs(n_blocks: int, n_heads: int, n_kv_heads: int, padded: int) -> BlockOutputs:
+    """Uninitialised memory for the outputs of `n_blocks` blocks of tokens."""
+    rounds, heads = rounds_of(n_heads, n_kv_heads)
+    shape = n_blocks, n_kv_heads, rounds * heads
+    return BlockOutputs(
+        sums=aligned((*shape, padded), np.float32),
+        maxima=np.empty(shape, np.float32),
+        totals=np.empty(shape, np.float32),
+        merged=aligned((n_heads, padded), np.float32),
+    )
+
+
+class Scratch(ABC):
+    """Memory of an operation, for each thread.
+
+    Query heads that share a KV head are computed up to 4 at a time (`heads`), in `rounds` rounds.
+    """
+
+    def __init__(self, n_heads: int, n_kv_heads: int, layout: TileLayout) -> None:
+        self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
+        self.n_heads, self.n_kv_heads, self.layout = n_heads, n_kv_heads, layout
+        self.threads = 0
+
+    def ready(self, threads: int) -> None:
+        """Have memory for each of `threads` threads."""
+        if threads > self.threads:
+            self._allocate(threads)
+            self.threads = threads
+
+    @abstractmethod
+    def _allocate(self, threads: int) -> None: ...
+
+    def _token_works(self, threads: int) -> npt.NDArray[np.uint8]:
+        n_bytes = token_work_bytes(self.layout.padded, self.rounds * self.heads)
+        works: npt.NDArray[np.uint8] = aligned((threads, n_bytes), np.uint8)
+        return works
+
+    def _chunk_works(self, threads: int) -> npt.NDArray[np.float32]:
+        n = -(-chunk_work_floats(self.layout.padded) // 16) * 16
+        works: npt.NDArray[np.float32] = aligned((threads, n), np.float32)
+        return works

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ...jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
-from ..attention import AttentionScratch
+from ..attention.api import AttentionScratch
 from ..attention.arguments import Scoring
 from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT

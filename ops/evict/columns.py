@@ -12,9 +12,8 @@ from ...jit.launch import DefinedKernel
 from ...jit.launch.atomics import take
 from ...jit.launch.define import Share, kernel
 from ...jit.launch.views import address
-from ...jit.simd import load_f32, load_one_f32, set_f32, store, vexp
+from ...jit.simd import load_f32, load_one_f32, mask, set_f32, store, vexp, vtanh
 from ..attention.arguments import Scoring
-from ..attention.lanes import mask
 from ..attention.layout import SEGMENT, TILE
 from ..attention.prefill.blocks import (
     KeyBlock,
@@ -28,7 +27,6 @@ from ..attention.prefill.blocks import (
 )
 from ..attention.shape import shape_of
 from ..attention.work import ROWS
-from ..pointwise.tanh import vtanh
 from .arguments import ColumnSums
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import aligned
-from ..attention import append_kv
+from ..attention.api import append_kv
 from ..attention.layout import SEGMENT, TILE, TileLayout, stored_layout
 from ..errors import OpsError
 from ..select.choice import ThreadScratch

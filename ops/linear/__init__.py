@@ -1,12 +1,10 @@
 """Matrix products y = x W^T for every weight type, read from GGUF's bytes.
 
 `linear` picks a kernel: `decode` (few tokens), `prefill` (many) or `floats` (unquantised types).
-`formats` says how a type is read, `activations` quantises the inputs, `lookup` reads single rows.
+`formats` reads each type, `activations` quantises the inputs.
 """
 
-from .activations import Activations
-from .linear import linear
-from .lookup import get_rows
-from .weight import Weight
-
-__all__ = ["Activations", "Weight", "get_rows", "linear"]
+from .activations import Activations as Activations
+from .linear import get_rows as get_rows
+from .linear import linear as linear
+from .weight import Weight as Weight

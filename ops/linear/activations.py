@@ -1,11 +1,10 @@
-"""The inputs of matrices that read the same vectors: quantised once for all of them.
+"""The inputs of matrices that read the same vectors, quantised once for all of them.
 
     x = d * q,  d = max |x| / 127 over the block,  q = round(x / d)
 
-Activations in blocks of 32 are for formats with a float scale per 32 weights, blocks of 256 for
-formats whose inner scales are integers: they sum a whole block in integers. Offsets and minima are
-multiplied by sums of activations: d * sum(q) per 32 as float32, sum(q) per 16 as int16. Imports no
-Numba.
+Formats with a float scale per 32 weights need blocks of 32. Formats whose inner scales are integers
+need blocks of 256: they sum a whole block in integers. Offsets and minima are multiplied by sums of
+activations: d * sum(q) per 32 as float32, sum(q) per 16 as int16. Imports no Numba.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import numpy.typing as npt
 from ...jit.arena import aligned
 from ...jit.launch import DefinedKernel, lazy_kernels
 from ..errors import OpsError
-from .arguments import Buffers, Quantised
-from .groups import TOKENS, GroupLayout
+from .arguments import TOKENS, Buffers, GroupLayout, Quantised
 
 _FLOAT = np.dtype(np.float32)
 
@@ -33,7 +31,7 @@ def _quantise(block: int) -> DefinedKernel:
 
 @lazy_kernels
 def _group(layout: GroupLayout) -> DefinedKernel:
-    from .grouped import make_group
+    from .quantise import make_group
 
     return make_group(layout)
 
@@ -60,7 +58,7 @@ class QuantisedVectors:
         self._quantise(x.ctypes.data, *x.shape, *self.addresses, parallel=len(x) > 1)
 
     def group(self, layout: GroupLayout, n_tokens: int) -> int:
-        """Arrange the first rows in groups (see `groups`); returns their address."""
+        """Arrange the first rows in groups (`GroupLayout`). Returns their address."""
         rows, n_cols = self.q.shape
         groups = self._groups.get(layout)
         if groups is None:
@@ -79,8 +77,8 @@ def _zeros(shape: tuple[int, int], dtype: Any) -> npt.NDArray[Any]:
 class Activations:
     """Up to `max_rows` vectors of `n_cols` numbers, for any number of `linear` calls.
 
-    `set` only refers to the vectors. The first matrix that needs them quantised has it done, the
-    next ones use the result. Buffers are allocated once and reused.
+    `set` only refers to the vectors. The first matrix that needs them quantised quantises them, and
+    later ones use the result. Buffers are allocated once and reused.
     """
 
     def __init__(self, max_rows: int, n_cols: int) -> None:
@@ -91,7 +89,7 @@ class Activations:
         self.max_rows, self.n_cols = max_rows, n_cols
         self.x: npt.NDArray[np.float32] = np.zeros((0, n_cols), np.float32)
         self._buffers: dict[int, QuantisedVectors] = {}
-        self._filled: set[int] = set()  # the blocks of the buffers that hold the present vectors
+        self._filled: set[int] = set()  # blocks whose buffers hold the present vectors
         self._groups: dict[GroupLayout, int] = {}
         self._scratch = np.zeros((0, 0), np.uint8)
         self._scratch_address = 0
@@ -121,7 +119,7 @@ class Activations:
         return self
 
     def quantised(self, block: int) -> QuantisedVectors:
-        """The vectors quantised in blocks of 32 or 256."""
+        """The vectors, quantised in blocks of 32 or 256."""
         if block not in self._buffers:
             self._buffers[block] = QuantisedVectors(block, self.max_rows, self.n_cols)
         if block not in self._filled:
@@ -130,13 +128,13 @@ class Activations:
         return self._buffers[block]
 
     def grouped(self, layout: GroupLayout) -> int:
-        """Address of the vectors, quantised and arranged in groups (see `groups`)."""
+        """Address of the vectors, quantised and arranged in groups."""
         if layout not in self._groups:
             self._groups[layout] = self.quantised(layout.block).group(layout, len(self.x))
         return self._groups[layout]
 
     def scratch(self, threads: int, n_bytes: int) -> Buffers:
-        """A buffer of at least n_bytes for each thread; allocated anew only to grow."""
+        """A buffer of at least n_bytes for each thread; allocates only to grow."""
         if self._scratch.shape[0] < threads or self._scratch.shape[1] < n_bytes:
             # An odd number of cache lines puts the threads' buffers into different cache sets.
             n_bytes = -(-n_bytes // 128) * 128 + 64

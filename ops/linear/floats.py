@@ -35,6 +35,7 @@ from ...jit.simd import (
     vty,
     write,
 )
+from ..types import QUANT_TYPES
 from .arguments import Buffers, FloatMatmulTraits, Matrix, Output
 from .decode.blocks import PREFETCH_DISTANCE
 from .decode.rows import by_rows
@@ -47,7 +48,7 @@ RUN = 512  # columns per run: 16 rows of them are 32 KiB
 
 def make_float_matvec(type_name: str) -> DefinedKernel:
     """The kernel `y = W x` of one type; x: address of float32[K], n: K."""
-    size = FLOAT_TYPES[type_name][0]
+    size = QUANT_TYPES[type_name].n_bytes
 
     @jit
     def _one_row(row, x, n_cols, out):
@@ -71,17 +72,17 @@ def make_float_matvec(type_name: str) -> DefinedKernel:
 @intrinsic(prefer_literal=True)
 def _eight_columns(typingctx, element, address, row_bytes, out):
     """16 rows x 8 columns at an address -> float32[8][16] at `out`."""
-    llty = vty(FLOAT_TYPES[element.literal_value][1], 8)
+    llty = vty(FLOAT_TYPES[element.literal_value], 8)
 
     def codegen(ctx, b, sig, vals):
-        _, base, row_bytes, to = vals
+        _, base, row_bytes, out = vals
         rows = []
         for r in range(16):
             place = b.add(base, b.mul(row_bytes, ir.Constant(row_bytes.type, r)))
             x = as_f32(b, read(b, at(b, place), llty))
             rows.append(b.bitcast(x, vty(I32, 8)))
         for k, column in enumerate(transposed(b, rows)):
-            write(b, column, at(b, to), 64 * k)
+            write(b, column, at(b, out), 64 * k)
         return ctx.get_dummy_value()
 
     return types.void(element, INTP, INTP, INTP), codegen
@@ -137,7 +138,7 @@ def _multiply_run(weights, run, x, n_tokens, stride, sums):
 
 def make_float_matmul(type_name: str) -> DefinedKernel:
     """The kernel `Y = X W^T` of one type; its traits are `FloatMatmulTraits`."""
-    size = FLOAT_TYPES[type_name][0]
+    size = QUANT_TYPES[type_name].n_bytes
 
     @jit
     def _unpack_run(w, start, run, weights):

@@ -1,4 +1,4 @@
-"""The one entry to all matrix kernels: y = x W^T for weights of any type. Imports no Numba."""
+"""Products y = x W^T for weights of any type, and single rows of W. Imports no Numba."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ..errors import OpsError
 from .activations import Activations
 from .arguments import FloatMatmulTraits, MatmulTraits, Output
 from .decode import MAX_TOKENS
-from .groups import GroupLayout
 from .weight import Weight
 
 _FLOAT = np.dtype(np.float32)
@@ -54,6 +53,13 @@ def _float_matmul(type_name: str) -> DefinedKernel:
     return make_float_matmul(type_name)
 
 
+@lazy_kernels
+def _get_rows(type_name: str) -> DefinedKernel:
+    from .single_rows import make_get_rows
+
+    return make_get_rows(type_name)
+
+
 def _few_tokens(type_name: str, n_tokens: int, interleaved: bool) -> Kernel:
     """The kernel for up to MAX_TOKENS tokens of a quantised type."""
     kernels = _interleaved if interleaved else _rows
@@ -61,18 +67,16 @@ def _few_tokens(type_name: str, n_tokens: int, interleaved: bool) -> Kernel:
 
 
 @cache
-def _many_tokens(type_name: str, interleaved: bool) -> tuple[Kernel, MatmulTraits, GroupLayout]:
-    """The kernel for more tokens, its traits, and how it reads activations."""
+def _many_tokens(type_name: str, interleaved: bool) -> tuple[Kernel, MatmulTraits]:
+    """The kernel for more tokens, and its traits."""
     kernel = _matmul(type_name, interleaved)
-    traits = MatmulTraits(*kernel.traits)
-    layout = GroupLayout(traits.block, bool(traits.words), traits.grain, traits.centre)
-    return kernel, traits, layout
+    return kernel, MatmulTraits(*kernel.traits)
 
 
 def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> None:
-    """out = x W^T for the T vectors that `act` holds: out float32[T, N], overwritten.
+    """out = x W^T for the T vectors of `act`: out float32[T, N], overwritten.
 
-    out[t, r] = sum_k x[t, k] W[r, k]. Quantised weights are multiplied by x quantised to int8,
+    out[t, r] = sum_k x[t, k] W[r, k]. Multiplies quantised weights by x quantised to int8, and
     plain floats by x itself. The result is the same for any number of threads. Reads
     `weight.n_bytes` once (T = 1) and allocates nothing once the buffers of `act` exist. Products of
     one `act` with T = 1 may run side by side. Raises OpsError for shapes that do not fit.
@@ -106,7 +110,34 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         quantised = act.quantised(stored.block).addresses
         kernel(*w, *quantised, n_blocks, *y, group=act.group)
     else:
-        kernel, traits, layout = _many_tokens(stored.name, interleaved)
-        groups = act.grouped(layout)
+        kernel, traits = _many_tokens(stored.name, interleaved)
+        groups = act.grouped(traits.activations)
         scratch = act.scratch(n_threads(), traits.buffer_bytes(n_tokens))
         kernel(*w, groups, n_blocks, *y, *scratch)
+
+
+def get_rows(weight: Weight, ids: npt.NDArray[np.int32], out: npt.NDArray[np.float32]) -> None:
+    """Rows of the matrix as floats, such as embeddings of tokens: out[t] = W[ids[t]], exactly.
+
+    ids int32[T] and out float32[T, K], both contiguous. Raises OpsError for ids outside the matrix
+    and for other shapes and types. A graph reads `ids` again at each run: who changes them has to
+    check them.
+    """
+    for name, x, dtype, shape in (
+        ("out", out, np.float32, (len(ids), weight.n_cols)),
+        ("ids", ids, np.int32, (len(ids),)),
+    ):
+        if x.shape != shape or x.dtype != dtype or not x.flags.c_contiguous:
+            raise OpsError(
+                f"reading rows of {weight.name}: found {name} {x.dtype} {x.shape}, expected"
+                f" contiguous {np.dtype(dtype)} {shape}"
+            )
+    wrong = (ids < 0) | (ids >= weight.n_rows)
+    if wrong.any():
+        raise OpsError(
+            f"reading rows of {weight.name}: found row {int(ids[wrong][0])}, expected 0 to"
+            f" {weight.n_rows - 1}"
+        )
+    n_ids, n_blocks = len(ids), weight.n_cols // weight.stored_type.block
+    addresses = ids.ctypes.data, n_ids, n_blocks, out.ctypes.data
+    _get_rows(weight.stored_type.name)(*weight.matrix, *addresses, parallel=n_ids > 1)

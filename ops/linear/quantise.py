@@ -1,21 +1,49 @@
-"""Quantises vectors to int8, see `activations`."""
+"""Kernels that quantise vectors to int8, and that arrange them in groups, see `activations`."""
 
 import numpy as np
 
-from ...jit.launch.define import Share, kernel
-from ...jit.simd import hmax, hsum_i32, load_f32, set_f32, store, to_i8, vabs, vmax, widen_i32
-from .arguments import Quantised
+from ...jit.launch import DefinedKernel
+from ...jit.launch.define import Share, bounds, kernel
+from ...jit.simd import (
+    Vec,
+    emits,
+    hmax,
+    hsum_i32,
+    i16x8,
+    i16x16,
+    i32x16,
+    load_f32,
+    load_i8x32,
+    load_i16x16,
+    load_one_f32,
+    set_f32,
+    set_i32,
+    shuffle,
+    store,
+    to_i8,
+    vabs,
+    vmax,
+    widen_i16,
+    widen_i32,
+)
+from .arguments import TOKENS, GroupLayout, Quantised
 
 F127 = np.float32(127)
 TINY = np.float32(1e-35)  # below this, 127 / top would overflow: such blocks become zeros
+
+_sums_of_two = emits(i16x8, i16x16)(
+    lambda b, v: b.add(shuffle(b, v, range(0, 16, 2)), shuffle(b, v, range(1, 16, 2)))
+)
+_even_lanes = emits(Vec("i32", 8), i32x16)(lambda b, v: shuffle(b, v, range(0, 16, 2)))
+_odd_lanes = emits(Vec("i32", 8), i32x16)(lambda b, v: shuffle(b, v, range(1, 16, 2)))
 
 
 @kernel
 def quantise_32_kernel(share: Share, x: int, n_rows: int, n_cols: int, out: Quantised):
     """x float32[T, K] -> q int8[T, K], d and s float32[T, K/32]."""
     n = n_cols // 32
-    first, last = n_rows * share.part // share.parts, n_rows * (share.part + 1) // share.parts
-    for k in range(first * n, last * n):
+    first, stop = bounds(share, n_rows)
+    for k in range(first * n, stop * n):
         a, c = load_f32(x, 128 * k), load_f32(x, 128 * k + 64)
         top = hmax(vmax(vabs(a), vabs(c)))
         scale = top / F127
@@ -31,8 +59,8 @@ def quantise_32_kernel(share: Share, x: int, n_rows: int, n_cols: int, out: Quan
 def quantise_256_kernel(share: Share, x: int, n_rows: int, n_cols: int, out: Quantised):
     """x float32[T, K] -> q int8[T, K], d float32[T, K/256], s int16[T, K/16]."""
     n = n_cols // 256
-    first, last = n_rows * share.part // share.parts, n_rows * (share.part + 1) // share.parts
-    for k in range(first * n, last * n):
+    first, stop = bounds(share, n_rows)
+    for k in range(first * n, stop * n):
         at = 1024 * k
         top16 = vabs(load_f32(x, at))
         for j in range(64, 1024, 64):
@@ -44,3 +72,45 @@ def quantise_256_kernel(share: Share, x: int, n_rows: int, n_cols: int, out: Qua
             qj = to_i8(load_f32(x, at + j * 64) * inverse)
             store(out.q, 256 * k + j * 16, qj)
             store(out.s, 32 * k + 2 * j, np.int16(hsum_i32(widen_i32(qj))))
+
+
+def make_group(layout: GroupLayout) -> DefinedKernel:
+    """The kernel that copies rows of quantised activations into groups of one layout."""
+    block, words, row_bytes, centre = layout.block, layout.words, layout.row, layout.centre
+    d_at, s_at, s_row, n_bytes, run = layout.d, layout.s, layout.s_row, layout.n_bytes, layout.run
+    factor = np.float32(-centre if centre else 1)
+
+    @kernel
+    def group_kernel(share: Share, x: Quantised, n_tokens: int, n_blocks: int, out: int):
+        """Rows of n_blocks blocks of each token -> groups at address `out`.
+
+        Reads up to TOKENS - 1 rows after the last.
+        """
+        groups = (n_tokens + TOKENS - 1) // TOKENS
+        first, stop = bounds(share, groups)
+        for group in range(first, stop):
+            for i in range(n_blocks):
+                to = out + ((i // run * groups + group) * run + i % run) * n_bytes
+                for t in range(TOKENS):
+                    at = (group * TOKENS + t) * n_blocks + i
+                    for k in range(0, block, 32):
+                        codes = load_i8x32(x.q, at * block + k)
+                        if words:
+                            store(to, t * row_bytes + 2 * k, widen_i16(codes))
+                        else:
+                            store(to, t * row_bytes + k, codes)
+                    store(to, d_at + 4 * t, load_one_f32(x.d, 4 * at))
+                    if block == 32:
+                        store(to, s_at + 4 * t, load_one_f32(x.s, 4 * at) * factor)
+                    elif centre:
+                        wide = widen_i32(load_i16x16(x.s, 32 * at)) * set_i32(-centre)
+                        if s_row == 64:
+                            store(to, s_at + 64 * t, wide)
+                        else:
+                            store(to, s_at + 32 * t, _even_lanes(wide) + _odd_lanes(wide))
+                    elif s_row == 32:
+                        store(to, s_at + 32 * t, load_i16x16(x.s, 32 * at))
+                    else:
+                        store(to, s_at + 16 * t, _sums_of_two(load_i16x16(x.s, 32 * at)))
+
+    return group_kernel

@@ -2,31 +2,29 @@
 
     out[t] = W[ids[t]],   w = d * q + low   or   (d * scale) * q + low * minimum
 
-Products of a format's small numbers are exact in float32, which leaves one rounding: finite weights
-have the bits of `reference.quants`.
+Products of a format's small numbers are exact in float32, so that there is one rounding, and finite
+weights have the bits of `reference.quants`.
 """
 
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from ...jit.cached import jit
 from ...jit.launch import DefinedKernel
-from ...jit.launch.define import Share, kernel
-from ...jit.simd import F32, I32, INTP, at, call, load_u32, shuffle, splat, store, vty, write
+from ...jit.launch.define import Share, bounds, kernel
+from ...jit.simd import F32, I32, at, call, load_u32, shuffle, splat, store, vty, write
 from ..types import QUANT_TYPES
 from .arguments import Matrix
-from .formats import FORMATS, KINDS
+from .formats import KINDS, formatted
 from .formats.floats import FLOAT_TYPES, load_float
 
 _VEC = vty(F32, 16)
 
 
 def _factors(b, f, w):
-    """For each 16 weights of a block: the factor of the codes and what is added to the product."""
+    """For each 16 weights of a block: the factor of the codes and the addend of the product."""
     d, low = (x and b.extract_element(x, ir.Constant(I32, 0)) for x in f.d_and_low(b, [w]))
     if not f.scales:
         return [(d, low)] * 2
@@ -41,29 +39,23 @@ def _factors(b, f, w):
     return [(times(d, scales, i), times(low, minima, i)) for i in range(16)]
 
 
-@intrinsic(prefer_literal=True)
-def _put_block(typingctx, kind, w, out):
+@formatted()
+def _put_block(b, f, w, out):
     """The weights of the block at address w as float32 at `out`."""
-    f = FORMATS[kind.literal_value]
-
-    def codegen(ctx, b, sig, vals):
-        w, out = (at(b, v) for v in vals[1:])
-        factors = _factors(b, f, w)
-        for i, codes in enumerate(f.codes(b, w)):
-            for half in (0, 1):
-                q = shuffle(b, codes, range(16 * half, 16 * half + 16))
-                q = (b.sext if f.signed else b.zext)(q, vty(I32, 16))
-                factor, low = factors[2 * i + half]
-                added = ir.Constant(_VEC, None) if low is None else splat(b, low, 16)
-                x = b.sitofp(q, _VEC), splat(b, factor, 16), added
-                write(b, call(b, "llvm.fma.v16f32", _VEC, *x), out, 128 * i + 64 * half)
-        return ctx.get_dummy_value()
-
-    return types.void(kind, INTP, INTP), codegen
+    w, out = at(b, w), at(b, out)
+    factors = _factors(b, f, w)
+    for i, codes in enumerate(f.codes(b, w)):
+        for half in (0, 1):
+            q = shuffle(b, codes, range(16 * half, 16 * half + 16))
+            q = (b.sext if f.signed else b.zext)(q, vty(I32, 16))
+            factor, low = factors[2 * i + half]
+            added = ir.Constant(_VEC, None) if low is None else splat(b, low, 16)
+            x = b.sitofp(q, _VEC), splat(b, factor, 16), added
+            write(b, call(b, "llvm.fma.v16f32", _VEC, *x), out, 128 * i + 64 * half)
 
 
 def _make_put(type_name: str) -> Any:
-    """The jitted function that puts the weights of a block at one address as float32 at another."""
+    """The jitted function that writes the block at one address as float32 to another."""
     if type_name in FLOAT_TYPES:
 
         @jit
@@ -88,7 +80,8 @@ def make_get_rows(type_name: str) -> DefinedKernel:
     @kernel
     def get_rows_kernel(share: Share, w: Matrix, ids: int, n_ids: int, n_blocks: int, out: int):
         """Rows of n_blocks blocks to out float32[T, K]. ids: address of uint32[T]; n_ids: T."""
-        for t in range(n_ids * share.part // share.parts, n_ids * (share.part + 1) // share.parts):
+        first, stop = bounds(share, n_ids)
+        for t in range(first, stop):
             row = w.data + w.row_bytes * np.int64(load_u32(ids, 4 * t))
             to = out + n_out * n_blocks * t
             for i in range(n_blocks):

@@ -1,4 +1,4 @@
-"""Sums that kernels keep in registers: tiles of vectors, one row of the matrix per lane."""
+"""Sums in registers: tiles of vectors, one row of the matrix per lane."""
 
 from llvmlite import ir
 from numba import types
@@ -30,7 +30,7 @@ def no_sums(typingctx, n):
 
 @intrinsic(prefer_literal=True)
 def load_sums(typingctx, n, address):
-    """n vectors that `store_sums` stored."""
+    """n vectors that `store_sums` has stored."""
 
     def codegen(ctx, b, sig, vals):
         place = at(b, vals[1])
@@ -54,7 +54,7 @@ def store_sums(typingctx, address, sums):
 
 @intrinsic(prefer_literal=True)
 def store_rows(typingctx, tokens, sums, out):
-    """Store sums [panel][token] in the first columns of `out` (`Output`), for the tokens it has."""
+    """Store sums [panel][token] in the first columns of `out` (`Output`), for its tokens."""
     n_tokens = tokens.literal_value
 
     def codegen(ctx, b, sig, vals):

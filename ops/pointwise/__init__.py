@@ -3,32 +3,15 @@
 Every result is the same for any number of threads.
 """
 
-from .api import (
-    add,
-    add_layer_norm,
-    add_rms_norm,
-    add_row,
-    geglu,
-    layer_norm,
-    rms_norm,
-    rope,
-    scale,
-    scale_rows,
-    softcap,
-    swiglu,
-)
-
-__all__ = [
-    "add",
-    "add_layer_norm",
-    "add_rms_norm",
-    "add_row",
-    "geglu",
-    "layer_norm",
-    "rms_norm",
-    "rope",
-    "scale",
-    "scale_rows",
-    "softcap",
-    "swiglu",
-]
+from .api import add as add
+from .api import add_layer_norm as add_layer_norm
+from .api import add_rms_norm as add_rms_norm
+from .api import add_row as add_row
+from .api import geglu as geglu
+from .api import layer_norm as layer_norm
+from .api import rms_norm as rms_norm
+from .api import rope as rope
+from .api import scale as scale
+from .api import scale_rows as scale_rows
+from .api import softcap as softcap
+from .api import swiglu as swiglu

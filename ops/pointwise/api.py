@@ -10,7 +10,7 @@ from .codes import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _STYLES = {"normal": 0, "neox": 1}
-_SERIAL_FLOATS = 16_384  # inputs up to this size take less time than waking the threads
+_SERIAL_FLOATS = 16_384  # inputs of this size take less time than waking the threads
 
 
 @lazy_kernel
@@ -41,14 +41,14 @@ def _rope_kernel() -> DefinedKernel:
     return rope_kernel
 
 
-def _fail(what: str, x: F32, wanted: str) -> OpsError:
-    found = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not contiguous")
-    return OpsError(f"{what} is {found}, expected contiguous float32 {wanted}")
+def _fail(name: str, x: F32, expected: str) -> OpsError:
+    value = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not contiguous")
+    return OpsError(f"{name} is {value}, expected contiguous float32 {expected}")
 
 
-def _check(op: str, what: str, x: F32, shape: tuple[int, ...]) -> None:
+def _check(op: str, name: str, x: F32, shape: tuple[int, ...]) -> None:
     if x.shape != shape or x.dtype != _FLOAT or not x.flags.c_contiguous:
-        raise _fail(f"{op}: {what}", x, str(shape))
+        raise _fail(f"{op}: {name}", x, str(shape))
 
 
 def _norm(
@@ -98,9 +98,9 @@ def layer_norm(x: F32, weight: F32, bias: F32 | None, eps: float, out: F32) -> N
 
 
 def add_rms_norm(x: F32, branch: F32, weight: F32, eps: float, out: F32) -> None:
-    """x = x + branch in place, then out = rms_norm(x): both row by row.
+    """x = x + branch in place, then out = rms_norm(x), row by row.
 
-    The same as `add` and `rms_norm`, bit for bit. x, branch, out float32 (T, D), all different.
+    Bit-equal to `add` and then `rms_norm`. x, branch, out float32 (T, D), all different.
     """
     _norm("rms_norm", x, branch, weight, None, eps, out)
 

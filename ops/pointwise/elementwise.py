@@ -3,11 +3,19 @@
 import math
 
 from ...jit.cached import jit
-from ...jit.launch.define import Share, kernel
-from ...jit.simd import fma, load_f32, load_one_f32, set_f32, store, vexp
+from ...jit.launch.define import Share, bounds, kernel
+from ...jit.simd import (
+    fma,
+    load_f32,
+    load_one_f32,
+    load_tail,
+    set_f32,
+    store,
+    store_tail,
+    vexp,
+    vtanh,
+)
 from .codes import ADD, GEGLU, SCALE, SWIGLU
-from .tails import load_tail, store_tail
-from .tanh import vtanh
 
 _GELU = 2 * math.sqrt(2 / math.pi)
 _CUBE = _GELU * 0.044715
@@ -42,13 +50,13 @@ def _apply(op, x, y, c):
 
 
 @jit
-def apply_range(op, a, b, c, out, first, last):
-    """out = op(a, b, c) for elements first .. last-1 of arrays at three addresses."""
-    whole = first + (last - first) // 16 * 16
+def apply_range(op, a, b, c, out, first, stop):
+    """out = op(a, b, c) for elements first .. stop-1 of arrays at three addresses."""
+    whole = first + (stop - first) // 16 * 16
     for i in range(first, whole, 16):
         store(out, 4 * i, _apply(op, load_f32(a, 4 * i), load_f32(b, 4 * i), c))
-    if whole < last:
-        rest = last - whole
+    if whole < stop:
+        rest = stop - whole
         z = _apply(op, load_tail(a, 4 * whole, rest), load_tail(b, 4 * whole, rest), c)
         store_tail(out, 4 * whole, rest, z)
 
@@ -56,15 +64,15 @@ def apply_range(op, a, b, c, out, first, last):
 @kernel
 def elementwise_kernel(share: Share, op: int, x: int, y: int, out: int, n: int, c: float):
     """out = op(x, y, c) for n floats at addresses. Reads 4 or 8 bytes per element, writes 4."""
-    vectors = (n + 15) // 16
-    first, last = vectors * share.part // share.parts, vectors * (share.part + 1) // share.parts
-    apply_range(op, x, y, c, out, 16 * first, min(16 * last, n))
+    first, stop = bounds(share, (n + 15) // 16)
+    apply_range(op, x, y, c, out, 16 * first, min(16 * stop, n))
 
 
 @kernel
 def rows_kernel(share: Share, op: int, x: int, y: int, n_rows: int, n: int):
     """Rows of x (n_rows, n) in place: ADD the row y (n,), or SCALE row r by y[r]; addresses."""
-    for r in range(n_rows * share.part // share.parts, n_rows * (share.part + 1) // share.parts):
+    first, stop = bounds(share, n_rows)
+    for r in range(first, stop):
         row = x + 4 * n * r
         if op == ADD:
             apply_range(ADD, row, y, 0.0, row, 0, n)

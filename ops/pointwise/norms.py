@@ -3,11 +3,10 @@
 import math
 
 from ...jit.cached import jit
-from ...jit.launch.define import Share, kernel
-from ...jit.simd import fma, hsum, load_f32, set_f32, store
+from ...jit.launch.define import Share, bounds, kernel
+from ...jit.simd import first_lanes, fma, hsum, load_f32, load_tail, set_f32, store, store_tail
 from .codes import ADD
 from .elementwise import apply_range
-from .tails import first_lanes, load_tail, store_tail
 
 
 @jit
@@ -69,7 +68,8 @@ def norm_kernel(
     x, branch, weight, bias and out are addresses; 0 means that there is no branch or bias. Reads x
     twice (the second time from L1).
     """
-    for r in range(n_rows * share.part // share.parts, n_rows * (share.part + 1) // share.parts):
+    first, stop = bounds(share, n_rows)
+    for r in range(first, stop):
         row = x + 4 * n * r
         if branch != 0:
             apply_range(ADD, row, branch + 4 * n * r, 0.0, row, 0, n)

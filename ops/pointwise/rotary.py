@@ -6,7 +6,7 @@ from numba.extending import intrinsic
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from ...jit.launch.define import Share, kernel
+from ...jit.launch.define import Share, bounds, kernel
 from ...jit.simd import fma, load_f32, load_one_f32, store
 
 
@@ -97,8 +97,8 @@ def rope_kernel(
 
     q, k and table are addresses.
     """
-    part, parts = share.part, share.parts
-    for t in range(n_tokens * part // parts, n_tokens * (part + 1) // parts):
+    first, stop = bounds(share, n_tokens)
+    for t in range(first, stop):
         angles = table + 8 * half * t
         _rope_heads(q + 4 * n * q_heads * t, q_heads, n, angles, half, neox)
         _rope_heads(k + 4 * n * k_heads * t, k_heads, n, angles, half, neox)

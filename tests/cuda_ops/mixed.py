@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from inspect import isfunction
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -119,7 +120,9 @@ class RecordingDevice(CudaDevice):
 class MixedDevice(RecordingDevice):
     """The weights' part as the CPU computes it."""
 
-    pointwise = SimpleNamespace(**{name: _on_cpu(name) for name in pointwise.__all__})
+    pointwise = SimpleNamespace(
+        **{n: _on_cpu(n) for n, f in vars(pointwise).items() if isfunction(f)}
+    )
 
     def weight(self, *args: Any, **kwargs: Any) -> Any:
         return CPU.weight(*args, **kwargs)

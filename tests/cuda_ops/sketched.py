@@ -7,7 +7,8 @@ import torch
 
 from kvarn.cuda_ops.select.sketch import Rotation, SketchScratch, best_sketched
 from kvarn.ops import select as ops
-from kvarn.ops.attention import TileLayout, append_kv
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import best_reference

@@ -10,7 +10,7 @@ from kvarn.cuda_ops.append import append_kv
 from kvarn.cuda_ops.attention.tiles import Tiles, rotated
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.ops.attention import TileLayout
-from kvarn.ops.attention import append_kv as append_on_cpu
+from kvarn.ops.attention.api import append_kv as append_on_cpu
 
 NEVER = 0xA5  # what no append may touch
 

@@ -6,7 +6,8 @@ import torch
 
 from kvarn.cuda_ops.attention import ChunkScratch, chunk_attention
 from kvarn.cuda_ops.errors import CudaOpsError
-from kvarn.ops.attention import TileLayout, append_kv
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.reference.attention import attention_reference, read_kv
 
 TOLERANCE = 2 * 2.0**-11  # of the sum of |terms|: weights, and what SDPA returns, are f16

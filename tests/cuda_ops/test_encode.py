@@ -9,7 +9,8 @@ import torch
 
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.select.hash import encoders, encoders_of
-from kvarn.ops.attention import TileLayout, append_kv
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import network_reference, pack_bits
 from kvarn.ops.select import Network, hyperplanes, simhash_network

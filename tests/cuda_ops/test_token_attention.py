@@ -11,7 +11,8 @@ from kvarn.cuda_ops.attention import (
     token_attention,
 )
 from kvarn.cuda_ops.errors import CudaOpsError
-from kvarn.ops.attention import TileLayout, append_kv, n_segments
+from kvarn.ops.attention import TileLayout, n_segments
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.reference.attention import (
     attention_reference,
     gathered_reference,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import isfunction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -69,7 +70,7 @@ class Elsewhere(Cpu):
 
     chunk: ClassVar[int] = 512
     pointwise = SimpleNamespace(
-        **{name: unsealing(getattr(pointwise, name)) for name in pointwise.__all__}
+        **{name: unsealing(f) for name, f in vars(pointwise).items() if isfunction(f)}
     )
 
     def __init__(self) -> None:

@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kvarn.ops.attention import (
-    AttentionScratch,
-    TileLayout,
-    append_kv,
-    attention,
-    n_segments,
-)
+from kvarn.ops.attention import TileLayout, n_segments
+from kvarn.ops.attention.api import AttentionScratch, append_kv, attention
 from kvarn.ops.reference.attention import read_kv
 
 POISON = 255  # as f16 and as a scale: NaN, so a read of unwritten memory shows in the result

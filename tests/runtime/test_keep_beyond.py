@@ -10,7 +10,8 @@ import pytest
 import kvarn
 from kvarn.models.config import LayerConfig
 from kvarn.models.transformer import Transformer
-from kvarn.ops.attention import AttentionScratch, TileLayout
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import AttentionScratch
 from kvarn.ops.evict import Staging
 from kvarn.ops.evict.api import LAST_POSITION
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 import kvarn
 from kvarn.jit import threads
 from kvarn.models.config import LayerConfig
-from kvarn.ops.attention import AttentionScratch, TileLayout
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import AttentionScratch
 from kvarn.ops.evict import Staging
 from kvarn.ops.reference.attention import attention_reference, read_kv
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures

@@ -19,12 +19,11 @@ from kvarn.jit.cached import jit
 from kvarn.jit.launch.atomics import take
 from kvarn.jit.launch.define import Share, kernel
 from kvarn.jit.launch.views import address, of_thread
+from kvarn.jit.simd import mask, vtanh
 from kvarn.ops.attention.decode.scores import gathered_scores
-from kvarn.ops.attention.lanes import mask
 from kvarn.ops.attention.layout import SEGMENT, TILE
 from kvarn.ops.attention.shape import shape_of
 from kvarn.ops.attention.work import HEAD_SCORES
-from kvarn.ops.pointwise.tanh import vtanh
 from kvarn.ops.select.best import entry_of, prune
 from kvarn.ops.select.choice import Range
 from kvarn.ops.select.lists import clear, mark, write_list

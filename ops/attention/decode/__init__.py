@@ -1,1 +1,1 @@
-"""Attention of one new token: over all tokens (`token`), or over those of a list (`gathered`)."""
+"""Attention of one new token: to all tokens (`token`), or to those of a list (`gathered`)."""

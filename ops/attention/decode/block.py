@@ -1,10 +1,10 @@
-"""One KV head's query heads over a block of tokens, tile by tile, in the order of memory.
+"""Attention of one KV head's query heads to a block of tokens, tile by tile, in memory's order.
 
     x = scores of 16 keys      m' = max(m, x) where x exceeds m by more than 8, else m
     p = exp(x - m')            total = exp(m - m') total + sum of p
                                sums  = exp(m - m') sums + sum of p times its value
 
-Each tile is read once, for all heads that share it, and what it needs stays in L1.
+Each tile is read once, for all heads that share it, and its working memory stays in L1.
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 """
 
@@ -14,12 +14,21 @@ import numpy as np
 
 from ....jit.cached import jit
 from ....jit.launch.views import address
-from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp
-from ...pointwise.tails import load_tail
-from ...pointwise.tanh import vtanh
-from ..lanes import any_above, mask
+from ....jit.simd import (
+    any_above,
+    hmax,
+    hsum,
+    load_f32,
+    load_one_f32,
+    load_tail,
+    mask,
+    set_f32,
+    store,
+    vexp,
+    vtanh,
+)
 from ..layout import TILE
-from ..work import PARTS_BYTES, PREFETCH_TILES, TILE_SCALES, TILE_SCORES, TILE_WORK
+from ..work import HIDDEN, PARTS_BYTES, PREFETCH_TILES, TILE_SCALES, TILE_SCORES, TILE_WORK
 from .prefetch import prefetch_scales, prefetch_value
 from .products import (
     add_value,
@@ -32,17 +41,17 @@ from .products import (
 )
 from .scores import sweep_keys
 
-_HIDDEN = -1e30  # the score of a key that a query does not see: its exponential is 0
-_SLACK = 8.0  # by which a score may exceed m; exp(8) = 2,981 is as exact as smaller numbers
+_SLACK = 8.0  # a score may exceed m by this; exp(8) = 2,981 is as exact as smaller numbers
 
 
 class HeadBlock(NamedTuple):
-    """One KV head's query heads over a block of tokens: addresses of float32, and numbers."""
+    """One KV head's query heads and their outputs for a block of tokens: addresses of float32, and
+    numbers."""
 
     queries: int
-    """[row][padded]: query heads, scaled, rotated where K is, split where K is integers."""
+    """[row][padded]: query heads, scaled; rotated if K is, split if K is multiplied as integers."""
     rounds: int
-    """Of `heads` rows each."""
+    """Each has `heads` rows."""
     softcap: float
     work: int
     """`work.token_work_bytes`"""
@@ -55,7 +64,7 @@ class HeadBlock(NamedTuple):
 
 
 class LogWeights(NamedTuple):
-    """Weights added to the scores of a tile or block of tokens."""
+    """Addends of the scores of a tile or block of tokens."""
 
     place: int
     """Address of the first token's weight for row 0."""
@@ -78,7 +87,7 @@ def head_block(shape, rounds, softcap, work, outputs, i, j):
 
 @jit
 def _raise(shape, x, m, total, sums):
-    """Raise a row's maximum to that of x, and rescale what was summed so far."""
+    """Raise a row's maximum to that of x, and rescale its sums."""
     top = max(load_one_f32(m, 0), hmax(x))
     w = vexp(set_f32(load_one_f32(m, 0) - top))
     store(m, 0, top)
@@ -88,39 +97,40 @@ def _raise(shape, x, m, total, sums):
 
 
 @jit
-def _weigh(shape, block, s, lo, hi, first, weights, fresh):
-    """s[h] = exp(cap(s[h]) + weight - m[h]) of the rows from `first` on, 0 outside lo..hi-1."""
-    softcap, lane_totals, whole = block.softcap, block.work + TILE_WORK, lo <= 0 and hi >= TILE
+def _weigh(shape, block, s, first, stop, row0, weights, fresh):
+    """s[h] = exp(cap(s[h]) + weight - m[h]) of the rows from `row0` on, 0 outside first..stop-1."""
+    softcap, lane_totals = block.softcap, block.work + TILE_WORK
+    whole = first <= 0 and stop >= TILE
     for h in range(shape.heads):
-        x, row = load_f32(s, TILE_SCORES * h), first + h
+        x, row = load_f32(s, TILE_SCORES * h), row0 + h
         m, total = block.maxima + 4 * row, lane_totals + TILE_SCORES * row
         if softcap != 0.0:
             x = vtanh(x * set_f32(1.0 / softcap)) * set_f32(softcap)
         if row < weights.n_rows:
-            x = x + load_tail(weights.place + row * weights.stride, 0, min(hi, TILE))
+            x = x + load_tail(weights.place + row * weights.stride, 0, min(stop, TILE))
         if not whole:
-            x = mask(x, lo, hi, _HIDDEN)
+            x = mask(x, first, stop, HIDDEN)
         if fresh:
             store(m, 0, hmax(x))
         elif any_above(x, set_f32(load_one_f32(m, 0) + np.float32(_SLACK))):
             _raise(shape, x, m, total, block.sums + 4 * row * shape.padded)
         p = vexp(x - set_f32(load_one_f32(m, 0)))
         if not whole:
-            p = mask(p, lo, hi, 0.0)
+            p = mask(p, first, stop, 0.0)
         store(s, TILE_SCORES * h, p)
         store(total, 0, p if fresh else load_f32(total, 0) + p)
 
 
 @jit
-def _add_values(shape, rows, scales, lo, hi, s, fresh, sums, later):
-    """sums[h] += sum of s[h][t] * value t for lo <= t < hi; values of `later` are prefetched."""
+def _add_values(shape, rows, scales, first, stop, s, fresh, sums, later):
+    """sums[h] += sum of s[h][t] * value t for first <= t < stop. Prefetches values of `later`."""
     row_bytes = shape.v_row_bytes
     width = shape.strip
     for strip in range(shape.vectors // width):
         row, scale = rows + strip_offset(shape, strip), scales + strip * width // 2 * 4 * TILE
         place = sums + 64 * width * strip
         added = no_sums(shape) if fresh else load_sums(shape, place)
-        for t in range(lo, hi):
+        for t in range(first, stop):
             prefetch_value(shape, later, strip * TILE + t)
             added = add_value(
                 shape, added, row + t * row_bytes, scale + 4 * t, strip & 1, s + 4 * t
@@ -129,10 +139,10 @@ def _add_values(shape, rows, scales, lo, hi, s, fresh, sums, later):
 
 
 @jit
-def attend_tile(shape, block, tile, later, lo, hi, weights, fresh):
-    """Add a tile's tokens lo..hi-1 (those of 0..15) to the sums of `block`.
+def attend_tile(shape, block, tile, later, first, stop, weights, fresh):
+    """Add a tile's tokens first..stop-1 (within 0..15) to the sums of `block`.
 
-    fresh: this is the block's first tile, its sums start here. later: a tile, or rows of a list,
+    fresh: this is the block's first tile, where its sums start. later: a tile, or rows of a list,
     to prefetch. Each row's total stays in the block's work, lane by lane, until `put_totals`.
     """
     heads, row_bytes = shape.heads, 4 * shape.padded
@@ -141,36 +151,36 @@ def attend_tile(shape, block, tile, later, lo, hi, weights, fresh):
     prefetch_scales(shape, later)
     widen_scales(shape, tile + shape.scale_offset, scales)
     value_scales = scales + 2 * TILE * shape.v_scale
-    for first in range(0, block.rounds * heads, heads):
-        queries = block.queries + first * row_bytes
+    for row in range(0, block.rounds * heads, heads):
+        queries = block.queries + row * row_bytes
         sweep_keys(shape, queries, tile, scales, parts, s, TILE_SCORES, later)
         sum_parts(shape, parts, s, TILE_SCORES)
-        _weigh(shape, block, s, lo, hi, first, weights, fresh)
-        sums, begin, end = block.sums + first * row_bytes, max(lo, 0), min(hi, TILE)
+        _weigh(shape, block, s, first, stop, row, weights, fresh)
+        sums, begin, end = block.sums + row * row_bytes, max(first, 0), min(stop, TILE)
         _add_values(shape, values, value_scales, begin, end, s, fresh, sums, later)
 
 
 @jit
-def attend_block(shape, block, base, lo, hi, weights, next_base):
-    """Sums, reference and total of each row of `block` over the tokens lo..hi-1 of a segment.
+def attend_block(shape, block, base, first, stop, weights, next_base):
+    """Sums, maximum and total of each row of `block` over tokens first..stop-1 of a segment.
 
     base: address of the KV head's part of it; next_base: of the segment that comes next.
     """
     tile_bytes = shape.tile_bytes
-    last = (hi + TILE - 1) // TILE
-    for i in range(lo // TILE, last):
+    stop_tile = (stop + TILE - 1) // TILE
+    for i in range(first // TILE, stop_tile):
         later = base + (i + PREFETCH_TILES) * tile_bytes
-        if i + PREFETCH_TILES >= last:
-            later = next_base + (i + PREFETCH_TILES - last) * tile_bytes
-        tile, fresh = base + i * tile_bytes, i == lo // TILE
-        own = LogWeights(weights.place + 4 * TILE * i, weights.stride, weights.n_rows)
-        attend_tile(shape, block, tile, later, lo - i * TILE, hi - i * TILE, own, fresh)
+        if i + PREFETCH_TILES >= stop_tile:
+            later = next_base + (i + PREFETCH_TILES - stop_tile) * tile_bytes
+        tile, fresh, token = base + i * tile_bytes, i == first // TILE, i * TILE
+        tile_weights = LogWeights(weights.place + 4 * token, weights.stride, weights.n_rows)
+        attend_tile(shape, block, tile, later, first - token, stop - token, tile_weights, fresh)
     put_totals(shape, block)
 
 
 @jit
 def put_totals(shape, block):
-    """Each row's total, summed over the lanes that `attend_tile` left."""
+    """Sum each row's total over its lanes, which `attend_tile` has left."""
     for row in range(block.rounds * shape.heads):
         total = hsum(load_f32(block.work, TILE_WORK + TILE_SCORES * row))
         store(block.totals, 4 * row, total)

@@ -1,4 +1,4 @@
-"""The checking wrapper of attention over lists of tokens, and its scratch."""
+"""The checking wrapper of attention to lists of tokens, and its scratch."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,9 @@ from ...errors import OpsError
 from ..arguments import GatheredMemory, GatheredTokens, Scoring
 from ..checks import check_floats
 from ..layout import TileLayout, n_segments
-from ..outputs import block_outputs, rounds_of
-from ..work import gathered_work_bytes, token_work_bytes
+from ..work import Scratch, block_outputs, gathered_work_bytes
 
-# Elements of K that one thread gathers before the others have woken.
+# Elements of K that one thread gathers before the others wake.
 SERIAL_ELEMENTS = 32_768
 F32 = NDArray[np.float32]
 U32 = NDArray[np.uint32]
@@ -33,35 +32,30 @@ def _merge(v_type: int, blocks: int) -> DefinedKernel:
     return make_merge(v_type, blocks)
 
 
-class GatheredScratch:
-    """Memory for attention over lists of up to `room` tokens; nothing is allocated later.
+class GatheredScratch(Scratch):
+    """Memory for attention to lists of up to `room` tokens; nothing is allocated later.
 
-    Query heads that share a KV head are handled up to 4 at a time (`heads`), in `rounds` rounds.
-    masses float32 (H, 2): of the last call, what was subtracted from each head's scores and the
-    total of exp(score - that), by which its output can be merged with attention to other tokens.
+    masses float32 (H, 2): of the last call, what was subtracted from each head's scores, and the
+    total of exp(score - that). With these, its output can be merged with attention to other tokens.
     """
 
     def __init__(self, n_heads: int, n_kv_heads: int, layout: TileLayout, room: int) -> None:
-        self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
-        self.n_heads, self.n_kv_heads, self.layout, self.room = n_heads, n_kv_heads, layout, room
+        super().__init__(n_heads, n_kv_heads, layout)
+        self.room = room
         self.blocks = block_outputs(n_segments(room), n_heads, n_kv_heads, layout.padded)
         self.attend = _attend(*layout.codes, self.heads)
         self.merge = _merge(*layout.output_codes)
         self.tokens = Arguments(GatheredTokens)
         self.masses = np.zeros((n_heads, 2), np.float32)
-        self.threads = 0
 
-    def ready(self, threads: int) -> None:
-        """Have scratch for each of `threads` threads."""
-        if threads > self.threads:
-            n_bytes = token_work_bytes(self.layout.padded, self.heads * self.rounds)
-            works = aligned((threads, n_bytes), np.uint8)
-            rooms = aligned((threads, gathered_work_bytes(self.layout.tile_bytes)), np.uint8)
-            memory = GatheredMemory(
-                works=works, rooms=rooms, blocks=self.blocks, masses=self.masses
-            )
-            self.memory = Arguments.fixed(memory)
-            self.threads = threads
+    def _allocate(self, threads: int) -> None:
+        memory = GatheredMemory(
+            works=self._token_works(threads),
+            rooms=aligned((threads, gathered_work_bytes(self.layout.tile_bytes)), np.uint8),
+            blocks=self.blocks,
+            masses=self.masses,
+        )
+        self.memory = Arguments.fixed(memory)
 
 
 NO_WEIGHTS = np.empty((0, 0), np.float32)
@@ -82,9 +76,9 @@ def gathered_attention(
     """out[h] = softmax over listed tokens i of (cap(scale q[h] . k_i) + log_weights[h][i]) V.
 
     q, out float32 (1, H, E); lists uint32 (J, room): the tokens of each KV head, ascending for
-    speed, of which the first counts[j] >= 1 are read; log_weights float32 (H, room) or none.
+    speed, of which the first counts[j] >= 1 are read; log_weights float32 (H, room), or empty.
     Bit-equal for any number of threads. Raises OpsError where shapes do not fit. The caller makes
-    sure that listed tokens are stored, and in a recorded call that there are 1 to room of them.
+    sure that listed tokens are stored, and in a recorded call that each list has 1 to room tokens.
     """
     s = scratch
     shape = 1, s.n_heads, s.layout.head_dim
@@ -97,7 +91,7 @@ def gathered_attention(
             f"lengths, expected uint32 ({s.n_kv_heads}, room)"
         )
     room = min(s.room, room)
-    if recording():  # what writes the lists has not run
+    if recording():  # the lists are not written yet
         n_listed = heads * room
     else:
         least, most, n_listed = counts.min(), counts.max(), int(counts.sum())

@@ -1,4 +1,4 @@
-"""Attention of one new token over a list of tokens for each KV head: sparse decode.
+"""Attention of one new token to a list of tokens for each KV head: sparse decode.
 
 Listed rows are copied into a tile (`rows`), which is then read as in dense decode.
 """
@@ -6,25 +6,25 @@ Listed rows are copied into a tile (`rows`), which is then read as in dense deco
 from ....jit.cached import jit
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
-from ....jit.launch.define import Share, kernel
+from ....jit.launch.define import Share, bounds, kernel
 from ....jit.launch.views import address
 from ..arguments import GatheredMemory, GatheredTokens, Scoring
 from ..layout import F16, SEGMENT, TILE
 from ..shape import shape_of
 from .block import LogWeights, attend_tile, head_block, put_totals
-from .rows import find_first, next_tile, tile_in
+from .rows import locate_first, next_tile, tile_in
 from .token import merge_blocks, put_queries
 
 
 @jit
 def attend_list(shape, block, tokens, segments, j, weights, room):
-    """As `attend_block`, over the tokens uint32[n] of KV head j; room: `gathered_work_bytes`."""
+    """As `attend_block`, for the tokens uint32[n] of KV head j; room: `gathered_work_bytes`."""
     n, tile = len(tokens), tile_in(room)
-    find_first(shape, tokens, segments, j, True, room)
+    locate_first(shape, tokens, segments, j, True, room)
     for i in range((n + TILE - 1) // TILE):
         later = next_tile(shape, tokens, i, segments, j, True, room)
-        own = LogWeights(weights.place + 4 * TILE * i, weights.stride, weights.n_rows)
-        attend_tile(shape, block, tile, later, 0, n - i * TILE, own, i == 0)
+        tile_weights = LogWeights(weights.place + 4 * TILE * i, weights.stride, weights.n_rows)
+        attend_tile(shape, block, tile, later, 0, n - i * TILE, tile_weights, i == 0)
     put_totals(shape, block)
 
 
@@ -46,13 +46,13 @@ def make_gathered(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedK
         item = take(share.ticket)
         while item < n_blocks * n_kv_heads:
             i, j = item // n_kv_heads, item % n_kv_heads
-            first, last = i * SEGMENT, min((i + 1) * SEGMENT, counts[j])
-            if first < last:
+            first, stop = i * SEGMENT, min((i + 1) * SEGMENT, counts[j])
+            if first < stop:
                 block = head_block(shape, rows // heads, scoring.softcap, work, memory.blocks, i, j)
-                own = address(q[0, j * group])
-                put_queries(shape, own, group, q.shape[2], scoring.scale, block.queries)
+                queries = address(q[0, j * group])
+                put_queries(shape, queries, group, q.shape[2], scoring.scale, block.queries)
                 place = address(log_weights) + j * weighed * to_next + 4 * first
-                weights, tokens = LogWeights(place, to_next, weighed), given.lists[j, first:last]
+                weights, tokens = LogWeights(place, to_next, weighed), given.lists[j, first:stop]
                 attend_list(shape, block, tokens, given.segments, j, weights, room)
             item = take(share.ticket)
 
@@ -66,8 +66,9 @@ def make_merge(v_type: int, blocks: int) -> DefinedKernel:
     def merge_gathered_kernel(share: Share, given: GatheredTokens, memory: GatheredMemory):
         shape, out = shape_of(F16, v_type, blocks, 1), given.out
         n_heads, counts, merged = out.shape[1], given.counts, memory.blocks.merged
-        group, part = n_heads // len(counts), share.part
-        for head in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):
+        group = n_heads // len(counts)
+        first, stop = bounds(share, n_heads)
+        for head in range(first, stop):
             j, h = head // group, head % group
             n_blocks = (counts[j] + SEGMENT - 1) // SEGMENT
             top, total = merge_blocks(shape, memory.blocks, j, h, n_blocks, address(merged[head]))

@@ -1,14 +1,14 @@
-"""Query heads times q8_0 keys, as sums of products of bytes: with AVX-512 VNNI.
+"""Query heads times q8_0 keys, as sums of products of bytes, with AVX-512 VNNI.
 
     q_i   = unit (65536 a_i + 256 b_i + c_i)                      a, b, c int8, unit = max |q| / M
     q . k = unit * sum over blocks of d (65536 sum a k + 256 sum b k + sum c k)
 
 for the codes k and the scale d of each block of 32. Queries keep 24 bits and sums of bytes are
-exact, so products are as exact as those of floats. Lanes are tokens: four bytes of each of 16 keys
-become one vector, so nothing has to be summed over lanes. `vpdpbusd` takes unsigned bytes: 128 is
-added to codes, and sums begin at -128 sum a.
+exact, so that products are as exact as those of floats. Lanes are tokens: four bytes of each of 16
+keys form one vector, so that no sum crosses lanes. `vpdpbusd` takes unsigned bytes: 128 is added to
+codes, and sums begin at -128 sum a.
 
-A query in place of its floats (`split_query`):
+A split query, in the memory of its floats (`split_query`):
 
     int8 a, b, c [3][padded]    int32 -128 sums of a, b, c [block][3]    float32 unit
 """
@@ -53,8 +53,8 @@ def split_query(b, shape, row):
             byte = b.ashr(b.shl(left, v.const(_WORDS, 24)), v.const(_WORDS, 24))
             left = b.ashr(b.sub(left, byte), v.const(_WORDS, 8))
             write(b, b.trunc(byte, v.vty(v.I8, 16)), row, part * shape.padded + 16 * i)
-            own = sums[i // 2]
-            own[part] = byte if i % 2 == 0 else b.add(own[part], byte)
+            totals = sums[i // 2]
+            totals[part] = byte if i % 2 == 0 else b.add(totals[part], byte)
     for block, parts in enumerate(sums):
         for part, y in enumerate(parts):
             total = v.call(b, "llvm.vector.reduce.add.v16i32", v.I32, y)
@@ -63,7 +63,7 @@ def split_query(b, shape, row):
 
 
 def _in_quarters(b, x, y, order):
-    """Of each quarter of x (elements 0 to 3) and y (16 to 19), four elements."""
+    """Four elements of each quarter of x (numbers 0 to 3) and y (16 to 19)."""
     return v.shuffle(b, x, [4 * quarter + i for quarter in range(4) for i in order], y)
 
 
@@ -114,5 +114,5 @@ def add_products(b, shape, q, block, keys, scales, s, line):
         lower = b.add(b.shl(middle, v.const(_WORDS, 8)), low)
         x = v.fmuladd(b, b.sitofp(high, VEC), v.const(VEC, 65536.0), b.sitofp(lower, VEC))
         unit = read(b, q, v.F32, h * row_bytes + _sums_at(shape, shape.vectors // 2, 0))
-        own, d = at_item(b, s, line, h), b.fmul(scale, v.splat(b, unit, 16))
-        write(b, v.fmuladd(b, x, d, read(b, own, VEC)), own)
+        scores, d = at_item(b, s, line, h), b.fmul(scale, v.splat(b, unit, 16))
+        write(b, v.fmuladd(b, x, d, read(b, scores, VEC)), scores)

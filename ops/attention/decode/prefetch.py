@@ -1,11 +1,11 @@
-"""Prefetching rows while others are used: those of a later tile, or of a list of tokens.
+"""Prefetches rows while others are in use: those of a later tile, or of a list of tokens.
 
-Which of the two is known when a kernel is compiled, by the type of the argument `rows`:
+The type of the argument `rows` says which, when a kernel is compiled:
 
     int       address of a tile, whose rows lie together
-    (int,)    address of int64 [16][3]: where the key, value and scales of each row of a list lie
+    (int,)    address of int64 [16][3]: addresses of key, value and scales of each row of a list
 
-Keys of a list are prefetched when those addresses are written (`rows`).
+Keys of a list are prefetched when these addresses are written (`rows`).
 """
 
 from llvmlite import ir

@@ -1,4 +1,4 @@
-"""The inner loops of decode: keys times the heads of their group, and values added to their sums.
+"""The inner loops of decode: multiply keys by the heads of their group, add values to their sums.
 
 multiply_keys   lanes run along head_dim; a key's products end as 4 partial sums per head in
                 `parts`, float32 [heads][16 tokens][4]; with AVX-512, of each two heads,
@@ -29,29 +29,29 @@ def _four_of_each(b, x, y):
 
     A blend and one shuffle: adding halves would take a shuffle for each addition.
     """
-    own = [0, 1, 2, 3, 20, 21, 22, 23, 8, 9, 10, 11, 28, 29, 30, 31]
-    other = [4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27]
-    return b.fadd(v.shuffle(b, x, own, y), v.shuffle(b, x, other, y))
+    in_place = [0, 1, 2, 3, 20, 21, 22, 23, 8, 9, 10, 11, 28, 29, 30, 31]
+    swapped = [4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27]
+    return b.fadd(v.shuffle(b, x, in_place, y), v.shuffle(b, x, swapped, y))
 
 
 def _eight_of_each(b, x, y):
     """The sums of two keys -> 8 of each."""
-    own, other = [*range(8), *range(24, 32)], [*range(8, 16), *range(16, 24)]
-    return b.fadd(v.shuffle(b, x, own, y), v.shuffle(b, x, other, y))
+    in_place, swapped = [*range(8), *range(24, 32)], [*range(8, 16), *range(16, 24)]
+    return b.fadd(v.shuffle(b, x, in_place, y), v.shuffle(b, x, swapped, y))
 
 
 @shaped()
 def widen_scales(b, shape, scales, out):
-    """The scales of a tile's rows, where it has any, as float32 [block][token]; addresses.
+    """The scales of a tile's rows, if it has any, as float32 [block][token]; addresses.
 
-    Converted one by one where they are needed, they cost as much as their rows' products.
+    Converting them one by one, for each row, would cost as much as the row's products.
     """
     n = shape.layout.scale_row_bytes // 2
     if n:
         every = read(b, scales, v.vty(v.I16, TILE * n))
         for i in range(n):
-            own = b.bitcast(v.shuffle(b, every, range(i, TILE * n, n)), v.vty(v.F16, TILE))
-            write(b, b.fpext(own, VEC), out, 4 * TILE * i)
+            block = b.bitcast(v.shuffle(b, every, range(i, TILE * n, n)), v.vty(v.F16, TILE))
+            write(b, b.fpext(block, VEC), out, 4 * TILE * i)
 
 
 @shaped()
@@ -76,8 +76,8 @@ def multiply_keys(b, shape, q, row0, row1, scales0, scales1, parts):
     if WIDE:
         eights = [_eight_of_each(b, *both) for both in sums]
         for h in range(0, shape.heads, 2):
-            last = min(h + 1, shape.heads - 1)
-            write(b, _four_of_each(b, eights[h], eights[last]), parts, h * HEAD_PARTS)
+            other = min(h + 1, shape.heads - 1)
+            write(b, _four_of_each(b, eights[h], eights[other]), parts, h * HEAD_PARTS)
     else:
         for h, both in enumerate(sums):
             for t, x in enumerate(both):
@@ -88,7 +88,7 @@ def multiply_keys(b, shape, q, row0, row1, scales0, scales1, parts):
 def sum_parts(b, shape, parts, s, line):
     """s[h][0..15] = sums of the 4 partial sums of 16 tokens; line: bytes from s[h] to s[h + 1].
 
-    Nothing is left to do after `integer_keys`.
+    `integer_keys` leaves nothing to do.
     """
     if shape.integer_keys:
         return
@@ -153,7 +153,7 @@ def load_sums(b, shape, out):
 
 @shaped()
 def store_sums(b, shape, sums, out):
-    """Put back what `load_sums` took."""
+    """Store the sums of one strip of all heads, the inverse of `load_sums`."""
     store_tile(b, sums, out, _sums_at(shape))
 
 

@@ -1,7 +1,7 @@
-"""Requesting the tiles of listed tokens from the system before a mapped file is read.
+"""Requests the tiles of listed tokens from the system, before kernels read a mapped file.
 
-A page that is not in memory is read when it is touched: one at a time, and a thread waits for it.
-Of pages that were requested, the system reads as many at a time as the disk can.
+The system reads a missing page when a thread touches it: one at a time, while the thread waits. It
+reads requested pages as many at a time as the disk can.
 """
 
 import ctypes
@@ -19,10 +19,10 @@ from ..arguments import MappedTiles, ReadAhead
 from ..layout import TileLayout
 
 CAN_READ_AHEAD = sys.platform == "linux"
-_GAP = 4 * mmap.PAGESIZE  # bytes that are read faster than requested separately
+_GAP = 4 * mmap.PAGESIZE  # to read these bytes is faster than a second request
 
 _PAGE_BITS = mmap.PAGESIZE.bit_length() - 1
-_SLOT_GAP = 1 << 16
+_SLOT_GAP = 1 << 16  # bytes
 NOTHING_KNOWN = np.empty((0, 0), np.uint8)
 
 _wanted, _requests = Arguments(ReadAhead), np.zeros(1, np.int64)
@@ -43,13 +43,13 @@ def read_ahead(
     layout: TileLayout,
     pages: NDArray[np.uint8] = NOTHING_KNOWN,
 ) -> int:
-    """Request the tiles of listed tokens, without waiting for them; gives the number of requests.
+    """Request the tiles of listed tokens without waiting for them. Returns the number of requests.
 
-    lists uint32 (J, room), ascending, counts int64 (J,): as `gathered_attention` reads them; of the
-    first n_mapped segments only, which lie in mapped files. A request costs about a microsecond,
-    also for what is in memory: pages, as `pages_in_memory` gives them, are not requested where they
-    are there, and are marked where they are. Raises OpsError where there are not so many segments,
-    and on systems other than Linux (`CAN_READ_AHEAD`).
+    lists uint32 (J, room), ascending, counts int64 (J,): as for `gathered_attention`. Requests only
+    tiles of the first n_mapped segments, which lie in mapped files. A request costs about a
+    microsecond, also for pages in memory: with `pages`, from `pages_in_memory`, it leaves out pages
+    that are in memory and marks those that it requests. Raises OpsError where there are fewer
+    segments, and on systems other than Linux (`CAN_READ_AHEAD`).
     """
     _check_system()
     if not 0 <= n_mapped <= len(segments) or counts.shape != lists.shape[:1]:
@@ -71,27 +71,27 @@ def read_ahead(
 def pages_in_memory(
     segments: NDArray[np.int64], n_mapped: int, layout: TileLayout, n_kv_heads: int
 ) -> NDArray[np.uint8]:
-    """Which pages of the first n_mapped segments are in memory: uint8 (n_mapped, pages), 1 or 0.
+    """The pages of the first n_mapped segments that are in memory: uint8 (n_mapped, pages), 1 or 0.
 
-    Costs 2.5 ns a page where this process has touched it, else 75 (Zen 3, Linux 6.18). Linux tells
-    it only of files that the process owns or may write; of others it says that all are there.
-    Segments begin at pages, and what lies between two that are less than 64 KiB apart is mapped,
-    too. Raises OpsError where segments are not mapped, and on systems other than Linux.
+    Costs 2.5 ns for a page that this process has touched, 75 for others (Zen 3, Linux 6.18). Linux
+    answers only for files that the process owns or may write; for others it says that all pages are
+    in memory. Segments begin at pages, and a gap of less than 64 KiB between two is mapped, too.
+    Raises OpsError where segments are not mapped, and on systems other than Linux.
     """
     _check_system()
     n_pages, page = _n_pages(layout, n_kv_heads), mmap.PAGESIZE
-    found = np.empty((n_mapped, n_pages), np.uint8)
+    pages = np.empty((n_mapped, n_pages), np.uint8)
     gaps = np.diff(segments[:n_mapped]) - n_pages * page
     breaks = np.flatnonzero((gaps < 0) | (gaps >= _SLOT_GAP) | (gaps % page != 0)) + 1
     for run in np.split(np.arange(n_mapped), breaks):
         if len(run):
-            # All slots of a file are as far apart.
+            # All slots of a file have the same distance.
             stride = n_pages + int(gaps[run[0]]) // page if len(run) > 1 else n_pages
             vector = np.zeros((len(run), stride), np.uint8)
             n_bytes = ((len(run) - 1) * stride + n_pages) * page
             _mincore(int(segments[run[0]]), n_bytes, vector)
-            found[run[0] : run[-1] + 1] = vector[:, :n_pages] & 1
-    return found
+            pages[run[0] : run[-1] + 1] = vector[:, :n_pages] & 1
+    return pages
 
 
 def _n_pages(layout: TileLayout, n_kv_heads: int) -> int:

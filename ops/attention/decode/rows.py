@@ -1,8 +1,8 @@
-"""Finding, prefetching and copying into a tile the rows of a list of tokens.
+"""Locates, prefetches and copies into a tile the rows of a list of tokens.
 
-While a tile of 16 rows is used, the rows of the next tiles are being fetched. Keys are prefetched
-together when they are found: the first to touch a page may wait for its address translation, and
-with it all loads that follow. Values and scales are prefetched between products (`prefetch`).
+While a tile of 16 rows is in use, the rows of the next tiles are fetched. Keys are prefetched
+together when they are located: the first touch of a page may wait for its address translation, and
+with it all later loads. Values and scales are prefetched between products (`prefetch`).
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from .prefetch import KEY, NEXT, SCALES, VALUE, prefetch_keys, prefetch_value
 
 
 def _copier(n_bytes):
-    """A function (shape, from, to) that copies so many bytes between addresses."""
+    """A function (shape, source, target) that copies n_bytes(shape) between addresses."""
 
     @shaped()
     def copy(b, shape, source, target):
@@ -37,10 +37,10 @@ _copy_scales = _copier(lambda shape: shape.layout.scale_row_bytes)
 
 
 @jit
-def _find(shape, index, first, segments, head, rows):
-    """Write where 16 listed tokens from index uint32[first] on lie, and prefetch their keys.
+def _locate(shape, index, first, segments, head, rows):
+    """Write the addresses of 16 listed tokens from index uint32[first] on, and prefetch their keys.
 
-    rows: address of what `prefetch` describes. Places beyond the list's end repeat its last token.
+    rows: the address for them, see `prefetch`. Rows beyond the list's end repeat its last token.
     """
     for i in range(TILE):
         token = np.int64(index[min(first + i, len(index) - 1)])
@@ -62,16 +62,16 @@ def _ahead(values):
 
 @jit
 def tile_in(room):
-    """Address of the tile that rows are copied into; room: of `gathered_work_bytes`."""
+    """Address of the tile for copies of rows; room: `gathered_work_bytes`."""
     return room + MOST_TILES * ADDRESSES
 
 
 @jit
-def find_first(shape, index, segments, head, values, room):
-    """Find the rows that a list index uint32[n] begins with, and prefetch all of them."""
+def locate_first(shape, index, segments, head, values, room):
+    """Locate the first rows of a list index uint32[n], and prefetch all of them."""
     for i in range(_ahead(values)):
         rows = room + i * ADDRESSES
-        _find(shape, index, i * TILE, segments, head, rows)
+        _locate(shape, index, i * TILE, segments, head, rows)
         for r in range(0, TILE, 2):
             prefetch_keys(shape, (rows,), r)
         if values:
@@ -81,7 +81,7 @@ def find_first(shape, index, segments, head, values, room):
 
 @jit
 def next_tile(shape, index, i, segments, head, values, room):
-    """Copy the rows of tile i of a list, and find later ones; gives these, see `prefetch`."""
+    """Copy the rows of tile i of a list, and locate later ones. Returns these, see `prefetch`."""
     ahead = _ahead(values)
     rows, tile = room + i % ahead * ADDRESSES, tile_in(room)
     for r in range(TILE):
@@ -92,5 +92,5 @@ def next_tile(shape, index, i, segments, head, values, room):
         if values:
             value = tile + shape.v_offset + r * shape.v_row_bytes
             _copy_value(shape, word(row, VALUE), value)
-    _find(shape, index, (i + ahead) * TILE, segments, head, rows)
+    _locate(shape, index, (i + ahead) * TILE, segments, head, rows)
     return (rows,)

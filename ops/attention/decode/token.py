@@ -1,7 +1,7 @@
 """Attention of one new token: split over KV heads and blocks of 1,024 tokens, then merged.
 
-Both kernels read the token's position from memory, so that a token's attention can be recorded
-with the rest (`jit.launch`). Which thread takes a block changes no result.
+Both kernels read the token's position from memory, so that they can be recorded (`jit.launch`). No
+result depends on which thread computes a block.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from ....jit.cached import jit
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take, word
-from ....jit.launch.define import Share, kernel
+from ....jit.launch.define import Share, bounds, kernel
 from ....jit.launch.views import address
 from ....jit.simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
 from ..arguments import CacheAddresses, Heads, Scoring, TokenMemory
@@ -22,8 +22,10 @@ from .integer_keys import split_query
 
 @jit
 def put_queries(shape, q, group, n, scale, out):
-    """A KV head's `group` query heads (group, n) at an address, scaled, padded, and rotated
-    and split where keys are."""
+    """Write a KV head's query heads (group, n) to an address, scaled and padded.
+
+    Rotates them if keys are rotated, and splits them if keys are multiplied as integers.
+    """
     for h in range(group):
         row = out + 4 * h * shape.padded
         for i in range(n):
@@ -38,7 +40,7 @@ def put_queries(shape, q, group, n, scale, out):
 
 @jit
 def merge_blocks(shape, blocks, j, h, n_blocks, out):
-    """Row = sum of the blocks' sums weighed by exp(m_b - max m) / total, blocks in their order.
+    """Row = sum of the blocks' sums weighted by exp(m_b - max m) / total, in the blocks' order.
 
     blocks: BlockOutputs, of which row h of KV head j is merged; out: address of its row. Returns
     max m and the total, by which the row can be merged with that of other tokens.
@@ -95,14 +97,14 @@ def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
             i, j = item // n_kv_heads, item % n_kv_heads
             block = head_block(shape, rounds, scoring.softcap, work, memory.blocks, i, j)
             put_queries(shape, q + 4 * n * group * j, group, n, scoring.scale, block.queries)
-            # Likely the next one of this thread: the other threads do those in between.
+            # Probably this thread's next item: the other threads take those in between.
             near = min(item + share.parts, n_items - 1)
             next_base = word(cache.segments, 8 * (block0 + near // n_kv_heads))
             next_base += near % n_kv_heads * shape.head_bytes
             base = word(cache.segments, 8 * (block0 + i)) + j * shape.head_bytes
             begin = (block0 + i) * SEGMENT
-            lo, hi = max(first - begin, 0), min(stop - begin, SEGMENT)
-            attend_block(shape, block, base, lo, hi, NO_WEIGHTS, next_base)
+            begin_token, stop_token = max(first - begin, 0), min(stop - begin, SEGMENT)
+            attend_block(shape, block, base, begin_token, stop_token, NO_WEIGHTS, next_base)
             item = take(share.ticket)
 
     return attend_kernel
@@ -115,15 +117,15 @@ def make_merge(v_type: int, blocks: int) -> DefinedKernel:
     def merge_kernel(
         share: Share, split: Heads, start: int, window: int, out: int, memory: TokenMemory
     ):
-        """out float32 (H, E) = the blocks' sums, weighed by their share of the softmax.
+        """out float32 (H, E) = the blocks' sums, weighted by their share of the softmax.
 
         start: address of the token's position; out: address.
         """
         shape = shape_of(F16, v_type, blocks, 1)
-        stop, group, n = word(start, 0) + 1, split.group, split.head_dim
-        n_blocks = (stop + SEGMENT - 1) // SEGMENT - max(0, stop - window) // SEGMENT
-        n_heads, part = split.n_kv_heads * group, share.part
-        for i in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):
+        n_tokens, group, n = word(start, 0) + 1, split.group, split.head_dim
+        n_blocks = (n_tokens + SEGMENT - 1) // SEGMENT - max(0, n_tokens - window) // SEGMENT
+        first, stop = bounds(share, split.n_kv_heads * group)
+        for i in range(first, stop):
             row = address(memory.blocks.merged[i])
             merge_blocks(shape, memory.blocks, i // group, i % group, n_blocks, row)
             for c in range(n):

@@ -1,11 +1,11 @@
-"""Blocks of query rows times blocks of keys: what attention of every kind of chunk is made of.
+"""Blocks of query rows times blocks of keys: the parts of attention of chunks.
 
-begin_rows     queries are packed, their sums cleared
+begin_rows     packs queries and clears their sums
 add_keys       for each block of keys: scores, online softmax, probabilities times V
-finish_rows    sums / totals are the output
+finish_rows    output = sums / totals
 
-Scores of keys alone, for what counts on them: unpack_keys_of, panel_scores. A tile of other rows
-than a context's: unpack_tile_keys, unpack_tile_values.
+Scores alone: unpack_keys_of, panel_scores. Tiles that are not a context's: unpack_tile_keys,
+unpack_tile_values.
 """
 
 from typing import NamedTuple
@@ -15,12 +15,11 @@ import numpy as np
 from ....jit.cached import jit
 from ....jit.launch.arguments import I64_1D
 from ....jit.launch.views import address
-from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
-from ...pointwise.tanh import vtanh
+from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax, vtanh
 from ..layout import TILE
 from ..rotation import rotate_row
 from ..shape import tile_of
-from ..work import ROWS
+from ..work import HIDDEN, ROWS
 from .tiles import (
     add_scores,
     add_values,
@@ -31,8 +30,6 @@ from .tiles import (
     unpack_keys,
     unpack_value,
 )
-
-_HIDDEN = -1e30  # the score of a key that a query does not see: its exponential is 0
 
 
 class RowBlock(NamedTuple):
@@ -58,7 +55,7 @@ class KeyBlock(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Where a thread works on a block of rows: addresses of what `tiles` draws, of maxima and
+    """A thread's memory for a block of rows: addresses of the arrays of `tiles`, of maxima and
     totals float32[row], and `newest`: the position of the last row of each panel."""
 
     queries: int
@@ -85,7 +82,7 @@ def buffers_of(shape, work, newest):
 
 @jit
 def n_panels(shape, rows):
-    """Register tiles that a block's rows take."""
+    """The number of register tiles of a block's rows."""
     return (rows.n + shape.panel - 1) // shape.panel
 
 
@@ -105,9 +102,9 @@ def place_of(x, rows, r):
 
 @jit
 def begin_rows(shape, q, rows, scale, at):
-    """Pack query rows of q float32 (T, H, E) and clear their sums; gives the last row's position.
+    """Pack query rows of q float32 (T, H, E) and clear their sums. Returns the last row's position.
 
-    Rows are scaled, and rotated where K is. Panels are filled up with rows of zeros.
+    Scales rows, and rotates them if K is. Fills panels up with rows of zeros.
     """
     high, padded, n, line = shape.panel, shape.padded, q.shape[2], at.sums
     panels = n_panels(shape, rows)
@@ -128,14 +125,14 @@ def begin_rows(shape, q, rows, scale, at):
     for i in range(panels * high * padded):
         store(at.sums, 4 * i, np.float32(0))
     for r in range(rows.n):
-        store(at.maxima, 4 * r, np.float32(_HIDDEN))
+        store(at.maxima, 4 * r, np.float32(HIDDEN))
         store(at.totals, 4 * r, np.float32(0))
     return at.newest[panels - 1]
 
 
 @jit
 def finish_rows(shape, rows, at, out):
-    """out float32 (T, H, E) = sums / totals, rotated back where V is."""
+    """out float32 (T, H, E) = sums / totals, rotated back if V is."""
     padded = shape.padded
     for r in range(rows.n):
         line = at.sums + 4 * r * padded
@@ -174,13 +171,13 @@ def unpack_tile_values(shape, tile, i, n, at):
         scale = tile + shape.scale_offset + shape.v_scale + r * shape.scale_row_bytes
         for c in range(blocks):
             place = at.values + 64 * (i + r + 2 * c * shape.keys)
-            from_row = row + c * (shape.v_row_bytes // blocks)
-            unpack_value(shape, from_row, scale + 2 * c, place)
+            source = row + c * (shape.v_row_bytes // blocks)
+            unpack_value(shape, source, scale + 2 * c, place)
 
 
 @jit
 def unpack_keys_of(shape, keys, at):
-    """K of a block transposed, in float32, with zeros up to a whole tile."""
+    """K of a block transposed, in float32, up to a whole tile."""
     for i in range(0, keys.n, TILE):
         tile = tile_of(shape, keys.segments, keys.head, keys.first + i)
         unpack_tile_keys(shape, tile, i, at)
@@ -196,7 +193,7 @@ def _unpack_values(shape, keys, at):
 
 @jit
 def panel_scores(shape, panels, keys, at):
-    """Scores of all panels with all tiles of keys that some row of the panel may see."""
+    """Scores of each panel with all tiles of keys that any of its rows may see."""
     high, n = shape.panel, shape.padded
     for tile in range((keys.n + TILE - 1) // TILE):
         for panel in range(panels):
@@ -212,7 +209,7 @@ def panel_scores(shape, panels, keys, at):
 
 @jit
 def _n_seen(keys, newest):
-    """How many of the keys are not after the position `newest`."""
+    """The number of keys up to the position `newest`."""
     return min(keys.n, newest + 1 - keys.position)
 
 
@@ -233,7 +230,7 @@ def panel_values(shape, panels, keys, at):
 
 @jit
 def add_to_row(shape, r, top, part, at):
-    """Row r's maximum is now `top`, and its total gains `part`; earlier sums are rescaled."""
+    """Set row r's maximum to `top` and add `part` to its total; rescales earlier sums."""
     m, total = at.maxima + 4 * r, at.totals + 4 * r
     old, whole = load_one_f32(m, 0), load_one_f32(total, 0)
     if top > old:
@@ -249,19 +246,19 @@ def add_to_row(shape, r, top, part, at):
 def make_add_keys(seen_by, hide):
     """A function that adds a block of keys to the sums of a block of rows, by online softmax.
 
-    seen_by(rows, keys, r, rule)   what row r sees of the keys, in whatever form `hide` reads
-    hide(x, seen, i, fill)         the 16 numbers x of keys i .. i+15, `fill` for those not seen
+    seen_by(rows, keys, r, rule)   the keys that row r sees, in a form for `hide`
+    hide(x, seen, i, fill)         the 16 numbers x of keys i .. i+15, with `fill` for unseen keys
     """
 
     @jit
     def softmax_row(s, n_keys, seen, softcap, old):
-        """exp(cap(s) - max) in place, 0 for keys that are not seen; gives (new maximum, sum)."""
+        """exp(cap(s) - max) in place, 0 for unseen keys. Returns (new maximum, sum)."""
         m = set_f32(old)
         for i in range(0, n_keys, TILE):
             x = load_f32(s, 4 * i)
             if softcap != 0.0:
                 x = vtanh(x * set_f32(1.0 / softcap)) * set_f32(softcap)
-            x = hide(x, seen, i, _HIDDEN)
+            x = hide(x, seen, i, HIDDEN)
             store(s, 4 * i, x)
             m = vmax(m, x)
         top = hmax(m)

@@ -3,8 +3,8 @@
 The T * G query rows that share a KV head are cut into blocks of 96. Each block reads the keys that
 it may see in blocks of 128 (64 for long rows), which begin at multiples of that. K is transposed
 and V is converted to float32 once for each pair of blocks; scores and sums are register tiles; a
-running maximum rescales the sums (flash attention). How the work is cut depends on shapes and
-positions alone, never on the number of threads.
+running maximum rescales the sums (flash attention). The division of the work depends only on shapes
+and positions, never on the number of threads.
 """
 
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from ....jit.cached import jit
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
+from ....jit.simd import mask
 from ..arguments import Chunk, Scoring
-from ..lanes import mask
 from ..layout import TILE
 from ..shape import shape_of
 from ..work import ROWS
@@ -31,10 +31,10 @@ from .blocks import (
 
 
 class _Window(NamedTuple):
-    """Keys lo .. hi-1 of a block, which may reach beyond it."""
+    """Keys first .. stop-1 of a block."""
 
-    lo: int
-    hi: int
+    first: int
+    stop: int
 
 
 @jit
@@ -46,8 +46,8 @@ def _in_window(rows, keys, r, window):
 
 @jit
 def _hide_outside(x, seen, i, fill):
-    if i < seen.lo or i + TILE > seen.hi:
-        x = mask(x, seen.lo - i, seen.hi - i, fill)
+    if i < seen.first or i + TILE > seen.stop:
+        x = mask(x, seen.first - i, seen.stop - i, fill)
     return x
 
 

@@ -1,4 +1,4 @@
-"""The checking wrapper of attention of rows over lists of tokens, and its scratch."""
+"""The checking wrapper of attention of rows to lists of tokens, and its scratch."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,14 +7,12 @@ from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...errors import OpsError
-from ..arguments import Dense, ListedMemory, ListedRows, Scoring
+from ..arguments import NO_SOFTMAXES, Dense, ListedMemory, ListedRows, Scoring
 from ..checks import check_floats
 from ..layout import SEGMENT, TILE, TileLayout
-from ..outputs import rounds_of
-from ..work import ROWS, chunk_work_floats, gathered_work_bytes, token_work_bytes
+from ..work import ROWS, Scratch, gathered_work_bytes
 
 F32 = NDArray[np.float32]
-_NONE = np.empty((0, 0, 2), np.float32)
 
 
 @lazy_kernels
@@ -24,12 +22,11 @@ def _listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
     return make_listed(k_type, v_type, blocks, heads)
 
 
-class ListedScratch:
-    """Memory for `listed_attention`, for each thread. At most 96 query heads share a KV head."""
+class ListedScratch(Scratch):
+    """Memory for `listed_attention`. At most 96 query heads share a KV head."""
 
     def __init__(self, n_heads: int, n_kv_heads: int, layout: TileLayout) -> None:
-        self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
-        self.n_heads, self.n_kv_heads, self.layout = n_heads, n_kv_heads, layout
+        super().__init__(n_heads, n_kv_heads, layout)
         if n_heads // n_kv_heads > ROWS:
             raise OpsError(
                 f"listed attention: {n_heads // n_kv_heads} query heads share a KV head, expected "
@@ -37,26 +34,19 @@ class ListedScratch:
             )
         self.attend = _listed(*layout.codes, self.heads)
         self.given, self.memory = Arguments(ListedRows), Arguments(ListedMemory)
-        self.threads = 0
 
-    def ready(self, threads: int) -> None:
-        """Have scratch for each of `threads` threads."""
-        if threads <= self.threads:
-            return
-        padded, rows = self.layout.padded, self.rounds * self.heads
-        n = -(-chunk_work_floats(padded) // 16) * 16
-        room = gathered_work_bytes(self.layout.tile_bytes)
+    def _allocate(self, threads: int) -> None:
+        rows = self.rounds * self.heads
         memory = ListedMemory(
-            works=aligned((threads, n), np.float32),
+            works=self._chunk_works(threads),
             newest=np.empty((threads, ROWS), np.int64),
-            list_works=aligned((threads, token_work_bytes(padded, rows)), np.uint8),
-            rooms=aligned((threads, room), np.uint8),
-            sums=aligned((threads, rows, padded), np.float32),
+            list_works=self._token_works(threads),
+            rooms=aligned((threads, gathered_work_bytes(self.layout.tile_bytes)), np.uint8),
+            sums=aligned((threads, rows, self.layout.padded), np.float32),
             maxima=np.empty((threads, rows), np.float32),
             totals=np.empty((threads, rows), np.float32),
         )
         self.memory.fill(memory)
-        self.threads = threads
 
 
 def listed_attention(
@@ -72,15 +62,15 @@ def listed_attention(
     softmaxes: F32 | None = None,
     scratch: ListedScratch,
 ) -> None:
-    """out[t, h] = softmax over what row t reads, tokens i, of cap(scale q[t, h] . k_i) V.
+    """out[t, h] = softmax over the tokens i that row t reads of cap(scale q[t, h] . k_i) V.
 
-    Row t, at position start + t, reads tokens 0 .. sinks-1, those that its KV head's list names,
-    and first .. start + t. q, out float32 (T, H, E); lists uint32 (T, J, room), ascending for
-    speed, of which the first counts[t, j] (int64) are read: none of them a token that all rows
-    read. `first` is a multiple of 16. softmaxes float32 (T, H, 2): receives each row's largest
-    score and the sum of exp(score - largest), for `add_row_means`. A row's bits depend neither on
-    the other rows nor on the number of threads. Raises OpsError where shapes do not fit; the caller
-    makes sure that listed tokens are stored.
+    Row t, at position start + t, reads tokens 0 .. sinks-1, those of its KV head's list, and first
+    .. start + t. q, out float32 (T, H, E); lists uint32 (T, J, room), ascending for speed, of which
+    the first counts[t, j] (int64) are read; no list may contain a token that all rows read. `first`
+    is a multiple of 16. softmaxes float32 (T, H, 2): receives each row's largest score and the sum
+    of exp(score - largest), for `add_row_means`. A row's bits depend neither on the other rows nor
+    on the number of threads. Raises OpsError where shapes do not fit; the caller makes sure that
+    listed tokens are stored.
     """
     s, n_tokens = scratch, len(q)
     for name, x in (("q", q), ("out", out)):
@@ -93,11 +83,11 @@ def listed_attention(
             f"listed attention: {dense} and {n_tokens} rows in {len(segments)} segments, expected "
             f"sinks before a first token that is a multiple of {TILE}, before the rows"
         )
-    each = n_tokens, s.n_kv_heads
-    if lists.shape[:2] != each or lists.dtype != np.uint32 or counts.shape != each:
+    expected = n_tokens, s.n_kv_heads
+    if lists.shape[:2] != expected or lists.dtype != np.uint32 or counts.shape != expected:
         raise OpsError(
             f"listed attention: lists are {lists.dtype} {lists.shape} with {counts.shape} lengths, "
-            f"expected uint32 {(*each, 'room')}"
+            f"expected uint32 {(*expected, 'room')}"
         )
     if not 0 <= counts.min() <= counts.max() <= lists.shape[2]:
         raise OpsError(
@@ -105,7 +95,7 @@ def listed_attention(
             f"{lists.shape[2]}"
         )
     if softmaxes is None:
-        softmaxes = _NONE
+        softmaxes = NO_SOFTMAXES
     else:
         check_floats("listed attention: softmaxes", softmaxes, (n_tokens, s.n_heads, 2))
     s.ready(n_threads())

@@ -1,6 +1,6 @@
-"""Attention of rows of a prompt over sinks, the newest tokens, and a list of tokens for each row.
+"""Attention of rows of a prompt to sinks, the newest tokens, and a list of tokens for each row.
 
-What all rows read goes block by block, as in `chunk`: K and V are unpacked once for a block of
+Tokens that all rows read go block by block, as in `chunk`: K and V are unpacked once for a block of
 rows. Then each row's list is gathered, as in decode, and folded into the row's sums.
 """
 
@@ -10,7 +10,7 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from ....jit.simd import hmax, load_f32, load_one_f32, set_f32, store, vexp
-from ..arguments import Dense, ListedMemory, ListedRows, Scoring
+from ..arguments import NO_WINDOW, Dense, ListedMemory, ListedRows, Scoring
 from ..decode.block import NO_WEIGHTS, HeadBlock
 from ..decode.gathered_kernels import attend_list
 from ..decode.token import put_queries
@@ -18,8 +18,6 @@ from ..shape import shape_of
 from ..work import ROWS, TILE_SCORES, TILE_WORK
 from .blocks import KeyBlock, RowBlock, begin_rows, buffers_of, finish_rows, put_softmaxes
 from .chunk import add_keys
-
-_NO_WINDOW = 1 << 60  # one that hides nothing
 
 
 @jit
@@ -29,10 +27,10 @@ def _add_dense(shape, given, rows, dense, scoring, at):
     width = shape.keys
     for i in range(0, dense.sinks, width):
         keys = KeyBlock(given.segments, rows.head, i, min(dense.sinks - i, width), i)
-        add_keys(shape, rows, keys, _NO_WINDOW, scoring.softcap, at)
+        add_keys(shape, rows, keys, NO_WINDOW, scoring.softcap, at)
     for i in range(dense.first, stop, width):
         keys = KeyBlock(given.segments, rows.head, i, min(stop - i, width), i)
-        add_keys(shape, rows, keys, _NO_WINDOW, scoring.softcap, at)
+        add_keys(shape, rows, keys, NO_WINDOW, scoring.softcap, at)
 
 
 @jit
@@ -40,9 +38,9 @@ def _fold(shape, r, block, h, at):
     """Add row h of `block` to row r of a chunk: both are sums beside a maximum and a total."""
     m, total = at.maxima + 4 * r, at.totals + 4 * r
     other, line = block.sums + 4 * h * shape.padded, at.sums + 4 * r * shape.padded
-    own, new = load_one_f32(m, 0), load_one_f32(block.maxima, 4 * h)
-    top = max(own, new)
-    a, b = vexp(set_f32(own - top)), vexp(set_f32(new - top))
+    old, new = load_one_f32(m, 0), load_one_f32(block.maxima, 4 * h)
+    top = max(old, new)
+    a, b = vexp(set_f32(old - top)), vexp(set_f32(new - top))
     for c in range(shape.vectors):
         store(line, 64 * c, load_f32(line, 64 * c) * a + load_f32(other, 64 * c) * b)
     part = load_one_f32(block.totals, 4 * h) * hmax(b)
@@ -85,10 +83,10 @@ def make_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
         item = take(share.ticket)
         while item < n_blocks * n_kv_heads:
             j, first = item // n_blocks, item % n_blocks * at_once
-            last = min(first + at_once, n_tokens)
-            rows = RowBlock(j, group, first * group, (last - first) * group, dense.start)
+            stop = min(first + at_once, n_tokens)
+            rows = RowBlock(j, group, first * group, (stop - first) * group, dense.start)
             _add_dense(shape, given, rows, dense, scoring, at)
-            for row in range(first, last):
+            for row in range(first, stop):
                 if given.counts[row, j] > 0:
                     _add_list(shape, given, row, j, group, scoring, block, room)
                     for h in range(group):

@@ -10,28 +10,9 @@ sums    float32 [row][padded]
 from llvmlite import ir
 
 from ....jit import simd as v
-from ....jit.simd import Tile, at, read, write
+from ....jit.simd import Tile, at, emit_transpose_8, read, write
 from ..layout import TILE
 from ..shape import VEC, load_tile, read_row, shaped, store_tile
-
-
-def _transpose8(b, rows):
-    """8 vectors of 8 floats, transposed by in-lane shuffles and one exchange of halves."""
-    pairs = [
-        v.shuffle(b, rows[i], lanes, rows[i + 1])
-        for i in (0, 2, 4, 6)
-        for lanes in ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15])
-    ]
-    quads = [
-        v.shuffle(b, pairs[i], lanes, pairs[i + 2])
-        for i in (0, 1, 4, 5)
-        for lanes in ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])
-    ]
-    return [
-        v.shuffle(b, quads[i], lanes, quads[i + 4])
-        for lanes in ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15])
-        for i in range(4)
-    ]
 
 
 @shaped()
@@ -40,16 +21,17 @@ def unpack_keys(b, shape, rows, scales, kt):
 
     rows, scales: addresses of the block in K row 0 and of its scale in scale row 0.
     """
-    lay = shape.layout
+    layout = shape.layout
     for half in (0, 8):
         x = []
         for t in range(half, half + 8):
-            row, scale = at(b, rows, t * lay.k_row_bytes), at(b, scales, t * lay.scale_row_bytes)
+            row = at(b, rows, t * layout.k_row_bytes)
+            scale = at(b, scales, t * layout.scale_row_bytes)
             x.append(read_row(b, shape.k_type, row, scale, 0, 2))
         for c in range(2):
             for lo in (0, 8):
                 part = [v.shuffle(b, y[c], range(lo, lo + 8)) for y in x]
-                for e, column in enumerate(_transpose8(b, part)):
+                for e, column in enumerate(emit_transpose_8(b, part)):
                     write(b, column, kt, 64 * (16 * c + lo + e) + 4 * half)
 
 

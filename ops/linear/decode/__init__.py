@@ -1,4 +1,4 @@
-"""Products with one to four tokens: `rows` as in the file, or `interleaved` ones.
+"""Products with one to four tokens: of `rows` in the file's order, or `interleaved` ones.
 
 `blocks` has the arithmetic of `rows`.
 """

@@ -1,8 +1,8 @@
 """Decode: a block of a quantised matrix by that of a few vectors, as instructions.
 
-`Format` says how a block is read. The vectors are int8 with a scale per 32 (or 256) columns, and
-their sums (`activations`). The arithmetic of each vector is the same for any number of them, and so
-are the bits: verifying a draft gives the numbers that decoding it token by token gives.
+`Format` reads a block. The vectors are int8 with a scale per 32 (or 256) columns, and their sums
+(`activations`). The arithmetic of a vector does not depend on the number of vectors, so that a
+draft has the same bits when it is verified at once as when it is decoded token by token.
 """
 
 from llvmlite import ir
@@ -51,11 +51,11 @@ _PART_ROWS = 32
 
 @jit
 def rows_of_part(w, n_threads):
-    """How many rows of `Matrix` w a thread takes from the ticket at once: a multiple of _PART_ROWS.
+    """The rows of `Matrix` w that a thread takes from the ticket at once: a multiple of _PART_ROWS.
 
-    What is fetched ahead of the end of a part is fetched in vain, and in parts of 32 short rows
-    that was a third of all: an output matrix of 640 columns was read at 14 instead of 20 GB/s.
-    Small matrices have four parts a thread, so that a late thread delays the product little.
+    A prefetch beyond the end of a part is wasted. In parts of 32 short rows that was a third of all
+    prefetches: an output matrix of 640 columns was read at 14 instead of 20 GB/s. Small matrices
+    have four parts a thread, so that a late thread delays the product little.
     """
     rows = min(_PART_BYTES // w.row_bytes, w.n_rows // (4 * n_threads))
     return max(rows // _PART_ROWS, 1) * _PART_ROWS
@@ -79,10 +79,10 @@ def _add_dots(b, f, acc, both, blocks, x):
     """acc += the dots of any number of blocks * both."""
     n = len(blocks)
     for i, q in enumerate(join_pairs(b, (q for p in blocks for q in f.codes(b, p)))):
-        last = 2 * i + 1 == n  # without a partner
-        xs = read(b, at(b, x, 64 * i), vty(I8, 32 if last else 64))
-        lanes = [2 * i] * 8 + [2 * i if last else 2 * i + 1] * 8
-        part = b.sitofp(dot(b, q, join(b, xs, None) if last else xs, f.signed), acc.type)
+        single = 2 * i + 1 == n  # the last of an odd number
+        xs = read(b, at(b, x, 64 * i), vty(I8, 32 if single else 64))
+        lanes = [2 * i] * 8 + [2 * i if single else 2 * i + 1] * 8
+        part = b.sitofp(dot(b, q, join(b, xs, None) if single else xs, f.signed), acc.type)
         acc = fmuladd(b, part, shuffle(b, both, lanes), acc)
     return acc
 
@@ -108,9 +108,9 @@ def _add_32(b, f, n, sums, w, tokens):
 
 
 def _add_256(b, f, sums, w, tokens):
-    """One block of 256: products by integer scales are summed in integers, then scaled by d.
+    """One block of 256: sums products by integer scales in integers, then scales them by d.
 
-    What a centre subtracts is an integer too: the sum begins with it.
+    The product with a centre is an integer, too: the sum begins with it.
     """
     scales, minima = factors(b, f, w)
     whole = [None] * len(tokens)

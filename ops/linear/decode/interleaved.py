@@ -2,20 +2,19 @@
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-The kernels of `rows` shuffle scales and add across lanes; here each lane has all that its row
-needs. That halves the work per byte, so that memory is the limit for one to four tokens. The bytes
-are the file's, rearranged when a model is loaded. Sixteen rows of Q4_0, block by block
+The kernels of `rows` shuffle scales and add across lanes; here each lane has all the data of its
+row. That halves the work per byte, so that memory is the limit for one to four tokens. Loading a
+model rearranges the file's bytes. Sixteen rows of Q4_0, block by block
 (`formats.pieces.SideBySide`):
 
     [16 rows] f16  scales | [16 rows][4 bytes]  codes 0-3 (low nibbles) and 16-19 (high ones)
                           | codes 4-7, 20-23 | codes 8-11, 24-27 | codes 12-15, 28-31
 
-Floats are added in the order of `prefill.tiles`, so that a token's results have the same bits in a
-batch of any size.
+Floats are added in the order of `prefill.tiles`, so that a token has the same bits in a batch of
+any size.
 """
 
 from llvmlite import ir
-from numba import types
 from numba.extending import intrinsic
 
 from ....jit.launch import DefinedKernel
@@ -23,44 +22,38 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.simd import F32, INTP, at, const, prefetch, prefetch_l1, read, write
 from ....jit.variant import FEATURES, VARIANT
+from ...types import ROWS_SIDE_BY_SIDE as ROWS
 from ..arguments import Matrix, Output, Quantised
-from ..formats import FORMATS, KINDS
-from ..formats.columns import ROWS, Interleaved, Transposed
+from ..formats import FORMATS, KINDS, formatted
+from ..formats.columns import Interleaved, Transposed
 from ..formats.pieces import SideBySide, gather
 from ..prefill.tiles import scaled_sums
 from ..prefill.units import unit_of_bytes
 from ..sums import no_sums, store_rows, tile_of, vectors_of
 from .blocks import PREFETCH_DISTANCE, make_blocks_on, pointers_on, rows_of_part
 
-# One token waits for memory alone, and L1 has few requests under way: with those of L2, two cores
+# One token waits only for memory, and L1 has few outstanding requests: with those of L2, two cores
 # of a Zen 4 read Q4_0 at 29.5 GB/s instead of 25.5, further ahead at 27. Four tokens, which compute
-# meanwhile, are read a quarter faster through L1, and so is one with AVX2 (a Cascade Lake, which
+# meanwhile, are a quarter faster through L1, and so is one token with AVX2 (a Cascade Lake, which
 # has no VPOPCNTDQ, was measured with L1 alone).
 _NEWER = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES
 _ONE_TOKEN = (prefetch, 1024) if _NEWER else (prefetch_l1, PREFETCH_DISTANCE)
 
 
-@intrinsic(prefer_literal=True)
-def _interleave_block(typingctx, kind, w, row_bytes, out):
+@formatted()
+def _interleave_block(b, f, w, row_bytes, out):
     """The same block of 16 rows, `row_bytes` apart, the first at w -> side by side at `out`."""
-    f = FORMATS[kind.literal_value]
-
-    def codegen(ctx, b, sig, vals):
-        _, w, row_bytes, out = vals
-        starts = [b.add(w, b.mul(row_bytes, ir.Constant(row_bytes.type, r))) for r in range(ROWS)]
-        rows, out = [at(b, start) for start in starts], at(b, out)
-        columns = Transposed(0, rows, {})
-        head = f.n_bytes % 4 or 4
-        codes = head + (f.n_bytes - head) % 16  # before them, fifth bits
-        write(b, gather(b, rows, ir.IntType(8 * head), 0), out)
-        for k in range(head, codes, 4):
-            write(b, columns.lone_word(b, k), out, ROWS * k)
-        for k in range(codes, f.n_bytes, 16):
-            for i in range(4):
-                write(b, columns.word(b, k, i), out, ROWS * (k + 4 * i))
-        return ctx.get_dummy_value()
-
-    return types.void(kind, INTP, INTP, INTP), codegen
+    starts = [b.add(w, b.mul(row_bytes, ir.Constant(row_bytes.type, r))) for r in range(ROWS)]
+    rows, out = [at(b, start) for start in starts], at(b, out)
+    columns = Transposed(0, rows, {})
+    head = f.n_bytes % 4 or 4
+    codes = head + (f.n_bytes - head) % 16  # before them, fifth bits
+    write(b, gather(b, rows, ir.IntType(8 * head), 0), out)
+    for k in range(head, codes, 4):
+        write(b, columns.lone_word(b, k), out, ROWS * k)
+    for k in range(codes, f.n_bytes, 16):
+        for i in range(4):
+            write(b, columns.word(b, k, i), out, ROWS * (k + 4 * i))
 
 
 def make_interleave(type_name: str) -> DefinedKernel:
@@ -70,7 +63,7 @@ def make_interleave(type_name: str) -> DefinedKernel:
 
     @kernel
     def interleave_kernel(share: Share, w: Matrix, out: int):
-        """Interleave the rows, a multiple of 16 of them, at address `out`; the size is the same."""
+        """Interleave the rows, a multiple of 16, at address `out`; they take as many bytes."""
         first = take(share.ticket) * ROWS
         while first < w.n_rows:
             rows, to = w.data + first * w.row_bytes, out + first * w.row_bytes

@@ -1,4 +1,4 @@
-"""Decode: the rows of a matrix by one to four vectors, read straight from the file's bytes.
+"""Decode: the rows of a matrix by one to four vectors, from the file's bytes.
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
@@ -62,7 +62,7 @@ def add_blocks(typingctx, kind, n, sums, w, x, n_blocks):
 
 @intrinsic
 def store_totals(typingctx, sums, out):
-    """Store the total of each token that `out` (`Output`) has in its first column."""
+    """Store the total of each token of `out` (`Output`) in its first column."""
 
     def codegen(ctx, b, sig, vals):
         dots, low = (vectors_of(b, tile) for tile in cgutils.unpack_tuple(b, vals[0], 2))
@@ -81,7 +81,7 @@ def store_totals(typingctx, sums, out):
 def by_rows(product: Any, vectors: type) -> DefinedKernel:
     """The kernel that calls the jitted product(address of a row, x, n, out) for each row.
 
-    vectors: what x is declared as; out: the `Output` of this row.
+    vectors: the declared type of x; out: the `Output` of this row.
     """
 
     @kernel
@@ -102,7 +102,7 @@ def make_rows(type_name: str, tokens: int) -> DefinedKernel:
     kind = KINDS[type_name]
     f = FORMATS[kind]
     size, at_once = f.n_bytes, BLOCKS_AT_ONCE if f.block == 32 else 1
-    lines = max(64, at_once * size - 32)  # the odd last part of a line is left to the hardware
+    lines = max(64, at_once * size - 32)  # the hardware fetches the last part of a line
     blocks_on = make_blocks_on(f)
 
     @jit

@@ -171,16 +171,16 @@ def _scales_iq4_xs(b: Builder, p: Value) -> tuple[Value, Value | None]:
 
 # fmt: off
 BLOCKS_OF_256 = (
-    Format("Q2_K", 256, 84, 3, False, _codes_q2_k, two_halves(80, -1), _scales_q2_k, 16,
+    Format("Q2_K", 3, False, _codes_q2_k, two_halves(80, -1), _scales_q2_k, 16,
            pairs=_pairs_q2_k),
-    Format("Q3_K", 256, 110, 7, False, _codes_q3_k, one_half(108), _scales_q3_k, 16,
+    Format("Q3_K", 7, False, _codes_q3_k, one_half(108), _scales_q3_k, 16,
            centre=4, pairs=_pairs_q3_k),
-    Format("Q4_K", 256, 144, 15, False, _codes_q4_k, two_halves(0, -1), _scales_q4_k,
+    Format("Q4_K", 15, False, _codes_q4_k, two_halves(0, -1), _scales_q4_k,
            scale_bytes=_scale_bytes_q4_k, pairs=_pairs_q4_k),
-    Format("Q5_K", 256, 176, 31, False, _codes_q5_k, two_halves(0, -1), _scales_q4_k,
+    Format("Q5_K", 31, False, _codes_q5_k, two_halves(0, -1), _scales_q4_k,
            scale_bytes=_scale_bytes_q4_k, pairs=_pairs_q5_k),
-    Format("Q6_K", 256, 210, 63, False, _codes_q6_k, one_half(208), _scales_q6_k, 16,
+    Format("Q6_K", 63, False, _codes_q6_k, one_half(208), _scales_q6_k, 16,
            centre=32, pairs=_pairs_q6_k),
-    Format("IQ4_XS", 256, 136, 127, True, _codes_iq4_xs, one_half(), _scales_iq4_xs),
+    Format("IQ4_XS", 127, True, _codes_iq4_xs, one_half(), _scales_iq4_xs),
 )
 # fmt: on

@@ -61,11 +61,11 @@ def _e8m0(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
 _MXFP4_FROM_0 = tuple(v + 12 for v in MXFP4_VALUES)
 
 BLOCKS_OF_32 = (
-    Format("Q8_0", 32, 34, 127, True, _codes_q8_0, one_half()),
-    Format("Q4_0", 32, 18, 15, False, _codes_4(2), one_half(), centre=8),
-    Format("Q4_1", 32, 20, 15, False, _codes_4(4), two_halves()),
-    Format("Q5_0", 32, 22, 31, False, _codes_5(2), one_half(), centre=16),
-    Format("Q5_1", 32, 24, 31, False, _codes_5(4), two_halves()),
-    Format("IQ4_NL", 32, 18, 127, True, _codes_4(2, IQ4_VALUES), one_half()),
-    Format("MXFP4", 32, 17, 24, False, _codes_4(1, _MXFP4_FROM_0), _e8m0, centre=12),
+    Format("Q8_0", 127, True, _codes_q8_0, one_half()),
+    Format("Q4_0", 15, False, _codes_4(2), one_half(), centre=8),
+    Format("Q4_1", 15, False, _codes_4(4), two_halves()),
+    Format("Q5_0", 31, False, _codes_5(2), one_half(), centre=16),
+    Format("Q5_1", 31, False, _codes_5(4), two_halves()),
+    Format("IQ4_NL", 127, True, _codes_4(2, IQ4_VALUES), one_half()),
+    Format("MXFP4", 24, False, _codes_4(1, _MXFP4_FROM_0), _e8m0, centre=12),
 )

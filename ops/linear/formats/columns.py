@@ -1,46 +1,21 @@
-"""Reading 16 rows of a quantised matrix at once, one row per lane.
+"""Reads 16 rows of a quantised matrix at once, one row per lane.
 
-Rows as in a file are transposed in registers. Interleaved rows (`decode.interleaved`) already have
-the order of the lanes.
+Rows in a file's order are transposed in registers. Interleaved rows (`decode.interleaved`) already
+have the order of the lanes.
 """
 
 from __future__ import annotations
 
-from ....jit.simd import I32, emit_join, read, shuffle, vty
-from ...types import ROWS_SIDE_BY_SIDE
+from ....jit.simd import I32, emit_join, emit_transpose_8, read, shuffle, vty
+from ...types import ROWS_SIDE_BY_SIDE as ROWS
 from .pieces import Columns, SideBySide, gather
-
-ROWS = ROWS_SIDE_BY_SIDE
-
-
-def _transpose_8(b, rows):
-    """8 vectors of 8 words -> 8 vectors, in three rounds of shuffles.
-
-    All but the last round stay inside 128-bit halves, where AVX2 shuffles are cheapest.
-    """
-    low = [0, 8, 1, 9, 4, 12, 5, 13]
-    words = [
-        shuffle(b, rows[i + k], [lane + 2 * half for lane in low], rows[i + k + 1])
-        for i in (0, 4)
-        for k in (0, 2)
-        for half in (0, 1)
-    ]
-    pairs = []
-    for i in (0, 4):
-        for k in (0, 1):
-            for half in (0, 2):
-                lanes = [0 + half, 1 + half, 8 + half, 9 + half]
-                lanes += [lane + 4 for lane in lanes]
-                pairs.append(shuffle(b, words[i + k], lanes, words[i + k + 2]))
-    out = [shuffle(b, pairs[j], [0, 1, 2, 3, 8, 9, 10, 11], pairs[j + 4]) for j in range(4)]
-    out += [shuffle(b, pairs[j], [4, 5, 6, 7, 12, 13, 14, 15], pairs[j + 4]) for j in range(4)]
-    return out
 
 
 def transposed(b, rows):
     """16 vectors of 8 words, one per row -> 8 vectors of 16 words, one row per lane."""
     return [
-        emit_join(b, *both) for both in zip(_transpose_8(b, rows[:8]), _transpose_8(b, rows[8:]))
+        emit_join(b, *both)
+        for both in zip(emit_transpose_8(b, rows[:8]), emit_transpose_8(b, rows[8:]))
     ]
 
 
@@ -61,27 +36,27 @@ def _transposed_4(b, rows):
 
 
 class Transposed(Columns):
-    """Of 16 blocks at the pointers `rows`. `done` keeps what was transposed, for other j."""
+    """Columns of 16 blocks at the pointers `rows`. `transposed` caches words for other j."""
 
-    def __init__(self, j, rows, done):
+    def __init__(self, j, rows, transposed):
         super().__init__(j)
-        self.rows, self.done = rows, done
+        self.rows, self.transposed = rows, transposed
 
     def word(self, b, offset, k):
-        if offset not in self.done:
+        if offset not in self.transposed:
             rows = [read(b, row, vty(I32, 4), offset) for row in self.rows]
             halves = _transposed_4(b, rows[:8]), _transposed_4(b, rows[8:])
-            self.done[offset] = [emit_join(b, *both) for both in zip(*halves)]
-        return self.done[offset][k]
+            self.transposed[offset] = [emit_join(b, *both) for both in zip(*halves)]
+        return self.transposed[offset][k]
 
     def lone_word(self, b, offset):
-        if offset not in self.done:
-            self.done[offset] = gather(b, self.rows, I32, offset)
-        return self.done[offset]
+        if offset not in self.transposed:
+            self.transposed[offset] = gather(b, self.rows, I32, offset)
+        return self.transposed[offset]
 
 
 class Interleaved(Columns):
-    """Of 16 interleaved blocks (`SideBySide`) at a pointer."""
+    """Columns of 16 interleaved blocks (`SideBySide`) at a pointer."""
 
     def __init__(self, j, pointer):
         super().__init__(j)

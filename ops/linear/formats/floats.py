@@ -1,4 +1,4 @@
-"""Loads of the types that are plain floats, as float32."""
+"""Loads plain floats of each type as float32."""
 
 from llvmlite import ir
 from numba import types
@@ -6,11 +6,11 @@ from numba.extending import intrinsic
 
 from ....jit.simd import F16, F32, I16, I32, INTP, at, f32x16, read, vty
 
-FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}  # bytes, how they are loaded
+FLOAT_TYPES = {"F32": F32, "F16": F16, "BF16": I16}  # how they are loaded
 
 
 def as_f32(b, x):
-    """f32, f16 or the bits of bf16, one or many, as f32."""
+    """f32, f16 or the bits of bf16 as f32: a number or a vector."""
     n = x.type.count if isinstance(x.type, ir.VectorType) else 0
     element = x.type.element if n else x.type
     if element == F32:
@@ -25,7 +25,7 @@ def as_f32(b, x):
 def _loader(lanes, result):
     @intrinsic(prefer_literal=True)
     def load(typingctx, element, address):
-        llty = FLOAT_TYPES[element.literal_value][1]
+        llty = FLOAT_TYPES[element.literal_value]
         llty = vty(llty, lanes) if lanes else llty
 
         def codegen(ctx, b, sig, vals):

@@ -1,4 +1,4 @@
-"""What emitters are made of: reading one block or many, and taking bits apart."""
+"""The parts of emitters: they read one block or several, and take bits apart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REGISTER_BITS = 512 if VARIANT == "avx512" else 256
 
 
 class Columns(ABC):
-    """Where emitters can read instead of at a pointer: a block of each of 16 rows, a row per lane.
+    """A source for emitters, like a pointer: a block of each of 16 rows, one row per lane.
 
     A vector has the codes of four columns, 4 j .. 4 j + 3 of each 32.
     """
@@ -48,11 +48,11 @@ class Columns(ABC):
         """The 4 bytes at `offset` of each block: <16 x i32>."""
 
     def read_bytes(self, b: Builder, offset: int) -> Value:
-        """Of the 32 bytes at `offset`, those of these columns."""
+        """These columns of the 32 bytes at `offset`."""
         return b.bitcast(self.word(b, offset + 16 * (self.j // 4), self.j % 4), BYTES)
 
     def read_nibbles(self, b: Builder, offset: int) -> Value:
-        """Of the nibbles of the 16 bytes at `offset`, those of these columns, a byte each."""
+        """These columns of the nibbles of the 16 bytes at `offset`, a byte each."""
         words = b.bitcast(self.word(b, offset, self.j % 4), BYTES)
         return field(b, words, 4 * (self.j // 4), 15)
 
@@ -107,7 +107,7 @@ class SideBySide:
         return read(b, self.pointer, vty(ty, self.n), self.n * offset)
 
 
-# n blocks: pointers to each, or all of them interleaved.
+# n blocks: a pointer to each, or all of them interleaved.
 Blocks = Sequence[Value] | SideBySide
 
 
@@ -127,12 +127,12 @@ def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
     if isinstance(pointers, SideBySide):
         return pointers.read(b, ty, offset)
     n, width = len(pointers), 16 if ty == F16 else ty.width
-    if n * width >= 128 and width >= 16:  # many: into lanes of registers that begin as zeros
+    if n * width >= 128 and width >= 16:  # into lanes of registers that begin as zeros
         at_once = 128 // width
         lanes = [ir.Constant(vty(ir.IntType(width), at_once), None)] * (n // at_once)
         for i, pointer in enumerate(pointers):
-            one, lane = read(b, pointer, ir.IntType(width), offset), ir.Constant(I32, i % at_once)
-            lanes[i // at_once] = b.insert_element(lanes[i // at_once], one, lane)
+            value, lane = read(b, pointer, ir.IntType(width), offset), ir.Constant(I32, i % at_once)
+            lanes[i // at_once] = b.insert_element(lanes[i // at_once], value, lane)
         return b.bitcast(join_all(b, lanes), vty(ty, n))
     if n * width > 64:
         parts = (gather(b, half, ty, offset) for half in (pointers[: n // 2], pointers[n // 2 :]))
@@ -140,18 +140,18 @@ def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
     word = ir.IntType(max(32, n * width))
     out = ir.Constant(word, 0)
     for i, pointer in enumerate(pointers):
-        one = b.zext(read(b, pointer, ir.IntType(width), offset), word)
-        out = b.or_(out, b.shl(one, ir.Constant(word, i * width)))
+        value = b.zext(read(b, pointer, ir.IntType(width), offset), word)
+        out = b.or_(out, b.shl(value, ir.Constant(word, i * width)))
     packed = b.bitcast(pinned(b, out) if X86 else out, vty(ty, word.width // width))
     return packed if packed.type.count == n else shuffle(b, packed, range(n))
 
 
 def pinned(b: Builder, x: Value) -> Value:
-    """x, as a value that LLVM knows nothing about: the result of `asm("" : "+x"(x))`.
+    """x as a value that LLVM cannot analyse: the result of `asm("" : "+x"(x))`.
 
-    On x86: integers, or a vector of them. LLVM would turn sums into trees, keep all operands in
-    registers for that, and spill most of them (half the speed). Pinned sums stay as written.
-    Other code is pinned to keep LLVM from undoing what makes it fast.
+    For x86, and integers or a vector of them. LLVM would turn sums into trees, keep all operands in
+    registers for that, and spill most of them (half the speed). Pinned sums stay in their order.
+    Pins in other places keep LLVM from rewriting fast code.
     """
     vector = isinstance(x.type, ir.VectorType)
     if vector and x.type.count * x.type.element.width > _REGISTER_BITS:

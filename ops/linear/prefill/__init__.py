@@ -1,2 +1,2 @@
-"""Products with many tokens (`matmul`): rows are unpacked into `panels` and multiplied in register
+"""Products with many tokens (`matmul`): unpacks rows into `panels` and multiplies them in register
 `tiles`, 32 columns at a time (`units`)."""

@@ -1,10 +1,10 @@
 """Prefill: a quantised matrix by many vectors, panel by panel, in register tiles.
 
-A thread takes some panels of 16 rows at a time, and towards the end those of one tile. It unpacks
-a run of a tile's columns into memory of its own, which stays in L1, and multiplies it by all
-tokens, adding to sums in memory. The same columns of the next panels follow, while the activations
-are still in L2. The sums of the last run are stored as each tile is done: storing all at the end
-would wait for memory, since each token's results are on another page. Rows are as in the file, or
+A thread takes some panels of 16 rows at a time, and towards the end those of one tile. It unpacks a
+run of a tile's columns into its buffer, which stays in L1, multiplies it by all tokens and adds to
+sums in memory. The same columns of the next panels follow, while the activations are still in L2.
+In the last run, each tile's sums are stored when they are complete: storing all at the end would
+wait for memory, as each token's results are on another page. Rows have the file's order, or are
 interleaved (`decode.interleaved`), with the same results.
 """
 
@@ -22,9 +22,8 @@ from ....jit.simd import (
     prefetch_to_write,
     store,
 )
-from ..arguments import Buffers, MatmulTraits, Matrix, Output
+from ..arguments import TOKENS, Buffers, MatmulTraits, Matrix, Output
 from ..formats import FORMATS, KINDS
-from ..groups import TOKENS
 from ..sums import load_sums, no_sums, store_rows, store_sums
 from .panels import (
     decode_scales,
@@ -36,8 +35,9 @@ from .panels import (
 )
 from .tiles import N_SUMS, PANELS_PER_TILE, SUMS_BYTES, group_layout, multiply
 
-# That a thread takes from the ticket: the more, the fewer reads of activations from L3. Sums of 512
-# tokens and 16 panels are 512 KB, half of the L2 of CPUs with AVX-512; AVX2's may have 256 KB.
+# Panels that a thread takes from the ticket. With more, it reads activations from L3 less often.
+# Sums of 512 tokens and 16 panels are 512 KB, half of the L2 of CPUs with AVX-512; AVX2's may have
+# 256 KB.
 PANELS_AT_ONCE = 16 if VARIANT == "avx512" else 4
 TILES = PANELS_AT_ONCE // PANELS_PER_TILE
 TILE_ROWS = 16 * PANELS_PER_TILE
@@ -73,7 +73,7 @@ def _make_unpack(kind: int, interleaved: bool) -> Any:
     the others see `_fetch`). rows_buffer: address of memory for scales before they are transposed.
     """
     f, panel_bytes = FORMATS[kind], panel_layout(FORMATS[kind]).n_bytes
-    size, block, run = f.n_bytes, f.block, group_layout(kind).run
+    size, block, run = f.n_bytes, f.block, group_layout(FORMATS[kind]).run
 
     @jit
     def _unpack_rows(w, n, next_blocks, panel, rows_buffer):
@@ -103,9 +103,11 @@ def _make_unpack(kind: int, interleaved: bool) -> Any:
 def _make_fetch(kind: int) -> Any:
     """The jitted function that prefetches a share of the rows of a tile's run into L2.
 
-    All at once, they would wait for each other: a core has some 24 lines underway.
+    All at once, they would wait for each other: a core has some 24 outstanding lines.
     """
-    lines = (group_layout(kind).run * FORMATS[kind].n_bytes + 62) // 64 + 1  # wherever it begins
+    lines = (
+        group_layout(FORMATS[kind]).run * FORMATS[kind].n_bytes + 62
+    ) // 64 + 1  # wherever it begins
     total = TILE_ROWS * lines
 
     @jit
@@ -125,7 +127,7 @@ def _make_fetch(kind: int) -> Any:
 
 def _make_use(kind: int) -> Any:
     """The jitted function that multiplies a run of a tile's panels by all tokens."""
-    panel_bytes, group = panel_layout(FORMATS[kind]).n_bytes, group_layout(kind)
+    panel_bytes, group = panel_layout(FORMATS[kind]).n_bytes, group_layout(FORMATS[kind])
     x_bytes, run, spread = group.n_bytes, group.run, group.block == 256
     _fetch = _make_fetch(kind)
 
@@ -160,21 +162,15 @@ def _make_use(kind: int) -> Any:
 
 
 def _traits(kind: int) -> MatmulTraits:
-    layout, group = panel_layout(FORMATS[kind]), group_layout(kind)
-    return MatmulTraits(
-        block=group.block,
-        words=group.words,
-        grain=group.grain,
-        centre=group.centre,
-        run_bytes=PANELS_PER_TILE * group.run * layout.n_bytes + layout.rows_bytes,
-        group_bytes=TILES * SUMS_BYTES,
-    )
+    layout, group = panel_layout(FORMATS[kind]), group_layout(FORMATS[kind])
+    run_bytes = PANELS_PER_TILE * group.run * layout.n_bytes + layout.rows_bytes
+    return MatmulTraits(*group, run_bytes, group_bytes=TILES * SUMS_BYTES)
 
 
 def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
     """The kernel `Y = X W^T` of one format; its traits are `MatmulTraits`."""
     kind = KINDS[type_name]
-    f, layout, group = FORMATS[kind], panel_layout(FORMATS[kind]), group_layout(kind)
+    f, layout, group = FORMATS[kind], panel_layout(FORMATS[kind]), group_layout(FORMATS[kind])
     size = f.n_bytes * (16 if interleaved else 1)  # from block to block
     x_bytes, run = group.n_bytes, group.run
     run_bytes = run * layout.n_bytes  # of a panel

@@ -1,8 +1,8 @@
 """Sixteen rows of a quantised matrix, unpacked so that one row is one lane.
 
 The matrix kernel unpacks a run of columns once into a buffer of its thread and uses it for all
-tokens. Codes are transposed first and then decoded, 16 rows at a time; integer scales are decoded
-row by row and then transposed. A block of the panel is contiguous:
+tokens. It transposes codes and then decodes them, 16 rows at a time; it decodes integer scales row
+by row and then transposes them. A block of the panel is contiguous:
 
     codes    per 32 columns 8 x [16 rows][4 columns] int8; in words 16 x [16 rows][2 columns] int16
     scales   (blocks of 256) per grain int32[16 rows]: the scale; for pair sums twice as int16; with
@@ -20,16 +20,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from ....jit.simd import F32, I16, I32, INTP, VARIANT, at, const, read, shuffle, vty, write
+from ....jit.simd import F32, I16, I32, VARIANT, at, const, read, shuffle, vty, write
+from ...types import ROWS_SIDE_BY_SIDE as ROWS
 from ..dots import AVX2
-from ..formats import FORMATS, Format
-from ..formats.columns import ROWS, Interleaved, Transposed, words_of_rows
+from ..formats import Format, formatted
+from ..formats.columns import Interleaved, Transposed, words_of_rows
 from ..formats.pieces import SideBySide
 
 FLOAT_SCALES = VARIANT == "avx512"
+_ROW_MINIMA = (
+    ROWS * 32
+)  # offset of the minima in the buffer of rows, after int16[16 rows][16] scales
 
 
 def sums_start(f: Format) -> bool:
@@ -52,8 +54,6 @@ class PanelLayout:
     has_low: bool
     low: int
     n_bytes: int
-    row_scales: int
-    row_minima: int
     rows_bytes: int
 
 
@@ -74,9 +74,7 @@ def panel_layout(f: Format) -> PanelLayout:
         has_low=has_low,
         low=d + 64,
         n_bytes=d + (128 if has_low else 64),
-        row_scales=0,
-        row_minima=ROWS * 32,
-        # Blocks of 32 keep nothing there: it is only a distance from the panels to the sums.
+        # Blocks of 32 need no memory there: it is only a distance from the panels to the sums.
         rows_bytes=ROWS * (64 if f.block == 256 else 96),
     )
 
@@ -90,37 +88,38 @@ def _widened(b, w):
         yield b.ashr(b.shl(twice, left), const(ty, 8))
 
 
-def _write_codes(b, where, j, w, panel):
+def _write_codes(b, layout, j, w, panel):
     """Codes of columns 4 j .. 4 j + 3 of 16 rows to the panel."""
-    for k, codes in enumerate(_widened(b, w) if where.words else [w]):
-        write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
+    for k, codes in enumerate(_widened(b, w) if layout.words else [w]):
+        write(b, codes, panel, layout.code_bytes // 8 * j + 64 * k)
 
 
-def _write_32(b, f, where, columns, blocks, panel):
+def _write_32(b, f, columns, blocks, panel):
     """A block of 32 of 16 rows to the panel: columns(j) for the codes, `blocks` for the floats."""
+    layout = panel_layout(f)
     for j in range(8):
         [w] = f.codes(b, columns(j))
-        _write_codes(b, where, j, w, panel)
+        _write_codes(b, layout, j, w, panel)
     d, low = f.floats(b, blocks)
-    write(b, d, panel, where.d)
-    if where.has_low:
-        write(b, low, panel, where.low)
+    write(b, d, panel, layout.d)
+    if layout.has_low:
+        write(b, low, panel, layout.low)
 
 
-def _spread_scales(b, f, where, rows, panel):
+def _spread_scales(b, f, layout, rows, panel):
     """Word j of a row holds the int16 scales of its grains 2 j and 2 j + 1."""
     sixteen, floats = const(vty(I32, 16), 16), vty(F32, 16)
-    d = read(b, panel, floats, where.d)
-    for j, w in enumerate(words_of_rows(b, at(b, rows, where.row_scales), 32)):
+    d = read(b, panel, floats, layout.d)
+    for j, w in enumerate(words_of_rows(b, rows, 32)):
         both = [b.ashr(b.shl(w, sixteen), sixteen), b.ashr(w, sixteen)]
         grains = both[: 32 // f.grain]
-        if AVX2 and not where.words:  # vpmaddwd takes the scale twice
+        if AVX2 and not layout.words:  # vpmaddwd takes the scale twice
             low = const(w.type, 0xFFFF)
             grains = [b.or_(b.and_(scale, low), b.shl(scale, sixteen)) for scale in grains]
         if FLOAT_SCALES:
             grains = [b.fmul(b.sitofp(scale, floats), d) for scale in grains]
         for k, scale in enumerate(grains):
-            write(b, scale, panel, where.scales + 64 * (j * len(grains) + k))
+            write(b, scale, panel, layout.scales + 64 * (j * len(grains) + k))
 
 
 def _rows_at(b, w, stride, n):
@@ -133,95 +132,57 @@ def _rows_at(b, w, stride, n):
     return pointers
 
 
-@intrinsic(prefer_literal=True)
-def unpack_32(typingctx, kind, w, stride, rows, panel):
+@formatted()
+def unpack_32(b, f, w, stride, n, panel):
     """The same block of 32 of up to 16 rows, `stride` bytes apart, the first at w -> panel."""
-    f = FORMATS[kind.literal_value]
-    where = panel_layout(f)
-
-    def codegen(ctx, b, sig, vals):
-        _, w, stride, n, panel = vals
-        pointers = _rows_at(b, w, stride, n)
-        done: dict[int, list[ir.Value]] = {}
-        _write_32(b, f, where, lambda j: Transposed(j, pointers, done), pointers, at(b, panel))
-        return ctx.get_dummy_value()
-
-    return types.void(kind, *[INTP] * 4), codegen
+    pointers = _rows_at(b, w, stride, n)
+    words: dict[int, list[ir.Value]] = {}
+    _write_32(b, f, lambda j: Transposed(j, pointers, words), pointers, at(b, panel))
 
 
-@intrinsic(prefer_literal=True)
-def unpack_256(typingctx, kind, w, stride, rows, panel):
+@formatted()
+def unpack_256(b, f, w, stride, n, panel):
     """Codes, d and low of the same block of 256 of up to 16 rows (as `unpack_32`) -> panel."""
-    f = FORMATS[kind.literal_value]
-    where = panel_layout(f)
-
-    def codegen(ctx, b, sig, vals):
-        _, w, stride, n, panel = vals
-        panel, pointers = at(b, panel), _rows_at(b, w, stride, n)
-        done: dict[int, list[ir.Value]] = {}
-        columns = [f.codes(b, Transposed(j, pointers, done)) for j in range(8)]
-        for s, codes in enumerate(zip(*columns)):  # emitted 32 columns by 32
-            for j, q in enumerate(codes):
-                _write_codes(b, where, j, q, at(b, panel, s * where.code_bytes))
-        d, low = f.d_and_low(b, pointers)
-        write(b, d, panel, where.d)
-        if where.has_low:
-            write(b, low, panel, where.low)
-        return ctx.get_dummy_value()
-
-    return types.void(kind, *[INTP] * 4), codegen
+    layout, panel, pointers = panel_layout(f), at(b, panel), _rows_at(b, w, stride, n)
+    words: dict[int, list[ir.Value]] = {}
+    columns = [f.codes(b, Transposed(j, pointers, words)) for j in range(8)]
+    for s, codes in enumerate(zip(*columns)):  # emitted 32 columns by 32
+        for j, q in enumerate(codes):
+            _write_codes(b, layout, j, q, at(b, panel, s * layout.code_bytes))
+    d, low = f.d_and_low(b, pointers)
+    write(b, d, panel, layout.d)
+    if layout.has_low:
+        write(b, low, panel, layout.low)
 
 
-@intrinsic(prefer_literal=True)
-def unpack_interleaved(typingctx, kind, w, panel):
+@formatted()
+def unpack_interleaved(b, f, w, panel):
     """A block of 32 of 16 interleaved rows, at w -> panel."""
-    f = FORMATS[kind.literal_value]
-    where = panel_layout(f)
-
-    def codegen(ctx, b, sig, vals):
-        w, panel = (at(b, v) for v in vals[1:])
-        _write_32(b, f, where, lambda j: Interleaved(j, w), SideBySide(w, ROWS), panel)
-        return ctx.get_dummy_value()
-
-    return types.void(kind, INTP, INTP), codegen
+    w, panel = at(b, w), at(b, panel)
+    _write_32(b, f, lambda j: Interleaved(j, w), SideBySide(w, ROWS), panel)
 
 
-@intrinsic(prefer_literal=True)
-def decode_scales(typingctx, kind, w, row, rows):
+@formatted()
+def decode_scales(b, f, w, row, rows):
     """Scales and minima of a block of 256 at address w -> row `row` of the buffer `rows`."""
-    f = FORMATS[kind.literal_value]
-    where = panel_layout(f)
-
-    def codegen(ctx, b, sig, vals):
-        _, w, row, rows = vals
-        rows = b.gep(at(b, rows), [b.mul(row, ir.Constant(row.type, 32))])
-        scales, minima = f.scales(b, at(b, w))
-        write(b, scales, rows, where.row_scales)
-        if minima is not None and where.has_low:
-            write(b, minima, rows, where.row_minima)
-        return ctx.get_dummy_value()
-
-    return types.void(kind, INTP, INTP, INTP), codegen
+    rows = b.gep(at(b, rows), [b.mul(row, ir.Constant(row.type, 32))])
+    scales, minima = f.scales(b, at(b, w))
+    write(b, scales, rows)
+    if minima is not None and panel_layout(f).has_low:
+        write(b, minima, rows, _ROW_MINIMA)
 
 
-@intrinsic(prefer_literal=True)
-def spread_scales(typingctx, kind, rows, panel):
+@formatted()
+def spread_scales(b, f, rows, panel):
     """The buffered scales and minima of 16 rows -> the panel, which has d already."""
-    f = FORMATS[kind.literal_value]
-    where = panel_layout(f)
-
-    def codegen(ctx, b, sig, vals):
-        rows, panel = (at(b, v) for v in vals[1:])
-        _spread_scales(b, f, where, rows, panel)
-        if not where.has_low:
-            return ctx.get_dummy_value()
-        minima = words_of_rows(b, at(b, rows, where.row_minima), 32)
-        if f.grain == 32:  # each minimum is repeated
-            low, high = (const(minima[0].type, mask) for mask in (0xFFFF, -0x10000))
-            pairs = zip(minima[::2], minima[1::2])
-            minima = [b.or_(b.and_(x, low), b.and_(y, high)) for x, y in pairs]
-        for j, pair in enumerate(minima):
-            write(b, pair, panel, where.minima + 64 * j)
-        return ctx.get_dummy_value()
-
-    return types.void(kind, INTP, INTP), codegen
+    layout, rows, panel = panel_layout(f), at(b, rows), at(b, panel)
+    _spread_scales(b, f, layout, rows, panel)
+    if not layout.has_low:
+        return
+    minima = words_of_rows(b, at(b, rows, _ROW_MINIMA), 32)
+    if f.grain == 32:  # each minimum is repeated
+        low, high = (const(minima[0].type, mask) for mask in (0xFFFF, -0x10000))
+        pairs = zip(minima[::2], minima[1::2])
+        minima = [b.or_(b.and_(x, low), b.and_(y, high)) for x, y in pairs]
+    for j, pair in enumerate(minima):
+        write(b, pair, panel, layout.minima + 64 * j)

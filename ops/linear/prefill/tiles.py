@@ -14,12 +14,11 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from ....jit.simd import F32, I8, I16, I32, INTP, VARIANT, at, const, fmuladd, read, splat, vty
+from ....jit.simd import F32, I8, I16, I32, VARIANT, Tile, at, const, fmuladd, read, splat, vty
+from ..arguments import TOKENS, GroupLayout
 from ..dots import madd_onto
-from ..formats import FORMATS, Format
-from ..groups import TOKENS, GroupLayout
+from ..formats import Format, formatted
 from ..sums import tile_of, vectors_of
 from .panels import FLOAT_SCALES, PanelLayout, panel_layout, sums_start
 from .units import ACC, grain_sums, unit_of_bytes, unit_of_words
@@ -33,17 +32,17 @@ def _bytes_of(b, w):
     return lambda j: read(b, w, vty(I8, 64), 64 * j)
 
 
-def _units(b, f: Format, where: PanelLayout, panels, x):
+def _units(b, f: Format, layout: PanelLayout, panels, x):
     """A block of 32: integer sums of each panel, of each token."""
     if PANELS_PER_TILE > 1:
         return grain_sums(b, f, [_bytes_of(b, w) for w in panels], x, 0)
     [w] = panels
-    if where.words:
+    if layout.words:
         return [unit_of_words(b, w, x, None)]
     return [unit_of_bytes(b, f, _bytes_of(b, w), x)]
 
 
-def _units_256(b, f: Format, where: PanelLayout, panels, x, s):
+def _units_256(b, f: Format, layout: PanelLayout, panels, x, s):
     """A block of 256 in a loop of 8 x 32 columns: sums of each panel, of each token.
 
     They are integers; where scales are floats, floats with d included. LLVM puts the variables in
@@ -58,15 +57,15 @@ def _units_256(b, f: Format, where: PanelLayout, panels, x, s):
         def step(base, size):
             return b.gep(base, [b.mul(loop.index, ir.Constant(index, size))])
 
-        scales = [step(at(b, w, where.scales), 32 // f.grain * 64) for w in panels]
-        codes = [step(w, where.code_bytes) for w in panels]
-        activations = [step(v, 64 if where.words else 32) for v in x]
+        scales = [step(at(b, w, layout.scales), 32 // f.grain * 64) for w in panels]
+        codes = [step(w, layout.code_bytes) for w in panels]
+        activations = [step(v, 64 if layout.words else 32) for v in x]
         if FLOAT_SCALES:
             begin = [step(v, 32 // f.grain * 4) for v in s] if sums_start(f) else None
             _add_floats(b, f, codes, activations, scales, begin, totals)
         else:
             [[w], [scale], [sums]] = codes, scales, totals
-            if where.words:
+            if layout.words:
                 unit = unit_of_words(b, w, activations, scale)
             else:
                 unit = unit_of_bytes(b, f, _bytes_of(b, w), activations, scale)
@@ -89,11 +88,11 @@ def _add_floats(b, f: Format, panels, x, scales, begin, totals):
                 b.store(fmuladd(b, b.sitofp(integers, FLOATS), factor, b.load(total)), total)
 
 
-def _low_256(b, f: Format, where: PanelLayout, w, s):
+def _low_256(b, f: Format, layout: PanelLayout, w, s):
     """sum of minimum * sum(x) over the block's grains, <16 x i32> for each token."""
     totals = [const(ACC, 0)] * len(s)
     for j in range(128 // f.grain):
-        minima = read(b, w, vty(I16, 32), where.minima + 64 * j)
+        minima = read(b, w, vty(I16, 32), layout.minima + 64 * j)
         for t, st in enumerate(s):
             pair = b.bitcast(splat(b, read(b, st, I32, 4 * j), 16), vty(I16, 32))
             totals[t] = madd_onto(b, totals[t], minima, pair)
@@ -106,11 +105,11 @@ def _sums_256(b, f: Format, w, whole, acc, d, s):
     scales are integers   acc[t] + whole[t] * (d * d[t]) + below[t] * (low * d[t])
     are floats            acc[t] + (whole[t] + below[t] * low) * d[t]
     """
-    where = panel_layout(f)
-    below = _low_256(b, f, where, w, s) if where.has_low else [None] * len(s)
+    layout = panel_layout(f)
+    below = _low_256(b, f, layout, w, s) if layout.has_low else [None] * len(s)
     scale, low = (
-        read(b, w, FLOATS, place) if there else None
-        for place, there in ((where.d, not FLOAT_SCALES), (where.low, where.has_low))
+        read(b, w, FLOATS, place) if is_stored else None
+        for place, is_stored in ((layout.d, not FLOAT_SCALES), (layout.low, layout.has_low))
     )
     out = []
     for total, under, before, place in zip(whole, below, acc, d):
@@ -152,15 +151,15 @@ def _add_block(b, f: Format, panels: Sequence, acc: list, x, d, s) -> None:
     Floats of blocks of 32 go token by token, in the order in which their integer sums are done: a
     token's panels share two broadcasts, and LLVM spills fewer registers.
     """
-    where, n = panel_layout(f), len(x)
+    layout, n = panel_layout(f), len(x)
     if f.block == 256:
-        for p, (w, whole) in enumerate(zip(panels, _units_256(b, f, where, panels, x, s))):
-            own = slice(p * n, p * n + n)
-            acc[own] = _sums_256(b, f, w, whole, acc[own], d, s)
+        for p, (w, whole) in enumerate(zip(panels, _units_256(b, f, layout, panels, x, s))):
+            part = slice(p * n, p * n + n)
+            acc[part] = _sums_256(b, f, w, whole, acc[part], d, s)
         return
-    wholes = _units(b, f, where, panels, x)
-    scales = [read(b, w, FLOATS, where.d) for w in panels]
-    lows = [read(b, w, FLOATS, where.low) if where.has_low else None for w in panels]
+    wholes = _units(b, f, layout, panels, x)
+    scales = [read(b, w, FLOATS, layout.d) for w in panels]
+    lows = [read(b, w, FLOATS, layout.low) if layout.has_low else None for w in panels]
     for t in range(n):
         dt, st = ([read(b, places[t], F32)] for places in (d, s))
         for p, (whole, scale, low) in enumerate(zip(wholes, scales, lows)):
@@ -172,41 +171,36 @@ N_SUMS = PANELS_PER_TILE * TOKENS  # vectors [panel][token]
 SUMS_BYTES = 64 * N_SUMS
 
 
-def _places(b, kind: int, w, panel_bytes, x):
+def _places(b, f: Format, w, panel_bytes, x):
     """Addresses of the block in each panel; of the codes, d and s of each token."""
-    where, w, x = group_layout(kind), at(b, w), at(b, x)
+    layout, w, x = group_layout(f), at(b, w), at(b, x)
     panels = [
         b.gep(w, [b.mul(panel_bytes, ir.Constant(panel_bytes.type, p))])
         for p in range(PANELS_PER_TILE)
     ]
     tokens = [
         [at(b, x, start + t * size) for t in range(TOKENS)]
-        for start, size in ((0, where.row), (where.d, 4), (where.s, where.s_row))
+        for start, size in ((0, layout.row), (layout.d, 4), (layout.s, layout.s_row))
     ]
     return panels, tokens
 
 
-@intrinsic(prefer_literal=True)
-def multiply(typingctx, kind, sums, w, panel_bytes, x):
-    """sums += one block of each panel by the same block of a group of tokens.
+@formatted(lambda f: Tile("f32", N_SUMS))
+def multiply(b, f, sums, w, panel_bytes, x):
+    """sums + one block of each panel by the same block of a group of tokens.
 
     w, x: addresses of the first panel's block and of the group's; panel_bytes: from panel to panel.
     """
-
-    def codegen(ctx, b, sig, vals):
-        attributes = b.function.attributes
-        attributes.alignstack = 32  # vectors spilled to the stack must not cross cache lines
-        attributes.add("nounwind")  # llvmlite drops alignstack where it is the only attribute
-        number, acc = kind.literal_value, vectors_of(b, vals[1])
-        panels, tokens = _places(b, number, *vals[2:])
-        _add_block(b, FORMATS[number], panels, acc, *tokens)
-        return tile_of(b, acc)
-
-    return sums(kind, sums, INTP, INTP, INTP), codegen
+    attributes = b.function.attributes
+    attributes.alignstack = 32  # vectors spilled to the stack must not cross cache lines
+    attributes.add("nounwind")  # llvmlite drops alignstack where it is the only attribute
+    acc = vectors_of(b, sums)
+    panels, tokens = _places(b, f, w, panel_bytes, x)
+    _add_block(b, f, panels, acc, *tokens)
+    return tile_of(b, acc)
 
 
-def group_layout(kind: int) -> GroupLayout:
-    """How the kernel of this format reads activations."""
-    f = FORMATS[kind]
+def group_layout(f: Format) -> GroupLayout:
+    """The activations that the kernel of this format reads."""
     centre = f.centre if f.block == 32 or sums_start(f) else 0
-    return GroupLayout(f.block, panel_layout(f).words, f.grain, centre)
+    return GroupLayout(f.block, int(panel_layout(f).words), f.grain, centre)

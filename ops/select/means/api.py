@@ -9,8 +9,14 @@ from ....jit.threads import n_threads
 from ...attention.arguments import Dense, Scoring
 from ...attention.checks import check_floats
 from ...attention.layout import SEGMENT, TileLayout, n_segments, stored_layout
-from ...attention.outputs import block_outputs, rounds_of
-from ...attention.work import MOST_KEYS, ROWS, chunk_work_floats, token_work_bytes
+from ...attention.work import (
+    MOST_KEYS,
+    ROWS,
+    block_outputs,
+    chunk_work_floats,
+    rounds_of,
+    token_work_bytes,
+)
 from ...errors import OpsError
 from ..blocks.layout import BLOCK, BLOCKS
 from ..choice import F32, I64, ThreadScratch, check_stored

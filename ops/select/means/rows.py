@@ -20,9 +20,20 @@ from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ....jit.simd import emits, f32x16, hmax, hsum, load_f32, load_one_f32, set_f32, vexp, vmax
+from ....jit.simd import (
+    any_above,
+    emits,
+    f32x16,
+    hmax,
+    hsum,
+    load_f32,
+    load_one_f32,
+    set_f32,
+    vexp,
+    vmax,
+    vtanh,
+)
 from ...attention.arguments import Dense, Scoring
-from ...attention.lanes import any_above
 from ...attention.layout import Q8_0, SEGMENT, TILE
 from ...attention.prefill.blocks import (
     KeyBlock,
@@ -40,7 +51,6 @@ from ...attention.prefill.blocks import (
 from ...attention.prefill.tiles import add_values, get_panel, put_panel
 from ...attention.shape import shape_of
 from ...attention.work import ROWS
-from ...pointwise.tanh import vtanh
 from ..blocks.layout import BLOCK, BLOCKS
 from .arguments import RowMemory, RowTail
 from .attend import block_of

@@ -250,7 +250,7 @@ class ScoredSlots(LayerSlots):
 
     def _attend_exactly(self, q: F32, slot: int, out: F32, scale: float, log_sums: F32) -> None:
         """Exact attention of tokens in slots from `slot` on, with the log sums of their scores."""
-        from ....ops.attention import attention
+        from ....ops.attention.api import attention
 
         attention(
             q,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvarn.jit import threads
-from kvarn.ops.attention import append_kv
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.layout import SEGMENT, TILE, TILES
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import largest_reference

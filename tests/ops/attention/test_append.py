@@ -6,7 +6,8 @@ import pytest
 from gguf.quants import quantize
 from numba import njit
 
-from kvarn.ops.attention import TileLayout, append_kv
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.append import encode_block
 from kvarn.ops.attention.layout import Q4_0, Q8_0
 from kvarn.ops.attention.rotation import rotate_row

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from kvarn.jit import threads
-from kvarn.ops.attention import AttentionScratch, TileLayout, append_kv, attention
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import AttentionScratch, append_kv, attention
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import attention_reference
 

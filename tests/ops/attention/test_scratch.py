@@ -8,7 +8,8 @@ import pytest
 from kvarn.jit import threads
 from kvarn.jit.arena import aligned
 from kvarn.jit.launch import Cell, record
-from kvarn.ops.attention import AttentionScratch, TileLayout, append_kv, attention
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import AttentionScratch, append_kv, attention
 from kvarn.ops.reference.attention import attention_reference, read_kv
 
 N_TOKENS = 41

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from kvarn.ops.attention import SEGMENT, TileLayout, append_kv, n_segments
+from kvarn.ops.attention import SEGMENT, TileLayout, n_segments
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.evict import (
     Protected,
     Signatures,

@@ -5,14 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from kvarn.jit import threads
-from kvarn.ops.attention import (
-    SEGMENT,
-    AttentionScratch,
-    TileLayout,
-    append_kv,
-    attention,
-    n_segments,
-)
+from kvarn.ops.attention import SEGMENT, TileLayout, n_segments
+from kvarn.ops.attention.api import AttentionScratch, append_kv, attention
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import add_attention, key_norms, move_slots, set_positions
 from kvarn.ops.reference.attention import read_kv

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvarn.jit import threads
-from kvarn.ops.attention import AttentionScratch, append_kv
+from kvarn.ops.attention.api import AttentionScratch, append_kv
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import (
     Signer,

@@ -18,7 +18,7 @@ from kvarn.ops.reference.linear import (
     rounded_activations,
 )
 from kvarn.ops.reference.quants import dequantise
-from kvarn.ops.types import QUANT_TYPES, treatment_of
+from kvarn.ops.types import QUANT_TYPES
 
 # Columns and rows around the kernels' steps: 1 and 4 blocks of 32, 16 rows, vectors of 16.
 SHAPES = {
@@ -26,7 +26,7 @@ SHAPES = {
     32: ((1, 32), (15, 96), (37, 352), (16, 512)),
     256: ((1, 256), (17, 768), (32, 512)),
 }
-TYPES = [name for name, t in QUANT_TYPES.items() if treatment_of(t) in ("native", "repacked")]
+TYPES = [name for name, t in QUANT_TYPES.items() if t.treatment in ("native", "repacked")]
 
 
 def product(type_name, rows, x):

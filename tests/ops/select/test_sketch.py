@@ -6,7 +6,8 @@ import pytest
 from kvarn.jit import threads
 from kvarn.jit.launch.define import Share, kernel
 from kvarn.jit.launch.views import of_thread
-from kvarn.ops.attention import TileLayout, append_kv
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvarn.ops.attention import append_kv
+from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import outside
