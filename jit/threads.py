@@ -152,7 +152,7 @@ def _imported(name: str) -> Any:
 
 
 def _launched() -> bool:
-    """Whether Numba's threads run, whoever started them."""
+    """Whether Numba's threads run, started by kvarn or by the host application."""
     parallel = _imported("numba.np.ufunc.parallel")
     return parallel is not None and bool(parallel._is_initialized)
 

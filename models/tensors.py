@@ -21,7 +21,7 @@ class TensorLike(Protocol):
 
     @property
     def type(self) -> QuantType:
-        """How its rows are stored."""
+        """The type of its rows."""
 
     @property
     def shape(self) -> tuple[int, ...]:

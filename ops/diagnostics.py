@@ -79,7 +79,7 @@ def memory() -> dict[str, Any]:
 
 
 def cache() -> dict[str, Any]:
-    """Where compiled kernels are kept and read from, and why other folders cannot be used.
+    """The folders of compiled kernels, and why other folders cannot be used.
 
     `not_usable`: such folders as {what, mend}.
     """

@@ -2,7 +2,7 @@
 
 
 class KvarnError(Exception):
-    """One line: what was being done, what was found, what was expected, what to do."""
+    """One line: the task, what kvarn found and expected, and what to do."""
 
 
 class OutOfDeviceMemory(KvarnError):

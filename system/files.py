@@ -6,10 +6,10 @@ The rule of the whole project:
   it is on disk, the file takes the target's name: a reader sees the old file or the new one.
 - A target is a regular file or does not exist. Links, folders, pipes and devices are refused.
 - Only regular files with a name that kvarn gives are removed, or a link with such a name, never
-  what it points to. A folder is removed when it is empty.
+  the link's target. A folder is removed when it is empty.
 
     OUT.gguf                            the target
-    .OUT.gguf.<16 hex digits>.part      what a process is writing, locked (flock) while it does
+    .OUT.gguf.<16 hex digits>.part      a file that a process is writing, locked (flock) meanwhile
 
 A process that is killed leaves its `.part`. The next one that writes the same target removes it,
 unless a process still holds its lock.

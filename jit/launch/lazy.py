@@ -1,4 +1,4 @@
-"""Kernels for their callers, who need no Numba. Imports no Numba.
+"""Kernels as their callers use them, without Numba. Imports no Numba.
 
     @lazy_kernel
     def _add() -> DefinedKernel:

@@ -95,7 +95,7 @@ def call(
 
 
 def suffix(ty: ir.Type) -> str:
-    """How LLVM's overloaded intrinsics spell a type: `v16f32`, `i32`."""
+    """A type in the names of LLVM's overloaded intrinsics: `v16f32`, `i32`."""
     if isinstance(ty, ir.VectorType):
         return f"v{ty.count}{suffix(ty.element)}"
     return {ir.HalfType(): "f16", ir.FloatType(): "f32"}.get(ty) or f"i{ty.width}"

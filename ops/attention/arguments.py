@@ -43,7 +43,7 @@ class CacheAddresses(NamedTuple):
 
 
 class AppendMemory(NamedTuple):
-    """How tokens are stored, and scratch of each thread."""
+    """The layout of tiles, and scratch of each thread."""
 
     layout: StoredLayout
     padded: F32_2D
@@ -75,7 +75,7 @@ class BlockOutputs(NamedTuple):
     sums: F32_4D
     """[block][KV head][row][padded]: of exp(score - maximum) times value."""
     maxima: F32_3D
-    """[block][KV head][row]: what was subtracted from the scores, nearly their maximum."""
+    """[block][KV head][row]: nearly the maximum of the scores, subtracted from them."""
     totals: F32_3D
     """[block][KV head][row]: of exp(score - maximum)."""
     merged: F32_2D
@@ -111,7 +111,7 @@ class GatheredMemory(NamedTuple):
     """Of each thread: `work.gathered_work_bytes`."""
     blocks: BlockOutputs
     masses: F32_2D
-    """[query head][2]: what was subtracted from the scores, and the total of exp(score - that)."""
+    """[query head][2]: m, subtracted from the scores, and the total of exp(score - m)."""
 
 
 class ReadAhead(NamedTuple):

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from ..errors import OpsError
 
 TILE = 16  # tokens
-SEGMENT = 1024  # tokens; also decode's unit of work, whatever the number of threads
+SEGMENT = 1024  # tokens; also decode's unit of work, for any number of threads
 BLOCK = 32  # elements that share a scale
 TILES = SEGMENT // TILE
 
@@ -41,9 +41,9 @@ class KVType(NamedTuple):
     code: int
     name: str
     block_bytes: int
-    """Of a block of 32, without its scale."""
+    """Bytes of a block of 32, without its scale."""
     scale_bytes: int
-    """Of a block's scale; 0: the type has none."""
+    """Bytes of a block's scale; 0: the type has none."""
     rotated: bool
     """Rows are stored after a Hadamard rotation."""
 

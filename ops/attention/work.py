@@ -22,7 +22,7 @@ TILE_WORK = PARTS_BYTES + TILE_SCALES + 4 * TILE_SCORES
 PREFETCH_TILES = 2
 """Tiles between a prefetch and its use: about the time that memory takes to answer."""
 KEY_TILES = 4
-"""The same for kernels that read only keys."""
+"""Tiles between a prefetch and its use in kernels that read only keys."""
 MOST_TILES = max(PREFETCH_TILES, KEY_TILES)
 """Tiles of listed rows whose addresses are known ahead, at most."""
 HIDDEN = -1e30

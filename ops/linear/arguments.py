@@ -46,7 +46,7 @@ class Buffers(NamedTuple):
 
 
 class FloatMatmulTraits(NamedTuple):
-    """Of a kernel for plain floats and many tokens: parts of a thread's buffer."""
+    """Parts of a thread's buffer, for a kernel for plain floats and many tokens."""
 
     run_bytes: int
     """For a run of weights."""
@@ -118,7 +118,7 @@ class GroupLayout(NamedTuple):
 
 
 class MatmulTraits(NamedTuple):
-    """Of a kernel for quantised weights and many tokens."""
+    """Traits of a kernel for quantised weights and many tokens."""
 
     block: int
     words: int
@@ -126,9 +126,9 @@ class MatmulTraits(NamedTuple):
     centre: int
     """The first four are the `GroupLayout` of its activations."""
     run_bytes: int
-    """Of a thread's buffer: for a run of weights, and rows to be transposed."""
+    """Bytes of a thread's buffer for a run of weights, and rows to be transposed."""
     group_bytes: int
-    """Of a thread's buffer: for the sums of each group of tokens."""
+    """Bytes of a thread's buffer for the sums of each group of tokens."""
 
     @property
     def activations(self) -> GroupLayout:

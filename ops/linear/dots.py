@@ -1,6 +1,6 @@
 """Integer dot products as IR: codes of weights by int8 activations.
 
-Codes are unsigned, at most `top` (127, or 255 on avx512), or signed. What a variant does:
+Codes are unsigned, at most `top` (127, or 255 on avx512), or signed. The variants:
 
     avx512   vpdpbusd: 4 products into 32 bits, for any u8 (128 is added to signed codes); for rows
              with integer scales vpmaddubsw, then vpdpwssd with the scales (`has_pairs`)
@@ -97,7 +97,7 @@ def four_dots(b: Builder, codes: Sequence[Value], x: Sequence[Value]) -> Value:
     """AVX2: four times <32 x i8> by <32 x i8> -> <8 x i32>: lanes i and i + 4 add up to dot i.
 
     Transposing the sums while they have 16 bits saves three of four conversions, and the scales of
-    four blocks then fit the lanes as they are. `fits_four_dots` says for which formats sums fit.
+    four blocks then fit the lanes. See `fits_four_dots` for the formats whose sums fit.
     """
     sums, pairs = [pair_sums_u7s(b, q, v) for q, v in zip(codes, x)], vty(I16, 16)
     for lanes in ([0, 8, 1, 9, 4, 12, 5, 13], [0, 1, 8, 9, 4, 5, 12, 13]):
@@ -150,7 +150,7 @@ def _factors_of_pairs(b: Builder, f: Format, w: Value) -> tuple[list[Value], Val
 
 
 def factors(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]:
-    """Integer scales of a block of 256 as `add_scaled` takes them, a vector per 64 codes; minima.
+    """Integer scales of a block of 256 for `add_scaled`, a vector per 64 codes; minima.
 
     x86 has a fast shuffle within 128 bits only, so each 128 bits of a register first get all the
     scales. They are `pinned`: LLVM would see that they are equal, and take two shuffles.
@@ -184,7 +184,7 @@ def add_scaled(
 ) -> Value:
     """acc (None: 0) + <64 x i8> by <64 x i8>, each 16 by their own integer scale -> <16 x i32>.
 
-    `factor` is what `factors` gives.
+    factor: one of `factors`.
     """
     if has_pairs(f):
         ty = vty(I16, 32)

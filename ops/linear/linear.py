@@ -120,8 +120,8 @@ def get_rows(weight: Weight, ids: npt.NDArray[np.int32], out: npt.NDArray[np.flo
     """Rows of the matrix as floats, such as embeddings of tokens: out[t] = W[ids[t]], exactly.
 
     ids int32[T] and out float32[T, K], both contiguous. Raises OpsError for ids outside the matrix
-    and for other shapes and types. A graph reads `ids` again at each run: who changes them has to
-    check them.
+    and for other shapes and types. A graph reads `ids` again at each run, unchecked: callers check
+    ids that they change.
     """
     for name, x, dtype, shape in (
         ("out", out, np.float32, (len(ids), weight.n_cols)),

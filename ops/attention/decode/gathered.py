@@ -35,8 +35,8 @@ def _merge(v_type: int, blocks: int) -> DefinedKernel:
 class GatheredScratch(Scratch):
     """Memory for attention to lists of up to `room` tokens; nothing is allocated later.
 
-    masses float32 (H, 2): of the last call, what was subtracted from each head's scores, and the
-    total of exp(score - that). With these, its output can be merged with attention to other tokens.
+    masses float32 (H, 2), of the last call: m, subtracted from each head's scores, and the total of
+    exp(score - m). With these, its output can be merged with attention to other tokens.
     """
 
     def __init__(self, n_heads: int, n_kv_heads: int, layout: TileLayout, room: int) -> None:

@@ -73,7 +73,7 @@ def _codes_iq4_xs(b: Builder, p: Value) -> Iterator[Value]:
     return (look_up(b, x, IQ4_VALUES) for x in chunks)
 
 
-# The same, 64 at a time: two of the 32 that share their bytes, side by side.
+# 64 codes at a time: two vectors of 32 that share their bytes, side by side.
 
 
 def _pairs_q2_k(b: Builder, p: Value) -> Iterator[Value]:

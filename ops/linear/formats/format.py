@@ -23,7 +23,7 @@ from .pieces import Blocks, Builder, Value
 
 @dataclass(frozen=True)
 class Format:
-    """How to read one block; emitters take a builder and a byte pointer."""
+    """One entry of the table; emitters take a builder and a byte pointer."""
 
     type_name: str
     top: int  # largest |code|

@@ -107,7 +107,7 @@ def _make_fetch(kind: int) -> Any:
     """
     lines = (
         group_layout(FORMATS[kind]).run * FORMATS[kind].n_bytes + 62
-    ) // 64 + 1  # wherever it begins
+    ) // 64 + 1  # for any start in a line
     total = TILE_ROWS * lines
 
     @jit

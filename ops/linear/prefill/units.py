@@ -34,7 +34,7 @@ Codes = Callable[[int], Value]  # the bytes of columns 4 j .. 4 j + 3
 
 
 def pairs_run(f: Format) -> int:
-    """How many 16-bit pair sums of a lane share a scale and can be added without overflow."""
+    """The number of 16-bit pair sums of a lane that share a scale and add without overflow."""
     run = 1
     while run * 2 <= f.grain // 4 and run * 2 * (2 * 127 * f.top) <= 32767:
         run *= 2
