@@ -206,7 +206,7 @@ def _accepts(result: Any, signature: Any) -> bool:
 def _register(external: tuple[str, ...], target_context: Any) -> None:
     """Make these functions known to the linker, which ends the process if one is missing.
 
-    Numba's `refresh` registers everything that Numba can compile in 0.2 s; it is rarely needed.
+    Numba's `refresh` registers all of Numba's functions and takes 0.2 s; it is rarely needed.
     """
     rtsys.initialize(target_context)
     if any(llvm.address_of_symbol(name) is None for name in external):
