@@ -17,20 +17,22 @@ any size.
 from llvmlite import ir
 from numba.extending import intrinsic
 
+from ....jit.cached import jit
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.simd import F32, INTP, at, const, prefetch, prefetch_l1, read, write
 from ....jit.variant import FEATURES, VARIANT
 from ...types import ROWS_SIDE_BY_SIDE as ROWS
-from ..arguments import Matrix, Output, Quantised
+from ..arguments import Matrix, Quantised
 from ..formats import FORMATS, KINDS, formatted
 from ..formats.columns import Interleaved, Transposed
 from ..formats.pieces import SideBySide, gather
 from ..prefill.tiles import scaled_sums
 from ..prefill.units import unit_of_bytes
 from ..sums import no_sums, store_rows, tile_of, vectors_of
-from .blocks import PREFETCH_DISTANCE, make_blocks_on, pointers_on, rows_of_part
+from .blocks import PREFETCH_DISTANCE, make_blocks_on, pointers_on
+from .rows import by_rows
 
 # One token waits only for memory, and L1 has few outstanding requests: with those of L2, two cores
 # of a Zen 4 read Q4_0 at 29.5 GB/s instead of 25.5, further ahead at 27. Four tokens, which compute
@@ -107,20 +109,14 @@ def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
     blocks_on = make_blocks_on(FORMATS[kind])
     fetch, distance = _ONE_TOKEN if tokens == 1 else (prefetch_l1, PREFETCH_DISTANCE)
 
-    @kernel
-    def interleaved_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):
-        """Rows of n_blocks blocks by each token."""
-        n_rows = rows_of_part(w, share.parts)
-        first = take(share.ticket) * n_rows
-        while first < w.n_rows:
-            for r in range(first, min(first + n_rows, w.n_rows), ROWS):
-                block, xt, sums = w.data + r * w.row_bytes, x, no_sums(tokens)
-                for _ in range(n_blocks):
-                    for line in range(distance, distance + size, 64):
-                        fetch(block, line)
-                    sums = add_block(kind, sums, block, xt, n_blocks)
-                    block, xt = block + size, blocks_on(xt, 1)
-                store_rows(tokens, sums, Output(out.data + 4 * r, out.row_bytes, out.n_tokens))
-            first = take(share.ticket) * n_rows
+    @jit
+    def _sixteen_rows(block, x, n_blocks, out):
+        sums = no_sums(tokens)
+        for _ in range(n_blocks):
+            for line in range(distance, distance + size, 64):
+                fetch(block, line)
+            sums = add_block(kind, sums, block, x, n_blocks)
+            block, x = block + size, blocks_on(x, 1)
+        store_rows(tokens, sums, out)
 
-    return interleaved_kernel
+    return by_rows(_sixteen_rows, Quantised, ROWS)

@@ -78,10 +78,10 @@ def store_totals(typingctx, sums, out):
     return types.void(sums, out), codegen
 
 
-def by_rows(product: Any, vectors: type) -> DefinedKernel:
-    """The kernel that calls the jitted product(address of a row, x, n, out) for each row.
+def by_rows(product: Any, vectors: type, at_once: int = 1) -> DefinedKernel:
+    """The kernel that calls the jitted product(address, x, n, out) for each `at_once` rows.
 
-    vectors: the declared type of x; out: the `Output` of this row.
+    address: of the first of these rows; vectors: the declared type of x; out: their `Output`.
     """
 
     @kernel
@@ -89,7 +89,7 @@ def by_rows(product: Any, vectors: type) -> DefinedKernel:
         n_rows = rows_of_part(w, share.parts)
         first = take(share.ticket) * n_rows
         while first < w.n_rows:
-            for r in range(first, min(first + n_rows, w.n_rows)):
+            for r in range(first, min(first + n_rows, w.n_rows), at_once):
                 to = Output(out.data + 4 * r, out.row_bytes, out.n_tokens)
                 product(w.data + r * w.row_bytes, x, n, to)
             first = take(share.ticket) * n_rows
