@@ -28,7 +28,7 @@ from .types import (
 )
 
 __all__ = [
-    "any_above", "bits_f32", "bits_i32", "ctpop", "first_lanes", "fma", "fmuladd", "hmax", "hsum",
+    "any_above", "bits_i32", "ctpop", "first_lanes", "fma", "fmuladd", "hmax", "hsum",
     "hsum_i32", "imax", "imin", "mask", "narrow_i8", "narrow_i16", "rint", "set_f32", "set_i8",
     "set_i32", "set_i64", "sum_lanes", "to_f32", "to_i8", "to_i32", "vabs", "vmax", "vmin",
     "widen_i16", "widen_i32",
@@ -125,7 +125,6 @@ narrow_i8 = emits_by(_as("i8", "i16", "i32"))(_to("i8", "trunc"))
 narrow_i16 = emits_by(_as("i16", "i32"))(_to("i16", "trunc"))
 # The same bits, read as the other type: four i8 are one i32.
 bits_i32 = emits_by({f32x16: i32x16, i8x64: i32x16}.get)(lambda b, v: b.bitcast(v, vty(I32, 16)))
-bits_f32 = emits_by(_as("f32", "i32"))(_to("f32", "bitcast"))
 # Values must fit the target type; rounds to nearest, ties to even.
 to_i32 = emits_by(_as("i32", "f32"))(lambda b, v: _rounded(b, v, I32))
 to_i8 = emits_by(_as("i8", "f32"))(

@@ -32,7 +32,7 @@ from .types import (
 )
 
 __all__ = [
-    "at", "at_item", "bcast_f32", "bcast_i32_i8", "emit_barrier", "emit_prefetch", "load_f16",
+    "at", "at_item", "bcast_f32", "bcast_i32_i8", "emit_prefetch", "load_f16",
     "load_f32", "load_half", "load_i8", "load_i8_f32", "load_i8x16", "load_i8x32", "load_i16x16",
     "load_i32", "load_i64", "load_one_f32", "load_tail", "load_u8", "load_u16", "load_u32",
     "loader", "pointer", "prefetch", "prefetch_l1", "prefetch_to_write", "read", "store",
@@ -47,11 +47,6 @@ def pointer(ctx: Any, b: ir.IRBuilder, ty: Any, val: ir.Value, off: ir.Value, ll
     else:
         base = b.inttoptr(val, I8.as_pointer())
     return b.bitcast(b.gep(base, [off]), llty.as_pointer())
-
-
-def emit_barrier(b: ir.IRBuilder) -> None:
-    """No load or store passes this point of the code, in either direction."""
-    b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", side_effect=True), [])
 
 
 def at(b: ir.IRBuilder, place: ir.Value, offset: int | ir.Value = 0) -> Any:

