@@ -169,11 +169,11 @@ class Wide(NamedTuple):
 
 
 def test_what_no_record_can_hold_is_refused():
-    def many(share: Share, a: Wide, b: Wide, c: Wide, d: Wide, e: Wide, f: Wide, g: Wide, h: int):
+    def wide(share: Share, a: Wide, b: Wide, c: Wide, d: Wide, e: Wide, f: Wide, g: Wide, h: int):
         pass
 
     with pytest.raises(JitError, match="15 words, at most 14"):
-        CompiledKernel(many, ())
+        CompiledKernel(wide, ())
 
     def undeclared(x: int):
         pass
@@ -197,15 +197,15 @@ def test_arrays_of_all_versions_of_numpy_are_read(inner):
 def test_a_kernel_has_one_file_and_is_told_by_its_name(places, tmp_path, monkeypatch, caplog):
     (folder,) = places(tmp_path)
     caplog.set_level(logging.INFO, "kvarn")
-    heard: list[str] = []
+    names: list[str] = []
     monkeypatch.setattr(events, "_State", type("State", (events._State,), {}))
-    kvarn.on_compile(lambda kernel, seconds: heard.append(kernel))
+    kvarn.on_compile(lambda kernel, seconds: names.append(kernel))
     for _ in range(2):
         assert CompiledKernel(describe.kernel.py_func, ()).address
         (file,) = folder.iterdir()
         assert file.name.startswith("describe-")
     name = f"{describe.kernel.py_func.__module__}.describe"
-    assert heard == [name, name]  # its begin and its end
+    assert names == [name, name]  # its begin and its end
     begun, ended = (record.getMessage() for record in caplog.records)
     assert begun == f"compiling {name}" and ended.startswith(f"compiled {name} in ")
 

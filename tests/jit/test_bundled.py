@@ -30,9 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_best_cpu_that_this_one_can_stand_for_is_taken(
     targets: list[list[str]], expected: tuple[str, str] | None, folder: Path
 ) -> None:
-    own = variant.target()
+    default = variant.target()
     (folder / "targets.json").write_text(json.dumps(targets))
-    assert variant.target() == (expected or own)
+    assert variant.target() == (expected or default)
 
 
 def test_the_environment_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

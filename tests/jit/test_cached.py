@@ -151,10 +151,10 @@ def test_unusable_folder_is_said_once_and_replaced(run, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     where = {"KVARN_CACHE": str(blocked), "XDG_CACHE_HOME": str(tmp_path / "xdg")}
-    (found, said) = run(2, **where)
-    assert found == (2, 0)
-    assert said.count("\n") == 1
-    assert "cannot keep compiled kernels" in said and str(tmp_path / "xdg/kvarn") in said
+    (counts, output) = run(2, **where)
+    assert counts == (2, 0)
+    assert output.count("\n") == 1
+    assert "cannot keep compiled kernels" in output and str(tmp_path / "xdg/kvarn") in output
     assert run(2, **where) == ((0, 1), "")
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kvarn.jit import kernel_cache as kept
+from kvarn.jit import kernel_cache
 from kvarn.jit.kernel_cache import folders
 from kvarn.ops import diagnostics
 from kvarn.system import trust
@@ -26,21 +26,21 @@ def test_full_disk(places, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(trust.Folder, "write", full)
     _, second = places(tmp_path / "home", tmp_path / "tmp")
     for name in ("a.kernel", "b.kernel"):
-        kept.keep(name, b"x")
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "No space left" in said and "KVARN_CACHE" in said
+        kernel_cache.keep(name, b"x")
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1 and "No space left" in output and "KVARN_CACHE" in output
     assert _names(second) == ["a.kernel", "b.kernel"]
-    assert kept.find("a.kernel", bytes) == b"x" and kept.place() == second
+    assert kernel_cache.find("a.kernel", bytes) == b"x" and kernel_cache.place() == second
 
 
 def test_without_any_folder_kernels_are_not_kept(places, tmp_path, capsys):
     blocked = tmp_path / "file"
     blocked.write_text("")
     places(blocked / "a", blocked / "b")
-    kept.keep("a.kernel", b"x")
-    kept.keep("b.kernel", b"x")
+    kernel_cache.keep("a.kernel", b"x")
+    kernel_cache.keep("b.kernel", b"x")
     assert capsys.readouterr().err.count("cannot keep") == 1
-    assert kept.place() is None
+    assert kernel_cache.place() is None
 
 
 def test_a_user_without_a_home_folder_keeps_none_and_is_told_how(places, monkeypatch, capsys):
@@ -54,12 +54,12 @@ def test_a_user_without_a_home_folder_keeps_none_and_is_told_how(places, monkeyp
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     places()
     monkeypatch.setattr(folders, "candidates", candidates)
-    assert kept.find("a.kernel", bytes) is None
+    assert kernel_cache.find("a.kernel", bytes) is None
     assert capsys.readouterr().err == ""  # nothing to keep so far
-    kept.keep("a.kernel", b"x")
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "no home folder" in said and "set KVARN_CACHE" in said
-    assert diagnostics.cache()["not_usable"][0]["what"] in said
+    kernel_cache.keep("a.kernel", b"x")
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1 and "no home folder" in output and "set KVARN_CACHE" in output
+    assert diagnostics.cache()["not_usable"][0]["what"] in output
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,11 @@ def test_a_chosen_folder_is_found_however_it_is_written(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     root, *_ = folders.candidates()
     places(root)
-    kept.keep("a.kernel", b"x")
-    assert kept.place() == tmp_path.resolve() / where.format("x y") / "kernels" / folders.key()
-    assert kept.find("a.kernel", bytes) == b"x"
+    kernel_cache.keep("a.kernel", b"x")
+    assert (
+        kernel_cache.place() == tmp_path.resolve() / where.format("x y") / "kernels" / folders.key()
+    )
+    assert kernel_cache.find("a.kernel", bytes) == b"x"
     assert not (tmp_path / "xdg").exists()
 
 
@@ -96,40 +98,40 @@ def test_a_chosen_folder_that_cannot_be_is_one_line(monkeypatch, places, tmp_pat
     monkeypatch.setattr(os, "environ", {**os.environ, "KVARN_CACHE": chosen})
     root, *_ = folders.candidates()
     places(root)
-    kept.keep("a.kernel", b"x")
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and said[:-1].isprintable() and "KVARN_CACHE" in said
-    assert kept.find("a.kernel", bytes) is None
+    kernel_cache.keep("a.kernel", b"x")
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1 and output[:-1].isprintable() and "KVARN_CACHE" in output
+    assert kernel_cache.find("a.kernel", bytes) is None
     assert diagnostics.cache()["folder"] is None
 
 
 def test_kernels_built_ahead_by_root_are_read_and_ones_own_kept_at_home(
     places, monkeypatch, tmp_path, capsys
 ):
-    built, own = places(tmp_path / "built", tmp_path / "own")
-    kept.keep("ahead.kernel", b"1")
+    built, home = places(tmp_path / "built", tmp_path / "own")
+    kernel_cache.keep("ahead.kernel", b"1")
     places(tmp_path / "built", tmp_path / "own")
     is_writable = trust.Folder.is_writable
     monkeypatch.setattr(
         trust.Folder, "is_writable", lambda folder: folder.path != built and is_writable(folder)
     )
-    assert kept.find("ahead.kernel", bytes) == b"1"
+    assert kernel_cache.find("ahead.kernel", bytes) == b"1"
     assert capsys.readouterr().err == ""
-    kept.keep("own.kernel", b"2")
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and str(built) in said and str(own) in said
-    assert kept.find("own.kernel", bytes) == b"2" and _names(own) == ["own.kernel"]
+    kernel_cache.keep("own.kernel", b"2")
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1 and str(built) in output and str(home) in output
+    assert kernel_cache.find("own.kernel", bytes) == b"2" and _names(home) == ["own.kernel"]
 
 
 def test_a_file_of_another_name_or_machine_counts_as_absent(places, monkeypatch, tmp_path):
     (folder,) = places(tmp_path)
-    kept.keep("a.kernel", b"x")
+    kernel_cache.keep("a.kernel", b"x")
     (folder / "a.kernel").rename(folder / "b.kernel")
-    assert kept.find("b.kernel", bytes) is None
+    assert kernel_cache.find("b.kernel", bytes) is None
     (folder / "b.kernel").rename(folder / "a.kernel")
-    assert kept.find("a.kernel", bytes) == b"x"
+    assert kernel_cache.find("a.kernel", bytes) == b"x"
     monkeypatch.setattr(folders, "key", lambda: "another")
-    assert kept.find("a.kernel", bytes) is None
+    assert kernel_cache.find("a.kernel", bytes) is None
 
 
 def test_roots_in_order(monkeypatch, tmp_path):

@@ -70,9 +70,9 @@ def test_what_others_can_have_written_is_never_run(places, tmp_path, capsys, how
         file.chmod(0o600)
     places(*roots)
     assert _double(7)(1) == 9
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert not (tmp_path / "ran").exists() and file.read_bytes() == evil
-    assert said.count("\n") == 1 and str(loose) in said
+    assert output.count("\n") == 1 and str(loose) in output
     assert home.exists() == (how != "file")  # one bad file is no reason to leave a good folder
     # Who trusts it runs it: the test can fail.
     for path, mode in ((roots[0].resolve(), 0o755), (leaf, 0o755), (file, 0o644)):

@@ -219,8 +219,8 @@ def test_all_parts_are_done_where_openmp_gives_fewer_threads():
 
 
 def test_no_module_that_is_imported_late_takes_the_place_of_a_function():
-    found = [m for room in (jit, ops) for m in walk_packages(room.__path__, f"{room.__name__}.")]
-    modules = {m.name: import_module(m.name) for m in found}
-    for name in (m.name for m in found if m.ispkg):
+    infos = [m for room in (jit, ops) for m in walk_packages(room.__path__, f"{room.__name__}.")]
+    modules = {m.name: import_module(m.name) for m in infos}
+    for name in (m.name for m in infos if m.ispkg):
         for x in getattr(modules[name], "__all__", ()):
             assert getattr(modules[name], x) is not modules.get(f"{name}.{x}"), f"{name}.{x}"

@@ -162,8 +162,8 @@ def test_wrong_content_is_damage_and_not_run():
     good = machine_code.compile_text(
         "define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named"
     )
-    address, found = machine_code.load(machine_code.to_bytes(good))
-    assert address and found == good
+    address, code = machine_code.load(machine_code.to_bytes(good))
+    assert address and code == good
     for wrong in (good._replace(object=b"no object file"), good._replace(symbol="another")):
         with pytest.raises(Damaged):
             machine_code.load(machine_code.to_bytes(wrong))
@@ -193,12 +193,12 @@ print(ctypes.CFUNCTYPE(*4 * [ctypes.c_int64])(address)(81, 0, 0), "numba" in sys
 
 def test_functions_of_the_c_library_are_there_before_anything_was_compiled(tmp_path):
     """The first code that a process links may call them."""
-    kept = tmp_path / "rooted.code"
+    path = tmp_path / "rooted.code"
     made = machine_code.compile_text(ROOT.format(other="fabs"), "rooted")
-    kept.write_bytes(machine_code.to_bytes(made))
+    path.write_bytes(machine_code.to_bytes(made))
     assert made.called == ("fabs", "sqrt")
     done = subprocess.run(
-        [sys.executable, "-c", LINKS, kept], capture_output=True, text=True, check=False
+        [sys.executable, "-c", LINKS, path], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("9 False\n", "")
 
@@ -213,9 +213,9 @@ def test_a_function_that_is_nowhere_is_told(places, tmp_path, capsys):
     kernel_cache.keep(name, machine_code.to_bytes(made))
     for _ in range(2):
         assert kernel_cache.find(name, machine_code.load) is None
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"kvarn: cannot use compiled kernels, compiling again: {name} calls")
-    assert "no_such_function_anywhere" in said
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"kvarn: cannot use compiled kernels, compiling again: {name} calls")
+    assert "no_such_function_anywhere" in line
 
 
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
@@ -241,10 +241,10 @@ def test_other_bytes_are_damaged_or_a_code_of_just_these_bytes(made, data):
     end = at + data.draw(st.integers(0, 8))
     good[at:end] = data.draw(st.binary(max_size=8))
     try:
-        found = machine_code.from_bytes(bytes(good))
+        code = machine_code.from_bytes(bytes(good))
     except Damaged:
         return
-    assert machine_code.to_bytes(found) == good
+    assert machine_code.to_bytes(code) == good
 
 
 @given(st.binary(max_size=60))

@@ -39,9 +39,9 @@ def run(*arguments, program=PROGRAM, **environment):
 
 
 def test_a_layer_chosen_by_the_host_is_kept():
-    (layer, _), said = run(NUMBA_THREADING_LAYER="workqueue")
+    (layer, _), output = run(NUMBA_THREADING_LAYER="workqueue")
     assert layer == "workqueue"
-    assert said == ""
+    assert output == ""
     (started, _), _ = run("host")
     assert started in threads.ORDER
 
@@ -50,12 +50,12 @@ def test_openmp_threads_soon_sleep_unless_the_user_says_otherwise():
     unset = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
     program = f"import os; [os.environ.pop(name, 0) for name in {unset}]\n" + PROGRAM
     program += f"import os; assert not {unset} & set(os.environ)\n"
-    (layer, _), said = run(program=program, OMP_DISPLAY_ENV="verbose")
-    if layer != "omp" or "GOMP_SPINCOUNT" not in said:
+    (layer, _), output = run(program=program, OMP_DISPLAY_ENV="verbose")
+    if layer != "omp" or "GOMP_SPINCOUNT" not in output:
         pytest.skip("GNU's OpenMP is not there")
-    assert f"GOMP_SPINCOUNT = '{threads._SPIN_COUNT}'" in said
-    _, said = run(OMP_DISPLAY_ENV="verbose", GOMP_SPINCOUNT="77")
-    assert "GOMP_SPINCOUNT = '77'" in said
+    assert f"GOMP_SPINCOUNT = '{threads._SPIN_COUNT}'" in output
+    _, output = run(OMP_DISPLAY_ENV="verbose", GOMP_SPINCOUNT="77")
+    assert "GOMP_SPINCOUNT = '77'" in output
 
 
 def test_only_workqueue_is_said_with_the_remedy():
@@ -63,10 +63,10 @@ def test_only_workqueue_is_said_with_the_remedy():
     pools = {f"numba.np.ufunc.{name}pool": None for name in ("omp", "tbb")}
     hide = f"import sys; sys.modules.update({pools})\n"
     hide += "from kvarn.jit import threads; threads._GNU = 'libgomp-is-not-here.so'\n"
-    (layer, _), said = run(program=hide + PROGRAM, NUMBA_NUM_THREADS="2")
+    (layer, _), output = run(program=hide + PROGRAM, NUMBA_NUM_THREADS="2")
     assert layer == "workqueue"
-    assert said.count("\n") == 1
-    assert threads.HOW_TO_FIX in said
+    assert output.count("\n") == 1
+    assert threads.HOW_TO_FIX in output
 
 
 def test_number_of_threads():

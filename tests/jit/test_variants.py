@@ -25,9 +25,9 @@ SHARES = {
 
 def _features():
     """This CPU's without all of AVX-512, in LLVM's words."""
-    found = llvm.get_host_cpu_features()
-    found.update({feature: False for feature in found if feature.startswith("avx512")})
-    return found.flatten()
+    flags = llvm.get_host_cpu_features()
+    flags.update({feature: False for feature in flags if feature.startswith("avx512")})
+    return flags.flatten()
 
 
 @pytest.mark.parametrize("files", SHARES.values(), ids=SHARES)

@@ -122,9 +122,9 @@ def test_logits_are_the_cpus_bit_by_bit(
     name: str, attend: Any, golden_models: Callable[[str], Any]
 ) -> None:
     golden, device = golden_models(name), Elsewhere()
-    here, there = kvarn.load(golden.path()), moved(golden.path(), device)
+    here, elsewhere = kvarn.load(golden.path()), moved(golden.path(), device)
     ids = (golden.prompt * 10)[:60]
-    contexts = [model.context(128, attend=attend) for model in (here, there)]
+    contexts = [model.context(128, attend=attend) for model in (here, elsewhere)]
     rows = [[c.prefill(ids), *(c.decode(i).copy() for i in golden.ids[:4])] for c in contexts]
     np.testing.assert_array_equal(*rows)
     assert device.copies == 5 * here.config.n_layers

@@ -126,11 +126,11 @@ ABLATIONS: dict[str, tuple[str, Callable[[ModelConfig], ModelConfig]]] = {
 }
 
 
-@pytest.mark.parametrize("what", ABLATIONS)
+@pytest.mark.parametrize("ablation", ABLATIONS)
 def test_every_described_difference_changes_the_logits(
-    what: str, golden_models: Callable[[str], Any], plain_ops: ModuleType
+    ablation: str, golden_models: Callable[[str], Any], plain_ops: ModuleType
 ) -> None:
-    name, change = ABLATIONS[what]
+    name, change = ABLATIONS[ablation]
     golden = golden_models(name)
     model, ids = build(golden, plain_ops), golden.prompt + golden.ids
     expected = read(model, plain_ops, ids)

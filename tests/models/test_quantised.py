@@ -60,13 +60,13 @@ def test_same_choice_as_llama_cpp_wherever_noise_cannot_decide(
         config = ModelConfig.from_metadata(file.metadata)
         model = Transformer(config, Weights.load(file.tensors, config), 64)
         attention = plain.PlainAttention(config)
-        ours = plain.read(model, attention, tiny_quants.ids(), chunk)
+        logits = plain.read(model, attention, tiny_quants.ids(), chunk)
     with np.load(GOLDEN) as golden:
         theirs = golden[kind].astype(np.float32)
     noise = (theirs - exact[kind]).std()
     top = np.sort(theirs, axis=1)
     decided = top[:, -1] - top[:, -2] > 4 * noise
     assert decided.sum() > len(top) // 2
-    assert (ours.argmax(1) == theirs.argmax(1))[decided].all()
+    assert (logits.argmax(1) == theirs.argmax(1))[decided].all()
     # Int8 blocks of 32 are the finest that llama.cpp uses; floats are not rounded at all.
-    assert (ours - exact[kind]).std() < max(2 * noise, 0.02 * exact[kind].std())
+    assert (logits - exact[kind]).std() < max(2 * noise, 0.02 * exact[kind].std())

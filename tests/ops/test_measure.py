@@ -19,9 +19,9 @@ def test_every_byte_is_read():
 
 def test_roofline_covers_all_threads_and_leaves_their_number():
     before = threads.n_threads()
-    found = dict(measure.roofline(n_bytes=1 << 20))
-    assert list(found) == list(range(1, before + 1))
-    assert all(rate > 0 for rate in found.values())
+    rates = dict(measure.roofline(n_bytes=1 << 20))
+    assert list(rates) == list(range(1, before + 1))
+    assert all(rate > 0 for rate in rates.values())
     assert threads.n_threads() == before
 
 

@@ -10,9 +10,9 @@ from kvarn.ops.types import BY_ID, QUANT_TYPES, WITHDRAWN, row_bytes
 
 def test_table_equals_gguf_py():
     theirs = {t.name: (int(t), *sizes) for t, sizes in gguf.GGML_QUANT_SIZES.items()}
-    ours = {t.name: (t.ggml_id, t.block, t.n_bytes) for t in QUANT_TYPES.values()}
+    table = {t.name: (t.ggml_id, t.block, t.n_bytes) for t in QUANT_TYPES.values()}
     # An older gguf-py may know fewer types than the table, never others.
-    assert {name: ours[name] for name in theirs} == theirs
+    assert {name: table[name] for name in theirs} == theirs
     assert {t.ggml_id: t for t in QUANT_TYPES.values()} == BY_ID
     assert not WITHDRAWN.keys() & BY_ID.keys()
 

@@ -17,8 +17,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_the_hint_installs_what_the_extra_stands_for(extra: str) -> None:
-    wanted = [line.split(";")[0] for line in PROJECT["optional-dependencies"][extra]]
-    assert shlex.split(how_to_install(extra)) == ["pip", "install", *wanted]
+    expected = [line.split(";")[0] for line in PROJECT["optional-dependencies"][extra]]
+    assert shlex.split(how_to_install(extra)) == ["pip", "install", *expected]
 
 
 def test_every_extra_of_users_has_a_hint() -> None:
@@ -32,5 +32,5 @@ def test_nothing_tells_to_install_kvarn_by_name() -> None:
     files = [*ROOT.glob("*.*"), *(file for folder in folders for file in folder.rglob("*"))]
     texts = [file for file in files if file.suffix in (".py", ".md", ".h", ".c") and file.is_file()]
     assert len(texts) > 500
-    told = [file for file in texts if by_name.search(file.read_text(encoding="utf-8"))]
-    assert told == []
+    naming = [file for file in texts if by_name.search(file.read_text(encoding="utf-8"))]
+    assert naming == []

@@ -119,11 +119,11 @@ def test_commands_take_one_line_for_them(
 
 def test_a_prompt_from_a_substituted_process(tiny_path: Path) -> None:
     run = f"{sys.executable} -m kvarn run -m {tiny_path} -n 1 --temp 0"
-    found = {
+    pieces = {
         subprocess.run(["bash", "-c", command], capture_output=True, check=True, timeout=120).stdout
         for command in (
             f"{run} -f <(sleep 0.1; echo a mill)",
             f"echo a mill | {run} -f -",
         )
     }
-    assert len(found) == 1
+    assert len(pieces) == 1

@@ -57,19 +57,19 @@ def bypasses(tree: ast.AST) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "isatty"
     }
-    found = set()
+    uses = set()
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id="print" | "pprint")):
-                found.add("print")
+                uses.add("print")
             case ast.Attribute(
                 value=ast.Name(id="sys"), attr="stdout" | "stderr" | "__stdout__" | "__stderr__"
             ) if id(node) not in asked:
-                found.add(f"sys.{node.attr}")
+                uses.add(f"sys.{node.attr}")
             case ast.ImportFrom(module="sys" | "tqdm" | "tqdm.auto"):
-                found.add(f"from {node.module}")
+                uses.add(f"from {node.module}")
             case ast.Import(names=[ast.alias(name="tqdm"), *_]):
-                found.add("import tqdm")
+                uses.add("import tqdm")
             case ast.Attribute(
                 attr="print_exc"
                 | "print_exception"
@@ -77,13 +77,13 @@ def bypasses(tree: ast.AST) -> set[str]:
                 | "basicConfig"
                 | "StreamHandler"
             ):
-                found.add(node.attr)
+                uses.add(node.attr)
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="os"), attr="write"),
                 args=[ast.Constant(value=1 | 2), *_],
             ):
-                found.add("os.write")
-    return found
+                uses.add("os.write")
+    return uses
 
 
 def test_nothing_writes_to_the_terminal_but_the_doors() -> None:
@@ -94,12 +94,12 @@ def test_nothing_writes_to_the_terminal_but_the_doors() -> None:
         "commands/terminal/progress.py": {"from tqdm", "sys.stderr"},  # bars, kvarn's own names
         "runtime/capi/entry.py": {"sys.stderr", "sys.stdout"},  # taken from a host's process
     }
-    found = {
+    uses = {
         path.relative_to(PRODUCT).as_posix(): bypasses(ast.parse(path.read_text()))
         for path in sources()
     }
-    assert len(found) > 200
-    assert {path: ways for path, ways in found.items() if ways} == allowed
+    assert len(uses) > 200
+    assert {path: ways for path, ways in uses.items() if ways} == allowed
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_every_encoding_takes_every_text(encoding: str, monkeypatch: pytest.Monk
     terminal.say(HOSTILE)
     terminal.show(HOSTILE)
     terminal.generate(HOSTILE)
-    told, shown, generated = *err.text.splitlines(), *out.text.split("\n")
+    message, shown, generated = *err.text.splitlines(), *out.text.split("\n")
     escaped = r"\x1b]0;title\x07 \x9b2J"
-    assert told.startswith(f"kvarn: {escaped}")
+    assert message.startswith(f"kvarn: {escaped}")
     assert shown.startswith(escaped)
     assert generated.startswith("\x1b]0;title\x07")
-    for text in (told, shown, generated):
+    for text in (message, shown, generated):
         assert r"\ud800 \udcff" in text, "what no encoding has is not lost"
 
 
@@ -213,7 +213,7 @@ def kvarn(redirections: str, *arguments: str) -> subprocess.CompletedProcess[byt
 
 
 @pytest.mark.parametrize(
-    ("redirections", "arguments", "code", "told"),
+    ("redirections", "arguments", "code", "message"),
     [
         (">&-", "--version", 1, b"kvarn: standard output: Bad file descriptor\n"),
         (">&- 2>&-", "--version", 1, b""),
@@ -229,12 +229,12 @@ def kvarn(redirections: str, *arguments: str) -> subprocess.CompletedProcess[byt
     ],
 )
 def test_streams_that_take_nothing(
-    redirections: str, arguments: str, code: int, told: bytes
+    redirections: str, arguments: str, code: int, message: bytes
 ) -> None:
     if "/dev/full" in redirections and not os.access("/dev/full", os.W_OK):
         pytest.skip("no /dev/full on this system")
     done = kvarn(redirections, *arguments.split())
-    assert (done.returncode, done.stderr) == (code, told)
+    assert (done.returncode, done.stderr) == (code, message)
 
 
 def test_a_closed_stream_is_no_file_that_is_opened_next(tmp_path: Path) -> None:

@@ -49,10 +49,10 @@ def test_quotes_are_short_and_printable(text: str | bytes, limit: int) -> None:
 
 @given(ANYTHING)
 def test_generated_text_controls_nothing(text: str) -> None:
-    kept = printable(text)
-    assert not {c for c in kept if unicodedata.category(c) == "Cc"} - set("\n\t")
+    shown_text = printable(text)
+    assert not {c for c in shown_text if unicodedata.category(c) == "Cc"} - set("\n\t")
     # Nothing but controls and marks that reorder is lost.
-    assert kept == "".join(
+    assert shown_text == "".join(
         c
         for c in text
         if c in "\n\t"

@@ -20,15 +20,15 @@ from .users import EVIL, GOOD, OTHER, as_root, foreign, made, n_open, read, seco
 
 def look_up(n: int, folder: Path) -> dict[bytes | None, int]:
     """How often which content was read, None for refused, opening the folder anew each time."""
-    found: dict[bytes | None, int] = {GOOD: 0, EVIL: 0, None: 0}
+    counts: dict[bytes | None, int] = {GOOD: 0, EVIL: 0, None: 0}
     before = n_open()
     for _ in range(n):
         try:
-            found[read(folder)] += 1
+            counts[read(folder)] += 1
         except (Untrusted, OSError):
-            found[None] += 1
+            counts[None] += 1
     assert n_open() == before
-    return found
+    return counts
 
 
 def test_a_link_that_flips_between_check_and_read(base: Path) -> None:
@@ -46,11 +46,11 @@ def test_a_link_that_flips_between_check_and_read(base: Path) -> None:
     thread = threading.Thread(target=flip)
     thread.start()
     try:
-        found = look_up(10_000, base / "link")
+        counts = look_up(10_000, base / "link")
     finally:
         stop.set()
         thread.join()
-    assert found[EVIL] == 0 and found[GOOD] and found[None]
+    assert counts[EVIL] == 0 and counts[GOOD] and counts[None]
 
 
 def _point(link: Path, target: str) -> None:
@@ -156,15 +156,15 @@ def test_another_users_files_are_never_read(
         deadline = time.monotonic() + 10
         while not _is_theirs(cache):  # to who looks at names alone, the attack works
             assert time.monotonic() < deadline
-        found = {GOOD: 0, EVIL: 0, None: 0}
+        counts = {GOOD: 0, EVIL: 0, None: 0}
         for _ in range(10):
             for content, times in look_up(n // 10, cache).items():
-                found[content] += times
+                counts[content] += times
             if control is _mended:
                 cache.chmod(cache.stat().st_mode ^ 0o020)
         assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the second user has given up"
-    assert found[EVIL] == 0 and sum(found.values()) == n
-    assert found[None] > 0, found
+    assert counts[EVIL] == 0 and sum(counts.values()) == n
+    assert counts[None] > 0, counts
 
 
 def _is_theirs(cache: Path) -> bool:

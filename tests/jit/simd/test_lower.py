@@ -39,8 +39,8 @@ def _rows(a, b, out, n):
 )
 def test_assembly_has_the_instructions(target, instructions):
     assembly = lower(_rows, (types.int64,) * 4, target)
-    found = set(re.findall(r"^\t(?:{vex}\t)?(\w+)", assembly, re.MULTILINE))
-    assert instructions <= found
+    emitted = set(re.findall(r"^\t(?:{vex}\t)?(\w+)", assembly, re.MULTILINE))
+    assert instructions <= emitted
     # No conversion of f16 by a library function: it would not be there at run time.
     assert "__extendhfsf2" not in assembly
 

@@ -24,15 +24,15 @@ def test_loads_at_odd_offsets_from_array_and_address():
     raw = rng.integers(0, 256, 103, dtype=np.uint8)
     for n in (0, 1, 3, 39):
         floats = np.empty(80, np.float32)
-        found = _loads(raw, raw.ctypes.data, floats, n)
+        values = _loads(raw, raw.ctypes.data, floats, n)
         part = raw[n : n + 64].copy()
         half, small = part.view(np.float16).astype(np.float32), part.view(np.int8)
         word = part[:4].view(np.float32)
         twice = np.r_[part[:32], part[:32]].view(np.float32)
         expected = np.r_[half[:16], small[:16], np.full(32, word), twice].astype(np.float32)
         np.testing.assert_array_equal(floats, expected)
-        np.testing.assert_array_equal(found[0], half[0])
-        assert found[1:] == (part[0], part.view(np.uint16)[0], part.view(np.uint32)[0])
+        np.testing.assert_array_equal(values[0], half[0])
+        assert values[1:] == (part[0], part.view(np.uint16)[0], part.view(np.uint32)[0])
 
 
 @jit

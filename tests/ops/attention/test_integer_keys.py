@@ -27,9 +27,9 @@ def test_as_exact_as_float32(make_cache, head_dim: int, group: int) -> None:
     q = q.astype(np.float32)
     keys = cache.stored()[0].astype(np.float64)
     for h, got in enumerate(_products(cache, q)):
-        own, line = keys[:, h // group], q[0, h].astype(np.float64)
-        sizes = np.linalg.norm(own, axis=1) * np.linalg.norm(line)
-        np.testing.assert_array_less(np.abs(got - own @ line) / sizes, 3e-7)  # 2.5 * 2 ** -23
+        head_keys, line = keys[:, h // group], q[0, h].astype(np.float64)
+        sizes = np.linalg.norm(head_keys, axis=1) * np.linalg.norm(line)
+        np.testing.assert_array_less(np.abs(got - head_keys @ line) / sizes, 3e-7)  # 2.5 * 2 ** -23
 
 
 def test_queries_without_a_size(make_cache) -> None:

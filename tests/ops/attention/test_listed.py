@@ -36,19 +36,19 @@ def _attend(cache, q, lists, counts, dense: Dense, **options) -> np.ndarray:
 
 def _reference(cache, q, lists, counts, dense: Dense, **options) -> np.ndarray:
     """Each row's tokens as one list for each KV head."""
-    stored, found = cache.stored(), []
+    stored, outputs = cache.stored(), []
     options.setdefault("scale", cache.layout.head_dim**-0.5)
     for r, row in enumerate(q):
-        own = [
+        tokens_of_heads = [
             np.r_[: dense.sinks, lists[r, j, :n], dense.first : dense.start + r + 1]
             for j, n in enumerate(counts[r])
         ]
-        index = np.zeros((len(own), max(map(len, own))), np.uint32)
-        for to, one in zip(index, own, strict=True):
+        index = np.zeros((len(tokens_of_heads), max(map(len, tokens_of_heads))), np.uint32)
+        for to, one in zip(index, tokens_of_heads, strict=True):
             to[: len(one)] = one
-        n = np.array([len(one) for one in own])
-        found.append(gathered_reference(row[None], *stored, index, n, **options)[0])
-    return np.array(found)
+        n = np.array([len(one) for one in tokens_of_heads])
+        outputs.append(gathered_reference(row[None], *stored, index, n, **options)[0])
+    return np.array(outputs)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_cuts_and_threads_give_the_same_bits(make_cache, queries) -> None:
     threads.set_threads(1)
     for cuts in ((0, 100), (0, 1, 2, 50, 97, 100)):
         for a, b in pairwise(cuts):
-            own = dense._replace(start=dense.start + a)
-            part = _attend(cache, q[a:b], lists[a:b], counts[a:b], own)
+            part_dense = dense._replace(start=dense.start + a)
+            part = _attend(cache, q[a:b], lists[a:b], counts[a:b], part_dense)
             np.testing.assert_array_equal(part, whole[a:b])
     threads.set_threads(before)
 
@@ -109,8 +109,8 @@ def test_refuses_in_words(make_cache, queries) -> None:
         "4 rows in 2 segments": (q, lists, counts, Dense(128, 896, 2045)),
     }.items():
         with pytest.raises(OpsError, match=words):
-            own = np.ascontiguousarray(bad[0])
+            bad_q = np.ascontiguousarray(bad[0])
             listed_attention(
-                own, *bad[1:], cache.segments, np.empty_like(own), scale=1.0,
+                bad_q, *bad[1:], cache.segments, np.empty_like(bad_q), scale=1.0,
                 scratch=ListedScratch(8, 2, cache.layout),
             )  # fmt: skip

@@ -50,10 +50,10 @@ def test_what_is_asked_for_comes(mapped) -> None:  # type: ignore[no-untyped-def
     # Head 0: a tile, the one behind it, one far away; head 1: one in another segment.
     index, counts = _lists([0, 3, TILE, 40 * TILE], [SEGMENT + 5])
     assert read_ahead(index, counts, segments, SEGMENTS, LAYOUT) == 3
-    wanted, began = 4 * LAYOUT.tile_bytes, time.monotonic()
-    while page_cache.resident_bytes([path]) < wanted and time.monotonic() < began + 20:
+    expected, began = 4 * LAYOUT.tile_bytes, time.monotonic()
+    while page_cache.resident_bytes([path]) < expected and time.monotonic() < began + 20:
         time.sleep(0.01)
-    assert page_cache.resident_bytes([path]) == wanted
+    assert page_cache.resident_bytes([path]) == expected
 
 
 def _settled(path: Path) -> int:
@@ -77,9 +77,9 @@ def test_what_is_in_memory_is_not_asked_for(mapped) -> None:  # type: ignore[no-
     assert read_ahead(index, counts, segments, SEGMENTS, LAYOUT) == 3
     memoryview(mapping)[SEGMENT * LAYOUT.tile_bytes // TILE * HEADS]  # the first of segment 1
     n_bytes = _settled(path)  # the system reads ahead of what is touched, too
-    found = pages_in_memory(segments, SEGMENTS, LAYOUT, HEADS)
-    assert found[1, 0] and set(np.unique(found)) <= {0, 1}
-    assert found.sum() * mmap.PAGESIZE == n_bytes
+    in_memory = pages_in_memory(segments, SEGMENTS, LAYOUT, HEADS)
+    assert in_memory[1, 0] and set(np.unique(in_memory)) <= {0, 1}
+    assert in_memory.sum() * mmap.PAGESIZE == n_bytes
 
 
 @pytest.mark.parametrize("n_heads", [1, 3])
@@ -97,8 +97,8 @@ def test_pages_are_found_in_segments_with_gaps_and_in_other_files(n_heads: int) 
     mappings[0][slot + 5 * page] = 1
     mappings[0][2 * slot + (n_pages - 1) * page] = 1
     mappings[1][0] = 1
-    found = pages_in_memory(segments, 4, layout, n_heads)
-    assert list(zip(*map(np.ndarray.tolist, np.nonzero(found)))) == [
+    in_memory = pages_in_memory(segments, 4, layout, n_heads)
+    assert list(zip(*map(np.ndarray.tolist, np.nonzero(in_memory)))) == [
         (1, 5), (2, n_pages - 1), (3, 0)
     ]  # fmt: skip
     assert pages_in_memory(segments, 0, layout, n_heads).shape == (0, n_pages)

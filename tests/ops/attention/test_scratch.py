@@ -24,8 +24,8 @@ def threads_as_before() -> Iterator[None]:
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("kind", ["f16", "q4_0"])
-@pytest.mark.parametrize("held", [0.0, 7.0, np.nan, np.inf])
-def test_what_scratch_held_does_not_matter(held: float, kind: str, n: int) -> None:
+@pytest.mark.parametrize("filler", [0.0, 7.0, np.nan, np.inf])
+def test_what_scratch_held_does_not_matter(filler: float, kind: str, n: int) -> None:
     """Rows of 16 are padded to 32: padding of zeros times garbage must not count."""
     heads, head_dim = 3, 16
     layout = TileLayout(head_dim, kind, kind)
@@ -41,7 +41,7 @@ def test_what_scratch_held_does_not_matter(held: float, kind: str, n: int) -> No
     )
     scratch = AttentionScratch(heads, 1, layout, max_rows=4, n_ctx=64)
     for array in (*scratch.blocks, scratch.chunk_works, scratch.token_works.view(np.float32)):
-        array.fill(held)
+        array.fill(filler)
     out = np.empty_like(q)
     for _ in range(2):  # the second time scratch holds the first result
         attention(q, segments, layout, 1, N_TOKENS - n, out, scale=0.25, scratch=scratch)

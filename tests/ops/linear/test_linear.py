@@ -96,9 +96,9 @@ def test_any_number_of_threads_gives_the_same_bits(type_name, random_rows):
 def test_one_token_and_many_agree_to_rounding(random_rows):
     rows = random_rows("Q6_K", 20, 512)
     x = np.random.default_rng(0).normal(size=(6, 512)).astype(np.float32)
-    many = product("Q6_K", rows, x)
+    together = product("Q6_K", rows, x)
     ones = np.concatenate([product("Q6_K", rows, x[t : t + 1]) for t in range(6)])
-    np.testing.assert_allclose(many, ones, rtol=1e-5, atol=1e-5 * np.abs(many).max())
+    np.testing.assert_allclose(together, ones, rtol=1e-5, atol=1e-5 * np.abs(together).max())
 
 
 @pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"])

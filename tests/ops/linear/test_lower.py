@@ -82,9 +82,9 @@ def _panel_q4_0(w, x, d, s, out):
     ],
 )
 def test_assembly_has_the_instructions(kernel, target, instructions):
-    found = _instructions(kernel, target)
-    assert instructions <= found.keys()
-    assert "__extendhfsf2" not in found
+    counts = _instructions(kernel, target)
+    assert instructions <= counts.keys()
+    assert "__extendhfsf2" not in counts
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_assembly_has_the_instructions(kernel, target, instructions):
 )
 def test_rows_on_avx2_take_the_short_way(kernel, count):
     """Four blocks widened at once, one shuffle per scale, no inserts into undefined lanes."""
-    found = _instructions(kernel, "avx2")
-    assert {name: found[name] for name in count} == count
-    assert not {"vpinsrw", "vpermq", "vpbroadcastw"} & found.keys()
+    counts = _instructions(kernel, "avx2")
+    assert {name: counts[name] for name in count} == count
+    assert not {"vpinsrw", "vpermq", "vpbroadcastw"} & counts.keys()
 
 
 def _instructions(kernel, target):
