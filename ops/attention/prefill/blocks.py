@@ -177,7 +177,7 @@ def unpack_tile_values(shape, tile, i, n, at):
 
 @jit
 def unpack_keys_of(shape, keys, at):
-    """K of a block transposed, in float32, up to a whole tile."""
+    """K of a block transposed, in float32, in whole tiles."""
     for i in range(0, keys.n, TILE):
         tile = tile_of(shape, keys.segments, keys.head, keys.first + i)
         unpack_tile_keys(shape, tile, i, at)

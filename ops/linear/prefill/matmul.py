@@ -105,9 +105,8 @@ def _make_fetch(kind: int) -> Any:
 
     All at once, they would wait for each other: a core has some 24 outstanding lines.
     """
-    lines = (
-        group_layout(FORMATS[kind]).run * FORMATS[kind].n_bytes + 62
-    ) // 64 + 1  # for any start in a line
+    group, n_bytes = group_layout(FORMATS[kind]), FORMATS[kind].n_bytes
+    lines = (group.run * n_bytes + 62) // 64 + 1  # for any start in a line
     total = TILE_ROWS * lines
 
     @jit

@@ -29,9 +29,7 @@ from ..formats.columns import Interleaved, Transposed, words_of_rows
 from ..formats.pieces import SideBySide
 
 FLOAT_SCALES = VARIANT == "avx512"
-_ROW_MINIMA = (
-    ROWS * 32
-)  # offset of the minima in the buffer of rows, after int16[16 rows][16] scales
+_ROW_MINIMA = ROWS * 32  # offset of minima in the buffer of rows: scales are int16[16 rows][16]
 
 
 def sums_start(f: Format) -> bool:
