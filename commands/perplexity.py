@@ -1,29 +1,71 @@
-"""`kvarn perplexity`: how well a model predicts a text, by llama.cpp's definition."""
+"""`kvarn perplexity`: how well a model predicts a text, and what methods lose of it."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
+from ..runtime.axes import ATTEND_AXIS
 from ..runtime.methods import called
 from ..runtime.perplexity import perplexity
 from ..runtime.prefill import Exact
 from ..system.errors import KvarnError
 from ..system.terminal import say, show
 from .opening import Workload, load_model
+from .options.arms import words
 from .options.context import add_kv_type_option, add_prefill_options, request_from
-from .options.files import add_piece_options, text_in
+from .options.files import add_files_option, add_piece_options, text_in
 from .options.model import ModelRequest, add_model_options
+from .options.values import positive
+from .terminal.progress import terminal
+from .terminal.tables import columns
+
+if TYPE_CHECKING:
+    from ..evals.prediction import MethodLosses
+    from ..runtime.context.request import ContextRequest
+
+PROBE = 16
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Cut the text into pieces of --ctx tokens, and read each in an empty context. The "
-        "perplexity is exp of the mean of −log p over the second halves of the pieces."
+        "perplexity is exp of the mean of −log p over the second halves of the pieces. With "
+        "--decode, read --ctx tokens of each text once, predict the next ones one by one with "
+        "several methods, and tell what each loses against full attention."
     )
-    parser.add_argument("-f", "--file", metavar="FILE", type=Path, required=True, help="the text")
+    add_files_option(parser, "the text; with --decode one or several")
     add_piece_options(parser)
+    group = parser.add_argument_group("methods, with --decode")
+    group.add_argument(
+        "--decode", metavar="T", type=positive, help="predict T tokens after the first --ctx"
+    )
+    group.add_argument(
+        "--method",
+        metavar="M,…",
+        dest="methods",
+        type=words,
+        help=f"{', '.join(ATTEND_AXIS.methods)}, with options of their own as in "
+        "topk:budget=2%%:levels=2 (default topk:budget=2%%)",
+    )
+    group.add_argument(
+        "--probe",
+        metavar="N",
+        dest="probe_every",
+        type=positive,
+        help="every N tokens measure the softmax mass that was read and the error of attention's "
+        f"output (default {PROBE})",
+    )
+    group.add_argument(
+        "--work",
+        metavar="DIR",
+        type=Path,
+        help="keep the packs of the texts there, for further methods (default: they are removed)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     add_model_options(parser, with_device=True)
     add_kv_type_option(parser)
@@ -31,15 +73,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    _check(options)
     source, request = ModelRequest.of(options), request_from(options)
+    if options.decode is not None:
+        return _compare(options, source, request)
     store, prefill = request.store, request.prefill or Exact()
-    text = text_in(options.file)
+    (file,) = options.files
+    text = text_in(file)
     model = load_model(source, Workload(store.types(), prefills=[prefill]))
     result = None
     for result in perplexity(model, text, options.ctx, options.chunks, store, prefill):
         say(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
     if result is None:
-        raise KvarnError(f"{options.file}: too short for a piece of {options.ctx} tokens")
+        raise KvarnError(f"{file}: too short for a piece of {options.ctx} tokens")
     if options.json:
         show(
             json.dumps(
@@ -57,3 +103,76 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(f"perplexity {result.value:.4f} ± {result.error:.4f} ({result.n_tokens} tokens)")
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise `KvarnError` for options that have no effect together."""
+    if options.decode is not None:
+        if options.chunks is not None:
+            raise KvarnError("--chunks has no effect with --decode: it predicts after one piece")
+        return
+    given = {"--method": options.methods, "--probe": options.probe_every, "--work": options.work}
+    for name, value in given.items():
+        if value is not None:
+            raise KvarnError(f"{name} has no effect without --decode T")
+    if len(options.files) > 1:
+        raise KvarnError(
+            f"perplexity is of one text, found {len(options.files)}: give them one by one, or "
+            "compare methods on all of them with --decode T"
+        )
+
+
+def _compare(options: argparse.Namespace, source: ModelRequest, request: ContextRequest) -> int:
+    """What methods lose against full attention, over all texts."""
+    from ..evals.prediction import compare_methods, passages_of, with_references
+
+    probe = options.probe_every or PROBE
+    named = options.methods or ["topk:budget=2%"]
+    given = {word: ATTEND_AXIS.parsed(word, {"probe": probe}) for word in named}
+    methods, kinds = with_references(given, probe), request.store.types()
+    texts = {str(file): text_in(file).decode() for file in options.files}
+    prefill = request.prefill
+    prefills = [] if prefill is None else [prefill]
+    model = load_model(source, Workload(kinds, list(methods.values()), prefills=prefills))
+    passages = passages_of(model, texts, options.ctx, options.decode)
+    with ExitStack() as stack:
+        folder = options.work or Path(stack.enter_context(TemporaryDirectory(prefix="kvarn-")))
+        results = compare_methods(model, passages, methods, folder, kinds, prefill, terminal())
+    if options.json:
+        facts = {
+            "model": str(model.path),
+            "n_ctx": options.ctx,
+            "n_predicted": options.decode,
+            "prefill": called(prefill or Exact()),
+            "kv_type": "/".join(kinds),
+            "files": list(texts),
+        }
+        show(json.dumps(facts | {"methods": [result.as_dict() for result in results]}))
+    else:
+        show(_table(results))
+    return 0
+
+
+def _table(results: list[MethodLosses]) -> str:
+    """A row for each method: nats a token against full attention, with their 95% interval."""
+    head = ["method", "read", "nats", "95%", "KL", "same best", "covered", "error"]
+    rows = [head]
+    for result in results:
+        interval = result.interval()
+        rows.append(
+            [
+                result.method,
+                _share(result.read),
+                f"{result.nats:+.4f}",
+                "" if interval is None else f"{interval[0]:+.4f} to {interval[1]:+.4f}",
+                f"{result.kl:.4f}",
+                _share(result.agreement),
+                _share(result.covered),
+                "" if result.error is None else f"{result.error:.3f}",
+            ]
+        )
+    return columns(rows, "<>>>>>>>")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"

@@ -122,6 +122,10 @@ FILLED = {
 
 FEW = "--length 256 --contexts 1 --questions 1"
 SMALLER = {
+    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 16384 --decode 500 --method "
+    "topk:budget=2%,hash:budget=2%": (
+        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
+    ),
     "kvarn chat model.gguf": "kvarn chat model.gguf -n 16",
     f"kvarn chat -hf {REAL_MODEL}": f"kvarn chat -hf {REAL_MODEL} -n 16",
     "kvarn chat --pack book": "kvarn chat --pack book -n 16",
