@@ -92,7 +92,7 @@ def _predict(
     """Decode what follows a passage under all methods, in step."""
     losses = [TextLosses() for _ in methods]
     room = len(passage.read) + len(passage.following)
-    with ExitStack() as stack:
+    with model.silenced(), ExitStack() as stack:
         contexts = [
             stack.enter_context(
                 model.context(room, method, store=Disk(pack, read_only=True), kv_on="host")

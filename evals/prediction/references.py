@@ -33,7 +33,7 @@ class SinksAndWindow(Sparse):
 
 
 class _NoIndex(TokenIndex):
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
         """Nothing: there is no column."""
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
