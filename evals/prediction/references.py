@@ -53,10 +53,12 @@ def with_references(methods: dict[str, Attend], probe: int) -> dict[str, Attend]
         compared.setdefault(name, method)
         if not isinstance(method, Sparse):
             continue
-        ends = {"sink": method.sink, "window": method.window, "probe": probe}
-        alone = SinksAndWindow(**ends)
+        alone = SinksAndWindow(method.sink, method.window, probe=probe)
         if isinstance(method, Budgeted):
-            exact = TopK(budget=method.budget, budget_unit=method.budget_unit, index="flat", **ends)
+            exact = TopK(
+                budget=method.budget, budget_unit=method.budget_unit, index="flat",
+                sink=method.sink, window=method.window, probe=probe,
+            )  # fmt: skip
             unit = "" if method.budget_unit == "kv-head" else f" a {method.budget_unit}"
             compared.setdefault(_named(f"exact choice of {method.budget}{unit}", method), exact)
         compared.setdefault(_named("sinks and window", method), alone)
