@@ -40,7 +40,7 @@ def test_all_layers_and_rows_are_seen(blocks: list[Block], model: Model) -> None
         for row in block.lists:
             for tokens in row:
                 assert 40 <= len(tokens) <= 80
-                assert block.between.first <= tokens.min() and tokens.max() < block.between.last
+                assert block.between.first <= tokens.min() and tokens.max() < block.between.stop
 
 
 def test_watching_reads_exactly(model: Model, blocks: list[Block]) -> None:

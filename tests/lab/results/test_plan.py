@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.commands import eval as eval_command
 from kvarn.commands.options.arms import arms_from
+from kvarn.commands.parser import build_parser
 from lab.results import run as running
 from lab.results.__main__ import estimate, main
 from lab.results.data import (
@@ -39,10 +39,8 @@ ANSWERED = [section for section in RESULTS.sections if section.kind == ANSWERS]
 
 
 def parsed(section: Section) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    eval_command.add(parser)
     words = RESULTS.command(section)
-    return parser.parse_args(words[words.index("eval") + 1 :])
+    return build_parser("eval").parse_args(words[words.index("eval") :])
 
 
 @pytest.mark.parametrize("section", ANSWERED, ids=lambda section: section.name)

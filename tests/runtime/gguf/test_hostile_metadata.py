@@ -135,4 +135,4 @@ def test_the_fingerprint_of_long_arrays_is_that_of_their_lists(
         whole = fingerprint.fingerprint(file)
         monkeypatch.setattr(fingerprint, "_ITEMS", 7)
         assert fingerprint.fingerprint(file) == whole
-        assert "".join(fingerprint._written(file.metadata["llama.a"])) == str(list(range(100)))
+        assert "".join(fingerprint._representation(file.metadata["llama.a"])) == str(list(range(100)))
