@@ -81,13 +81,14 @@ def limit_between(scores, line, n, least, most, guess):
 def take_at_least(scores, line, n, limit, listed, entries):
     """Write entries of the listed tokens uint32[n] whose scores (`count_at_least`) reach the limit.
 
-    Returns how many. scores, listed, entries: addresses.
+    What fills the last line is no token, though it reaches a limit of -inf. Returns how many were
+    written. scores, listed, entries: addresses.
     """
     taken = 0
     for begin in range(0, n, SEGMENT):
-        place = scores + begin // SEGMENT * line
-        for i in range(0, min(n - begin, SEGMENT), 16):
-            hits = at_least(place + 4 * i, limit)
+        place, stop = scores + begin // SEGMENT * line, min(n - begin, SEGMENT)
+        for i in range(0, stop, 16):
+            hits = at_least(place + 4 * i, limit) & np.uint64((1 << min(stop - i, 16)) - 1)
             while hits:
                 t = i + low_bit(hits)
                 hits &= hits - np.uint64(1)
