@@ -15,7 +15,7 @@ from typing import Any
 
 from ..tokenizer import ControlTexts, Rendered
 from ..tokenizer.rendered import Span
-from .sandbox.process import TemplateError
+from .sandbox.errors import TemplateError
 
 _PRIVATE_USE = (0xE000, 0xF900), (0xF0000, 0xFFFFE), (0x100000, 0x10FFFE)
 

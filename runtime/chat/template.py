@@ -12,8 +12,8 @@ from ...system.errors import KvarnError
 from ...system.text import one_line
 from ..tokenizer import ControlTexts, Rendered
 from .quoting import Quoting, texts_in
+from .sandbox.errors import TemplateError
 from .sandbox.limits import MAX_SOURCE
-from .sandbox.process import TemplateError
 from .sandbox.renderer import Renderer
 
 KEY = "tokenizer.chat_template"

@@ -20,7 +20,7 @@ MARSHAL_VERSION = 4  # readable by all Pythons that kvarn runs on
 
 # Templates of large models have 10 to 40 thousand characters.
 MAX_SOURCE = 1 << 20
-# Characters of the rendered text.
+# Characters of the rendered text, and of any string made while rendering.
 MAX_CHARS = 16 << 20
 
 
@@ -30,5 +30,8 @@ class Limits(NamedTuple):
     memory: int = 256_000_000
     compile_seconds: int = 3
     render_seconds: int = 7
+    # Loop rounds, calls and filters: a chat of 1,000 messages stays far below, even where a
+    # template walks all messages for each of them.
+    steps: int = 5_000_000
     # Wall-clock time, for a process that is stopped or waits for swapped memory.
     wall_seconds: int = 60

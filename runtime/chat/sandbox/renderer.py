@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from ....system.text import one_line
+from .errors import TemplateError
 from .limits import COMPILE, DONE, FAILED, MARSHAL_VERSION, MEMORY, REFUSED, RENDER, SYNTAX, Limits
-from .process import TemplateError, Worker
+from .process import Worker
 
 # Larger requests and texts fragment a process's memory: the next request gets a new process.
 _LARGE = 4 << 20

@@ -44,22 +44,17 @@ _LATE_CODECS = ("ascii", "latin-1", "unicode-escape", "utf-8")
 def main() -> None:
     """Serves until the other side hangs up."""
     _send(READY, f"{sys.version_info[0]}.{sys.version_info[1]}")
-    sandbox: Sandbox | None = None
+    server: _Server | None = None
     while (request := _receive()) is not None:
         kind, values = request
         try:
             if kind == COMPILE:
                 limits = Limits(*values["limits"])
                 _confine(limits.memory)
-                _allow_seconds(limits.compile_seconds)
-                sandbox = Sandbox()
-                template = sandbox.from_string(values["source"])
+                server = _Server(values["source"], limits)
             else:
-                assert sandbox is not None
-                _allow_seconds(limits.render_seconds)
-                sandbox.now = _moment(*values["now"])
-                for chunk in _chunks(template, values["variables"]):
-                    _send(TEXT, chunk)
+                assert server is not None
+                server.render(values["variables"], _moment(*values["now"]))
             _send(DONE, "")
         except Refusal as error:
             _send(REFUSED, _message(error))
@@ -71,7 +66,24 @@ def main() -> None:
             _send(FAILED, _message(error))
 
 
-def _chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
+class _Server:
+    """The compiled template."""
+
+    def __init__(self, source: str, limits: Limits) -> None:
+        _allow_seconds(limits.compile_seconds)
+        self._limits = limits
+        self._sandbox = Sandbox(limits.steps)
+        self._template = self._sandbox.from_string(source)
+
+    def render(self, variables: dict[str, Any], now: datetime) -> None:
+        """Sends the text in parts."""
+        _allow_seconds(self._limits.render_seconds)
+        self._sandbox.restart(now)
+        for chunk in chunks(self._template, variables):
+            _send(TEXT, chunk)
+
+
+def chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
     """The rendered text in parts; raises Jinja's `TemplateError` if it is too long."""
     parts: list[str] = []
     total = waiting = 0
@@ -91,7 +103,7 @@ def _chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
 def _confine(memory: int) -> None:
     """From here on, nothing can be opened, written or started, and memory is limited.
 
-    macOS does not enforce RLIMIT_AS: there, the other side watches the memory (`process`).
+    macOS does not enforce RLIMIT_AS: there, the other side watches the memory (`watch`).
     """
     for name in _LATE_MODULES:
         import_module(name)

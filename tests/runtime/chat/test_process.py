@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.chat import ChatTemplate, TemplateError
-from kvarn.runtime.chat.sandbox import process, renderer
+from kvarn.runtime.chat.sandbox import interpreter, renderer
 from kvarn.runtime.chat.sandbox.limits import MAX_SOURCE, Limits
 from kvarn.runtime.chat.sandbox.process import Worker
 
@@ -22,14 +22,14 @@ def template(source: str = "{{ messages[0].content }}") -> ChatTemplate:
     return ChatTemplate(source, bos_token=None, eos_token=None)
 
 
-def worker(chat: ChatTemplate) -> Worker:
-    started = chat._renderer._worker
-    assert started is not None
-    return started
+def worker(of: ChatTemplate) -> Worker:
+    found = of._renderer._worker
+    assert found is not None
+    return found
 
 
-def pid(chat: ChatTemplate) -> int:
-    return worker(chat)._process.pid
+def pid(of: ChatTemplate) -> int:
+    return worker(of)._process.pid
 
 
 @linux
@@ -132,14 +132,14 @@ import os, sys
 from kvarn.runtime.chat import ChatTemplate
 chat = ChatTemplate("{{ messages[0] }}", bos_token=None, eos_token=None)
 chat.check()
-first = chat._renderer._worker._process
+mine = chat._renderer._worker._process
 child = os.fork()
 if child == 0:
     assert chat.render([{"a": 1}]) == "{'a': 1}"
-    assert chat._renderer._worker._process.pid != first.pid
+    assert chat._renderer._worker._process.pid != mine.pid
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
-assert first.poll() is None and chat._renderer._worker._process is first
+assert mine.poll() is None and chat._renderer._worker._process is mine
 print(chat.render([{"b": 2}]))
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -186,7 +186,7 @@ def test_without_a_python_to_start_it_says_so(
     assert template().render(USER) == "hi"
     monkeypatch.setattr(sys, "_base_executable", "")
     monkeypatch.setattr(sys, "exec_prefix", str(tmp_path))
-    monkeypatch.setattr(process.sysconfig, "get_config_var", lambda _: str(tmp_path))
+    monkeypatch.setattr(interpreter.sysconfig, "get_config_var", lambda _: str(tmp_path))
     with pytest.raises(TemplateError, match="needs the program python3"):
         template().render(USER)
 
