@@ -131,7 +131,8 @@ def test_an_edit_compiles_few_kernels_again() -> None:
         for name in closures
         if name.startswith("kvarn.ops.") and ":" not in name
     }
-    assert len(shares) > 140
+    # All files of the room but its __init__, which is `kvarn.ops` itself.
+    assert len(shares) == len([*(folders.PACKAGE / "ops").rglob("*.py")]) - 1
     assert statistics.median(shares.values()) <= 0.05
     wrappers = {name.partition(":")[0] for name in named}
     assert all(shares[name] == 0 for name in wrappers), "kernels import wrappers of kernels"
