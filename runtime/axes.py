@@ -26,6 +26,16 @@ class RequestError(KvarnError):
     """Words that have no effect together, or exclude each other."""
 
 
+class _Names(tuple[str, ...]):
+    """Names of methods; `name:value`, too, is one of them for those in `short`."""
+
+    short: frozenset[str] = frozenset()
+
+    def __contains__(self, text: object) -> bool:
+        name, colon, _ = text.partition(":") if isinstance(text, str) else ("", "", "")
+        return super().__contains__(text) or (bool(colon) and name in self.short)
+
+
 @dataclass(frozen=True)
 class Axis(Generic[M]):
     """The methods of one axis: `word` names one of them, and `prefix` with the name of a field an
@@ -49,17 +59,24 @@ class Axis(Generic[M]):
         name, field = next(iter(fields.items()))
         return self.methods[name].options()[field]
 
+    def names(self) -> tuple[str, ...]:
+        """The words that may name a method."""
+        names = _Names(self.methods)
+        names.short = frozenset(name for name, method in self.methods.items() if method.short)
+        return names
+
     def kinds(self) -> dict[str, Kind]:
         """Word → the function that reads its value, for the method's name and all options."""
         options = {word: self.declared(fields).read for word, fields in self.options().items()}
-        return {self.word: Option("", choices=tuple(self.methods)).read, **options}
+        return {self.word: Option("", choices=self.names()).read, **options}
 
     def chosen(self, words: Mapping[str, Any], spell: Spell = str) -> M:
         """The method that the words name, with the options among them; None: not said.
 
-        Raises `RequestError` for options that it does not know.
+        Raises `RequestError` for options that it does not know, or that are given twice.
         """
-        name, given = words.get(self.word) or self.default, {}
+        method, given = self._read(words.get(self.word) or self.default)
+        name = method.name
         for word, fields in self.options().items():
             if (value := words.get(word)) is None:
                 continue
@@ -69,8 +86,10 @@ class Axis(Generic[M]):
                     f"{spell(word)} has no effect with {axis} {name}: it belongs to {axis} "
                     f"{' or '.join(fields)}"
                 )
+            if fields[name] in given:
+                raise RequestError(f"{words[self.word]} and {spell(word)} say the same: omit one")
             given[fields[name]] = value
-        return self.methods[name](**given)
+        return method(**given)
 
     def named(self, text: str) -> type[M]:
         """The method that `text` names, whatever follows a colon; `KvarnError` for others."""
@@ -86,11 +105,19 @@ class Axis(Generic[M]):
         common: options for methods that have them, unless `text` gives others. Raises `KvarnError`
         for unknown methods and options, `WrongValue` for their values.
         """
+        method, given = self._read(text)
+        known = method.options()
+        return method(**{field: x for field, x in common.items() if field in known} | given)
+
+    def _read(self, text: str) -> tuple[type[M], dict[str, Any]]:
+        """The method and the options that `text` gives."""
         method, (name, *settings) = self.named(text), text.split(":")
         fields = {_written(field).replace("_", "-"): field for field in method.options()}
-        given = {field: value for field, value in common.items() if field in fields.values()}
+        given = {}
         for setting in settings:
-            option, _, value = setting.partition("=")
+            option, equals, value = setting.partition("=")
+            if not equals and method.short:
+                option, value = _written(method.short), setting
             if option not in fields:
                 names = ", ".join(fields) or "none"
                 raise KvarnError(
@@ -100,7 +127,7 @@ class Axis(Generic[M]):
                 given[fields[option]] = method.options()[fields[option]].read(value)
             except WrongValue as wrong:
                 raise wrong.within(f"{text}: {option}") from wrong
-        return method(**given)
+        return method, given
 
 
 ATTEND_AXIS: Axis[Attend] = Axis("method", ATTENDS, "full")

@@ -62,6 +62,8 @@ class Method:
     """Its name on command lines."""
     summary: ClassVar[str]
     """What it does, for help texts and the README; begins in lower case, without a full stop."""
+    short: ClassVar[str] = ""
+    """The option whose value may follow the name after a colon, as in `blocks:4096`."""
 
     @classmethod
     def options(cls) -> dict[str, Option]:

@@ -157,7 +157,7 @@ def add_axis(
     group.add_argument(
         flag(axis.word),
         type=name_type,
-        choices=tuple(axis.methods),
+        choices=axis.names(),
         help=f"{help}: {summaries}".replace("%", "%%"),
     )
     for word, fields in axis.options().items():

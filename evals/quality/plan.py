@@ -71,7 +71,7 @@ class Plan:
                     "which needs all tokens in order"
                 )
             for length in self.lengths:
-                arm.reading.check(arm.keeping, length)
+                arm.reading.check(arm.attend, arm.keeping, length)
 
     def cells(self) -> list[Cell]:
         """Each task at each length, in the order of the table."""

@@ -105,6 +105,14 @@ class BoundAttend(ABC):
         anew when it changes. None: this pass cannot be recorded."""
         return ()
 
+    def begin_prompt(self, n_tokens: int) -> None:  # noqa: B027
+        """The context begins with a prompt of so many tokens, or goes on as if it had."""
+
+    def read_alike(self, n_shared: int, n_tokens: int) -> int:
+        """How many of the first `n_shared` tokens, all of a prompt, were read as they are at the
+        beginning of a prompt of `n_tokens`."""
+        return n_shared
+
     def done(self, n_tokens: int) -> None:  # noqa: B027
         """The pass that `expect` prepared has ended, in all layers."""
 

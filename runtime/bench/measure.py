@@ -177,7 +177,8 @@ class _Bench:
 
     def _open(self, store: Ram | Disk) -> Context:
         attend, setting = self._attend, self._setting
-        context = self._model.context(self._n_ctx, attend, setting.keep, store, setting.prefill)
+        prefill = setting.prefill.for_prompt(self._n_ctx)
+        context = self._model.context(self._n_ctx, attend, setting.keep, store, prefill)
         if context.where:
             self._observer.say(context.where)
         return context

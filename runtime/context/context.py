@@ -139,7 +139,9 @@ class Context(CacheAccess):
         """Forget all tokens but those with which `ids` begins and which were read as a prompt;
         returns how many stay. Once the others are read, all is as in an empty context that has read
         `ids`, bit for bit, whatever was read or generated before."""
-        return self.cut_back(self._reader.shared_prompt(ids))
+        kept = self.cut_back(self._reader.shared_prompt(ids))
+        self._reader.begin_prompt(len(ids), anew=True)
+        return kept
 
     def mark(self) -> Mark:
         """What the context holds now, to which `return_to` brings it back.
@@ -179,6 +181,7 @@ class Context(CacheAccess):
         """
         ids = self.encode(prompt, special=special)
         self._reader.check(ids)
+        self._reader.begin_prompt(len(ids), anew=False)
         clock, done = Clock(), 0
         for chunk in self._reader.chunks(ids):
             done += len(chunk)
@@ -278,6 +281,7 @@ class Context(CacheAccess):
         """
         ids, done = checked_ids(ids), 0
         self._reader.check(ids)
+        self._reader.begin_prompt(len(ids), anew=False)
         for chunk in self._reader.chunks(ids):
             done += len(chunk)
             wanted = max(0, min(len(chunk), done - first))

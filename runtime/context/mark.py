@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 class Mark:
     """Made by `Context.mark`. cache: the one that was marked; copy: of it, where tokens are
     evicted. of_prompt: see `TokenReader`. hidden: the hidden state of the last token, where it is
-    known."""
+    known. n_apart: see `KVStore`."""
 
     cache: KVCache
     tokens: list[int]
     of_prompt: bytes
     hidden: NDArray[np.float32] | None
     copy: SlotCopy | None
+    n_apart: int | None
 
 
 def mark(cache: KVCache, reader: TokenReader) -> Mark:
@@ -35,7 +36,8 @@ def mark(cache: KVCache, reader: TokenReader) -> Mark:
     hidden = None if reader.hidden is None else reader.hidden.copy()
     cache.store.pin(len(reader.tokens))
     copy = on_engine(cache.copied)
-    return Mark(cache, list(reader.tokens), bytes(reader.of_prompt), hidden, copy)
+    of_prompt, n_apart = bytes(reader.of_prompt), cache.store.n_apart
+    return Mark(cache, list(reader.tokens), of_prompt, hidden, copy, n_apart)
 
 
 def return_to(mark: Mark, cache: KVCache, reader: TokenReader) -> None:
@@ -45,7 +47,11 @@ def return_to(mark: Mark, cache: KVCache, reader: TokenReader) -> None:
     n = len(mark.tokens)
     if mark.copy is not None:
         on_engine(cache.put_back, mark.copy)
-    elif n_common(mark.tokens, reader.tokens) < n or mark.of_prompt != reader.of_prompt[:n]:
+    elif n and (
+        n_common(mark.tokens, reader.tokens) < n
+        or mark.of_prompt != reader.of_prompt[:n]
+        or mark.n_apart != cache.store.n_apart
+    ):
         raise ContextError(
             f"cannot return to {n} tokens: the context has been cut since then, and holds others, "
             "or has read them in another way; read them again"

@@ -75,7 +75,7 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
     n_ctx, sized = _size(model, request, n_saved, kv_on)
     prefill, told = _reading(model, request, n_ctx, kv_on)
     prefill = prefill.resolved(model.info)
-    prefill.check(keep, n_ctx)
+    prefill.check(attend, keep, n_ctx)
     store = request.store.for_prefill(prefill.facts(model.info))
     planner = KVPlanner(model, replace(request, store=store, prefill=prefill))
     placement = on_engine(planner.place, n_ctx, kv_on)
@@ -135,8 +135,10 @@ def _reading(
     are read.
     """
     attend, keep, store = request.attend, request.keep, request.store
-    if request.prefill is not None:
-        return request.prefill, ""
+    if (asked := request.prefill) is not None:
+        prefill = asked.following() if store.follows_pack else asked
+        told = f"--prefill {asked.name}: what follows a pack is read {prefill.name}"
+        return prefill, "" if prefill == asked else told
     if not store.follows_pack:
         return recorded(store.recorded_prefill()), ""
     planner = KVPlanner(model, request)

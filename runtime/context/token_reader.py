@@ -85,8 +85,15 @@ class TokenReader:
         Once tokens have been evicted, where a prompt is cut into passes makes a difference.
         """
         n = min(n_shared(ids, self.tokens), self.n_prompt)
+        n = self._cache.attend.read_alike(n, len(ids))
         seam = n < len(ids) and n % self._chunk and self._cache.evicted(n)
         return n if self.can_truncate(n) and not seam else 0
+
+    def begin_prompt(self, n_tokens: int, *, anew: bool) -> None:
+        """A prompt of so many tokens comes next, if the context is empty; anew: or begins with
+        those that the context holds."""
+        if anew or not self.tokens:
+            self._cache.attend.begin_prompt(n_tokens)
 
     def add(self, ids: Sequence[int], *, prompt: bool) -> None:
         """Count tokens, which every layer has, as read."""

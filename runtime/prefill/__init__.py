@@ -7,6 +7,7 @@ from .base import CHUNK as CHUNK
 from .base import Prefill as Prefill
 from .base import PrefillError as PrefillError
 from .registry import PREFILLS as PREFILLS
+from .registry import BlocksPrefill as BlocksPrefill
 from .registry import Exact as Exact
 from .registry import SparsePrefill as SparsePrefill
 from .registry import for_questions as for_questions

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT
-from ..attend import BoundAttend, LayerView
 from ..attend.reads import LayerReads, sums_of
 from ..attend.sparse.probe import Probe
 from ..attend.sparse.read_ahead import ReadAhead
+from .around import SINKS, AroundPrompts
 from .base import CHUNK
 from .tail import RowTail
 
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ..attend.selections import SelectionWriter
+    from ..attend import BoundAttend, LayerView
     from ..methods import Progress
     from ..store import KVStore
     from .indexes import RowIndex
 
     F32 = NDArray[np.float32]
 
-SINKS = 128
-"""First tokens that every row reads: those of HashAttention; one block of keys."""
 WINDOW = 128
 """Tokens before the open segment that every row reads."""
 ROWS = 128
@@ -52,10 +50,8 @@ class RowOptions(NamedTuple):
     probe: int
 
 
-class SparsePrompts(BoundAttend):
+class SparsePrompts(AroundPrompts):
     """Reads prompts as `SparsePrefill` says, and generated tokens by `inner`."""
-
-    records_prompts = False
 
     def __init__(
         self,
@@ -68,10 +64,9 @@ class SparsePrompts(BoundAttend):
     ) -> None:
         from ...ops.attention.prefill.listed import ListedScratch
 
-        self._inner, self._options, self._config, self._index = inner, options, config, index
+        super().__init__(inner, config.n_layers)
+        self._options, self._config, self._index = options, config, index
         self.notices = tuple(dict.fromkeys((*inner.notices, *index.notices)))
-        self.reads, self.prompt_reads = inner.reads, [LayerReads(i) for i in range(config.n_layers)]
-        self.records, self.every_query = inner.records, inner.every_query
         index.prepare(n_ctx, options.k)
         self._scratch = ListedScratch(config.n_heads, config.n_kv_heads, store.layout)
         room = min(options.k * (config.n_heads // config.n_kv_heads), n_ctx)
@@ -85,31 +80,19 @@ class SparsePrompts(BoundAttend):
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         self._measured = [LayerReads(reads.layer) for reads in self.prompt_reads]
-        return self._inner.expect(start, n_tokens, prompt)
+        return super().expect(start, n_tokens, prompt)
 
     def done(self, n_tokens: int) -> None:
         """Count the measurements of a pass that was not stopped."""
-        self._inner.done(n_tokens)
+        super().done(n_tokens)
         for reads, measured in zip(self.prompt_reads, self._measured):
             reads.add_probes(measured)
         self._store.add_probes(sums_of(self._measured))
 
-    @property
-    def writer(self) -> SelectionWriter | None:  # type: ignore[override]
-        """Of the choices for generated tokens."""
-        return self._inner.writer
-
-    @writer.setter
-    def writer(self, writer: SelectionWriter | None) -> None:
-        self._inner.writer = writer
-
-    def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
-        self._inner.appended(layer, start, n_tokens)
-
     def build(
         self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
     ) -> None:
-        self._inner.build(layers, n_tokens, progress)
+        super().build(layers, n_tokens, progress)
         chunk = n_tokens // CHUNK * CHUNK
         if all(self.between(layer, chunk) is None for layer in layers):
             return  # the next rows read all
@@ -117,16 +100,13 @@ class SparsePrompts(BoundAttend):
             self._extend(layer, chunk, n_tokens)
 
     def rehearse(self, layers: list[LayerView]) -> None:
-        self._inner.rehearse(layers)
+        super().rehearse(layers)
         self._ahead.rehearse(layers[0])
         config = self._config
         q = np.zeros((1, config.n_heads, config.head_dim), np.float32)
         for layer in layers:
             if layer.config.window is None:
                 self.choose(layer, q, Between(0, SEGMENT), 1)  # few of many
-
-    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        self._inner(layer, q, start, out)
 
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """Rows of one chunk. The tokens that they read depend on their positions alone."""
@@ -148,7 +128,8 @@ class SparsePrompts(BoundAttend):
         chunk = position // CHUNK * CHUNK
         between = Between(SINKS, chunk // SEGMENT * SEGMENT - WINDOW)
         few = between.stop - between.first <= self._options.k
-        if layer.config.window is not None or chunk < self._options.from_ or few:
+        from_ = max(self._options.from_, self._store.n_apart or 0)
+        if layer.config.window is not None or chunk < from_ or few:
             return None
         return between
 

@@ -34,9 +34,9 @@ class Prefill(Method, ABC):
         """See `Attend.host_only`."""
         return f"--prefill {self.name}"
 
-    def check(self, keep: Keep, n_ctx: int) -> None:
-        """Raise `PrefillError` if `keep` evicts tokens that the method needs, in a context of that
-        size."""
+    def check(self, attend: Attend, keep: Keep, n_ctx: int) -> None:
+        """Raise `PrefillError` if it cannot be combined with `attend`, or `keep` evicts tokens that
+        it needs, in a context of that size."""
         if self.needs_all_tokens and keep.evicts(n_ctx):
             raise PrefillError(
                 f"--prefill {self.name} may read any token before, and --keep {keep.name} evicts "
@@ -48,7 +48,15 @@ class Prefill(Method, ABC):
         return self
 
     def resolved(self, model: ModelInfo) -> Prefill:
-        """The method with the defaults for this model."""
+        """The method with the defaults for this model; `PrefillError` if it cannot serve it."""
+        return self
+
+    def for_prompt(self, n_tokens: int) -> Prefill:
+        """The method for a prompt of so many tokens, which is read in parts."""
+        return self
+
+    def following(self) -> Prefill:
+        """The method for prompts that follow a pack, where a user asks for this one."""
         return self
 
     @abstractmethod

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..methods import registered
 from .base import Prefill, PrefillError
+from .blocks import BlocksPrefill as BlocksPrefill
 from .exact import Exact as Exact
 from .sparse import SparsePrefill as SparsePrefill
 
@@ -22,11 +23,16 @@ def recorded(facts: PrefillFacts | None) -> Prefill:
     """The method that a pack has recorded; `PrefillError` for one that this kvarn does not have."""
     if facts is None:
         return Exact()
-    if facts.mode != SparsePrefill.name:
+    if facts.mode == BlocksPrefill.name and not facts.index:
+        return BlocksPrefill(facts.size, facts.until or None)
+    if facts.mode not in (SparsePrefill.name, BlocksPrefill.name):
         raise PrefillError(f"the pack's prompts were read {facts}: this kvarn cannot go on so")
     tail = "means" if facts.tail else "none"
     rerank = facts.rerank if facts.index == "hash" else None
-    return SparsePrefill(k=facts.k, index=facts.index, tail=tail, from_=facts.from_, rerank=rerank)
+    sparse = SparsePrefill(facts.k, facts.index, tail, facts.from_, rerank=rerank)
+    if facts.mode == SparsePrefill.name:
+        return sparse
+    return BlocksPrefill(facts.size, facts.until or None, "sparse", sparse)
 
 
 def for_questions(attend: Attend, keep: Keep, n_ctx: int) -> Prefill:

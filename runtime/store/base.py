@@ -71,6 +71,8 @@ class Saved:
     """Hidden state of the last token, after `output_norm`: float32 (D,); None: unknown."""
     n_prompt: int = 0
     """How many tokens, from the first on, are known to have been read as a prompt."""
+    n_apart: int | None = None
+    """See `KVStore`."""
 
 
 class KVStore(ABC):
@@ -93,6 +95,9 @@ class KVStore(ABC):
     saved = Saved([], None)
     copied_bytes: int = 0
     """Bytes of columns that were copied from files to memory, because there was room."""
+    n_apart: int | None = None
+    """Where prompts are read in blocks: how many tokens, from the first on, belong to blocks that
+    are read apart; None: no prompt has said it yet. A commit saves it."""
     centre: NDArray[np.float32] | None = None
     """Mean keys, float32 (layers, J, E), which callers of `append` subtract first: see `centre`."""
 

@@ -12,7 +12,9 @@ class PrefillFacts:
 
     from_: tokens of a context that are read exactly. tail: whether what is not chosen counts by
     means of blocks. column: the name of the column that is chosen by, with the digest of what
-    computes it. rerank: how many candidates by signatures for each token that is chosen.
+    computes it. rerank: how many candidates by signatures for each token that is chosen. size: of
+    mode "blocks", whose other facts are those of its rest (index "": read exactly), the tokens of a
+    block. until: how many tokens belong to blocks that are read apart; 0: the commit tells it.
     """
 
     mode: str
@@ -22,11 +24,18 @@ class PrefillFacts:
     tail: bool
     column: str
     rerank: int = 1
+    size: int = 0
+    until: int = 0
 
     def __str__(self) -> str:
         rerank = f" of {self.rerank * self.k:,}" if self.rerank > 1 else ""
         tail = ", tail" if self.tail else ""
-        return f"{self.mode} (index {self.column}, k {self.k}{rerank}, from {self.from_}{tail})"
+        chosen = f"index {self.column}, k {self.k}{rerank}, from {self.from_}{tail}"
+        if not self.size:
+            return f"{self.mode} ({chosen})"
+        until = f", up to token {self.until:,}" if self.until else ""
+        rest = f", then sparse: {chosen}" if self.index else ""
+        return f"{self.mode} (of {self.size:,} tokens{until}{rest})"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from kvarn.evals.tasks import ALL_TASKS
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.attend.hash import NOTICE
 from kvarn.runtime.axes import ATTEND_AXIS, PREFILL_AXIS
-from kvarn.runtime.prefill import SparsePrefill
+from kvarn.runtime.prefill import BlocksPrefill, SparsePrefill
 from kvarn.system.errors import KvarnError
 
 Eval = Callable[..., tuple[int, str, str]]
@@ -82,7 +82,7 @@ def test_what_is_kept_can_be_compared(run: Eval) -> None:
 
 
 def test_ways_of_reading_can_be_compared(run: Eval) -> None:
-    arguments = "--prefill exact,sparse:k=16:from=1024 --length 1300 --task needle,kv"
+    arguments = "--prefill exact,sparse:k=16:from=1024,blocks:512 --length 1300 --task needle,kv"
     code, out, _ = run(arguments)
     assert code == 0
     head, _, *rows = [[cell.strip() for cell in line.split("|")] for line in out.splitlines()]
@@ -90,13 +90,13 @@ def test_ways_of_reading_can_be_compared(run: Eval) -> None:
     assert [(row[1], row[column]) for row in rows] == [
         (task, prefill)
         for task in ("needle", "kv", "all tasks")
-        for prefill in ("exact", "sparse:k=16:from=1024")
+        for prefill in ("exact", "sparse:k=16:from=1024", "blocks:512")
     ]
     code, out, _ = run(f"{arguments} --json")
     found = json.loads(out)
     assert [row["prefill"] for row in found] == [row[column] for row in rows]
-    assert found[5]["difference"] == pytest.approx(
-        (found[1]["difference"] + found[3]["difference"]) / 2
+    assert found[7]["difference"] == pytest.approx(
+        (found[1]["difference"] + found[4]["difference"]) / 2
     )
 
 
@@ -129,6 +129,8 @@ def test_a_method_names_its_options() -> None:
     assert ATTEND_AXIS.parsed("hash:bits=64", {"probe": 3}) == Hash(bits=64, probe=3)
     sparse = SparsePrefill(k=1024, from_=0)
     assert PREFILL_AXIS.parsed("sparse:k=1024:from=0", {}) == sparse
+    for text in ("blocks:4K:rest=sparse", "blocks:size=4096:rest=sparse"):
+        assert PREFILL_AXIS.parsed(text, {}) == BlocksPrefill(4096, rest="sparse")
     flat = TopK(index="flat", sink=8, budget_unit="query-head", budget="6%")
     text = "topk:index=flat:sink=8:budget-unit=query-head"
     assert ATTEND_AXIS.parsed(text, {"budget": "6%"}) == flat
@@ -160,7 +162,7 @@ def test_methods_that_there_are_not_are_refused(text: str, expected: str) -> Non
         ("--method full,full", "full is asked for twice"),
         ("--method dance", "unknown method 'dance'"),
         ("--keep some", "unknown keep 'some', expected one of all"),
-        ("--prefill some", "unknown prefill 'some', expected one of exact, sparse"),
+        ("--prefill some", "unknown prefill 'some', expected one of blocks, exact, sparse"),
         ("--prefill sparse:k=5", "cannot choose 5 tokens"),
         ("--prefill sparse --keep streaming", "--keep streaming evicts some"),
         ("--text /none", "no *.txt in"),

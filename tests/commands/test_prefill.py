@@ -14,6 +14,9 @@ from .pack_runner import Kvarn
 SPARSE = ["--prefill", "sparse", "--prefill-k", "16", "--prefill-from", "1024"]
 
 
+BLOCKS = ["--prefill", "blocks:512"]
+
+
 @pytest.fixture
 def long(run: Kvarn) -> Kvarn:
     """Texts of some 1,700 tokens."""
@@ -36,6 +39,41 @@ def test_packs_are_read_sparsely_and_go_on_so(long: Kvarn, tmp_path: Path) -> No
     code, _, err = long(*build, "--prefill", "exact")
     assert code == 1
     assert "its prompts were read sparse" in err and "asked for is exact" in err
+
+
+def test_packs_are_read_in_blocks_and_go_on_so(long: Kvarn, tmp_path: Path) -> None:
+    long.build("mill", *BLOCKS)
+    facts = json.loads(long("pack", "info", "mill", "--json")[1])
+    n_apart = facts["n_tokens"] // 512 * 512
+    assert facts["prefill"] == f"blocks (of 512 tokens, up to token {n_apart:,})"
+    long.build("mill", "--prefill", "blocks", "--prefill-size", "512")  # nothing is left to read
+    code, _, err = long("pack", "build", *long.model, "-f", long.text, "-o", "mill", *SPARSE)
+    assert code == 1 and "its prompts were read blocks (of 512 tokens), asked for is spars" in err
+    stats = tmp_path / "stats.json"
+    ask = ["run", "--pack", "mill", "-p", "Who?", "-n", "1", "--stats-json", str(stats)]
+    code, _, err = long(*ask, *BLOCKS)
+    assert code == 0 and "--prefill blocks: what follows a pack is read exact" in err
+    assert json.loads(stats.read_text())["prefill"] == "exact"
+    ask = ["run", *long.model, "-f", long.text, "-n", "1", "-c", "4000", "--stats", *BLOCKS]
+    code, _, err = long(*ask, "--prefill-rest", "sparse")
+    assert code == 0 and "prefill blocks size=512 rest=sparse: attended to" in err
+
+
+def test_a_session_is_read_as_its_first_prompt_says(
+    long: Kvarn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = Path(long.text).read_text().replace("\n", " ")
+
+    def chat(turn: str, *options: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{turn}\n"))
+        command = ["chat", *long.model, "--session", "blocks", "-n", "2", "--temp", "0"]
+        code, _, err = long(*command, "-c", "4000", *options)
+        assert code == 0, err
+        return json.loads(long("pack", "info", str(session_path("blocks")), "--json")[1])["prefill"]
+
+    begun = chat(text, *BLOCKS)
+    assert begun.startswith("blocks (of 512 tokens, up to token 3,")
+    assert chat(text[:100]) == begun
 
 
 def test_questions_follow_the_method_unless_told(long: Kvarn, tmp_path: Path) -> None:
@@ -112,11 +150,17 @@ def test_options_of_the_other_method_are_refused(run: Kvarn) -> None:
         (["--prefill-k", "50"], "--prefill-k has no effect with --prefill exact"),
         (["--prefill", "sparse", "--prefill-k", "5"], "cannot choose 5 tokens"),
         ([*SPARSE, "--keep", "streaming", "--keep-budget", "20", "-c", "64"], "evicts some"),
+        ([*BLOCKS, "--keep", "streaming", "--keep-budget", "20", "-c", "64"], "evicts some"),
+        (["--prefill", "blocks:700"], "blocks have 700 tokens, expected a multiple of the 512"),
+        ([*BLOCKS, "--prefill-size", "512"], "blocks:512 and --prefill-size say the same"),
+        ([*BLOCKS, "--method", "topk", "--window", "600"], "fewer than the window of 600 (--windo"),
     ):
         code, _, err = run("run", *run.model, "-p", "x", "-n", "1", *options)
         assert code == 1 and words in err
     with pytest.raises(SystemExit):
         run("run", *run.model, "--prefill", "sparse", "--prefill-index", "lsh")
+    with pytest.raises(SystemExit):
+        run("run", *run.model, "--prefill", "sparse:512")
 
 
 def test_an_index_is_kept_with_the_pack(long: Kvarn) -> None:

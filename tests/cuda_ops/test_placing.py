@@ -149,6 +149,7 @@ def test_what_does_not_fit_is_refused_with_what_would(model) -> None:
         ("--rerank", {"attend": kvarn.Hash(rerank=2)}),
         ("--probe", {"attend": kvarn.Hash(probe=4)}),
         ("--prefill sparse", {"prefill": kvarn.SparsePrefill(index="sketch")}),
+        ("--prefill blocks", {"prefill": kvarn.BlocksPrefill()}),
     ],
 )
 def test_what_needs_the_host_is_refused_by_name(model, name: str, options: dict[str, Any]) -> None:

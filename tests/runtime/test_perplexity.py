@@ -9,7 +9,7 @@ import pytest
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.perplexity import perplexity
-from kvarn.runtime.prefill import Prefill, SparsePrefill
+from kvarn.runtime.prefill import BlocksPrefill, Prefill, SparsePrefill
 from kvarn.runtime.store import Ram
 from kvarn.system.errors import KvarnError
 
@@ -35,7 +35,7 @@ def test_it_is_the_formula(tiny: Model) -> None:
     assert result.error == pytest.approx(expected_error, rel=1e-2)
 
 
-def test_pieces_can_be_read_sparsely(tiny: Model) -> None:
+def test_pieces_can_be_read_in_part(tiny: Model) -> None:
     text, n_ctx = TEXT * 40, 2048
 
     def value(prefill: Prefill | None) -> float:
@@ -44,8 +44,10 @@ def test_pieces_can_be_read_sparsely(tiny: Model) -> None:
 
     exact = value(None)
     assert value(SparsePrefill(k=n_ctx, from_=0)) == exact
-    sparse = value(SparsePrefill(k=16, from_=1024))
-    assert sparse != exact and sparse == pytest.approx(exact, rel=0.1)
+    assert value(BlocksPrefill(n_ctx)) == exact
+    for prefill in (SparsePrefill(k=16, from_=1024), BlocksPrefill(1024)):
+        other = value(prefill)
+        assert other != exact and other == pytest.approx(exact, rel=0.1)
 
 
 def test_fewer_pieces_on_request(tiny: Model) -> None:

@@ -74,7 +74,7 @@ class State:
     @property
     def saved(self) -> Saved:
         """What a context goes on from."""
-        return Saved(self.tokens, self.hidden, self.commit.n_prompt)
+        return Saved(self.tokens, self.hidden, self.commit.n_prompt, self.commit.n_apart)
 
 
 class PackFolder:

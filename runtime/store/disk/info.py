@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..facts import PackHead, PackInfo, ProbeFacts
@@ -35,7 +36,11 @@ def pack_info(path: Path) -> PackInfo:
             commit = state.commit
             indexes = sorted(name for name in state.tables.places if name != KV)
             probe = [sums.means(layer) for layer, sums in sorted(commit.probe.items())]
-            return _info(folder, commit.n_tokens, commit.sequence, indexes, probe)
+            info = _info(folder, commit.n_tokens, commit.sequence, indexes, probe)
+            read = folder.manifest.prefill
+            if read is None or not read.size:
+                return info
+            return replace(info, prefill=str(replace(read, until=commit.n_apart or read.until)))
         facts = snapshot.read_facts(path)
         if facts is None:
             return _info(folder, 0, 0, [], [])

@@ -75,7 +75,7 @@ class DiskStore(HostStore[DiskColumn]):
         self._checkpoints = None if windowed is None else Checkpoints(folder, windowed, state)
         super().__init__(windowed, len(state.tokens))
         self._place()
-        self.saved = state.saved
+        self.saved, self.n_apart = state.saved, state.saved.n_apart
         self._begin(state)
         self._writer = Writer(folder, state) if folder.writable else None
         self._probe = dict(state.commit.probe)
@@ -208,7 +208,7 @@ class DiskStore(HostStore[DiskColumn]):
         self.cut(len(tokens))
         columns = [(column.plane, int(column.filled.min())) for column in self.columns.values()]
         try:
-            state = Saved(tokens, hidden, n_prompt)
+            state = Saved(tokens, hidden, n_prompt, self.n_apart)
             self._writer.commit(state, self._probe, self._kv, columns, self._checkpoints)
         except OSError as error:
             raise PackError(

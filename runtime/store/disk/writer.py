@@ -95,6 +95,7 @@ class Writer:
             log_chain=log_chain,
             tail=self._append_tail(tokens, kv, checkpoints),
             n_prompt=state.n_prompt,
+            n_apart=state.n_apart,
             probe=dict(probe),
             checkpoints=named,
         )

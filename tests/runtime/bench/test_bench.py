@@ -104,6 +104,16 @@ def test_questions_at_depth_are_timed_to_their_first_token(tiny: Model) -> None:
     assert row["index_ns"] > 0 and row["attention_ns"] > 0  # the question chose what it read
 
 
+def test_a_depth_is_part_of_the_prompt(tiny: Model) -> None:
+    """So what follows its last whole block reads all, and what stands in a block does not."""
+    setting = Setting(n_read=600, repetitions=1, prefill=kvarn.BlocksPrefill(1024))
+    for n, in_blocks in ((20, False), (500, True)):
+        (result,) = run_depth(tiny, 2600, [(n, 0)], setting)
+        (row,) = json.loads(render([result], "json"))
+        assert row["prefill"] == "blocks size=1024"
+        assert (row["attention_ns"] is not None) == in_blocks
+
+
 def test_on_disk_each_generation_is_timed_warm_and_cold(tiny: Model, on_disk: Path) -> None:
     setting = Setting(attends=(HASH,), folder=on_disk, n_read=600, repetitions=2)
     results = list(run_depth(tiny, 3000, [(4, 0), (0, 3)], setting))

@@ -56,6 +56,9 @@ CASES: dict[str, Callable[[dict[str, Path]], dict[str, Any]]] = {
     "prefill=sparse prefill_k=64 prefill_from=1K": lambda at: {
         "prefill": kvarn.SparsePrefill(k=64, from_=1024)
     },
+    "prefill=blocks:4K prefill_until=100K": lambda at: {
+        "prefill": kvarn.BlocksPrefill(4096, 102400)
+    },
     "pack=PACK": lambda at: {"store": kvarn.Disk(at["PACK"], read_only=True)},
     "pack=PACK method=topk budget=1%": lambda at: {
         "store": kvarn.Disk(at["PACK"], read_only=True),
@@ -88,6 +91,7 @@ DECIDED: dict[str, dict[str, object]] = {
     "ctx=4K": {"ctx": 4096, "room": 4096},
     "keep=hashevict keep_budget=20%": {"ctx": TRAINED, "room": 2**31 - 1},
     "keep=streaming keep_budget=512 ctx=300": {"ctx": 300, "room": 300},
+    "prefill=blocks:4K prefill_until=100K": {"prefill": "blocks size=4096 until=102400"},
     "pack=PACK": {"ctx": TRAINED, "room": TRAINED - N_PACK, "prefill": "exact"},
     "pack=PACK method=topk budget=1%": {"prefill": "sparse index=sketch", "kv_type": "f16/f16"},
     "pack=PACK method=hash prefill=exact io=pread": {"prefill": "exact"},
@@ -101,6 +105,9 @@ REFUSED = {
     "method=full budget=1%": 1,
     "keep=tova keep_random=none": 1,
     "prefill_k=64": 1,
+    "prefill=blocks:700": 1,
+    "prefill=blocks:512 prefill_size=512": 1,
+    "prefill=sparse:512": 2,
     "pack=PACK store=FOLDER": 1,
     "io=pread": 1,
     "pack=./none": 1,

@@ -249,7 +249,7 @@ def test_a_line_says_that_there_are_no_encoders(model: Model) -> None:
     assert len(said) == 1 and "SimHash" in said[0]
     assert model.context(1000, Hash(), prefill=SPARSE).notices == said
     assert model.context(1000, prefill=SKETCH).notices == ()
-    assert {*PREFILLS} == {"exact", "sparse"}
+    assert {*PREFILLS} == {"exact", "blocks", "sparse"}
     assert kvarn.SparsePrefill is SparsePrefill and kvarn.Exact is Exact
 
 

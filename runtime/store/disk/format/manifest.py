@@ -21,6 +21,9 @@ Format 6 adds to format 5 "rerank" in "prefill": candidates by signatures for ea
 chosen, if not 1. Older versions of kvarn added to both, where a probe had measured what was left
 out, "probe": {"LAYER": [tokens measured, mean share of the softmax covered, mean output error]}.
 
+Packs that were read in blocks (mode "blocks") have "size" and "until", too, as `PrefillFacts` says.
+Older versions of kvarn read them, and do not go on in their way.
+
 Format 7 adds to format 1, 3, 5 or 6 "windows": […], for each layer the window beyond which it is
 not stored, 0 for layers that are stored whole.
 

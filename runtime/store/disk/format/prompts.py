@@ -11,8 +11,9 @@ from .values import number, real, text
 
 
 def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
-    """For JSON; of packs of format 5, without "rerank"."""
+    """For JSON; of packs of format 5, without "rerank"; "size" and "until" for mode blocks."""
     rerank = {"rerank": facts.rerank} if facts.rerank > 1 else {}
+    blocks = {"size": facts.size, "until": facts.until} if facts.size else {}
     return {
         "mode": facts.mode,
         "index": facts.index,
@@ -21,6 +22,7 @@ def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
         "tail": facts.tail,
         "column digest": facts.column,
         **rerank,
+        **blocks,
     }
 
 
@@ -30,9 +32,10 @@ def prefill_of(data: dict[str, Any]) -> PrefillFacts:
         raise ValueError("prefill.tail is neither true nor false")
     mode, index, column = (text(data[key]) for key in ("mode", "index", "column digest"))
     rerank = number(data.get("rerank", 1), 1)
-    return PrefillFacts(
-        mode, index, number(data["k"], 1), number(data["from"]), data["tail"], column, rerank
-    )
+    k, from_, size, until = number(data["k"], 1), number(data["from"]), 0, 0
+    if "size" in data:
+        size, until = number(data["size"], 1), number(data["until"])
+    return PrefillFacts(mode, index, k, from_, data["tail"], column, rerank, size, until)
 
 
 def probe_data(sums: Mapping[int, ProbeSums]) -> dict[str, list[float]]:

@@ -60,6 +60,8 @@ class Commit:
     """By layer, what was measured of prompts that were read sparsely."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """Of layers with a window, in the order of segments."""
+    n_apart: int | None = None
+    """See `KVStore`; written where prompts are read in blocks."""
 
 
 def slot_bytes(n_embd: int) -> int:
@@ -71,6 +73,8 @@ def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
     """The bytes of a superblock."""
     data = asdict(commit) | {"probe": prompts.probe_data(commit.probe)}
     del data["checkpoints"]
+    if commit.n_apart is None:
+        del data["n_apart"]
     if commit.checkpoints:
         data["checkpoints"] = [checkpoint.data() for checkpoint in commit.checkpoints]
     body = json.dumps(data).encode()
@@ -109,6 +113,7 @@ def _commit(data: dict[str, Any]) -> Commit:
         number(data.get("n_prompt", 0), 0, n_tokens),
         prompts.probe_of(data.get("probe", {}), MAX_LAYERS),
         tuple(map(Checkpoint.of, data.get("checkpoints", ()))),
+        number(data["n_apart"]) if "n_apart" in data else None,
     )
 
 

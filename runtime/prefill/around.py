@@ -1,0 +1,62 @@
+"""What prefill methods that read prompts in their own way have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..attend import BoundAttend, LayerView
+from ..attend.reads import LayerReads
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..attend.selections import SelectionWriter
+    from ..methods import Progress
+
+    F32 = NDArray[np.float32]
+
+SINKS = 128
+"""First tokens that every row reads: those of HashAttention; one block of keys."""
+
+
+class AroundPrompts(BoundAttend):
+    """Reads prompts in a way of its own, and generated tokens by `inner`."""
+
+    records_prompts = False
+
+    def __init__(self, inner: BoundAttend, n_layers: int) -> None:
+        self._inner, self.notices, self.reads = inner, inner.notices, inner.reads
+        self.prompt_reads = inner.prompt_reads or [LayerReads(i) for i in range(n_layers)]
+        self.records, self.every_query = inner.records, inner.every_query
+
+    def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
+        return self._inner.expect(start, n_tokens, prompt)
+
+    def done(self, n_tokens: int) -> None:
+        self._inner.done(n_tokens)
+
+    @property
+    def writer(self) -> SelectionWriter | None:  # type: ignore[override]
+        """Of the choices for generated tokens."""
+        return self._inner.writer
+
+    @writer.setter
+    def writer(self, writer: SelectionWriter | None) -> None:
+        self._inner.writer = writer
+
+    def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
+        self._inner.appended(layer, start, n_tokens)
+
+    def build(
+        self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
+    ) -> None:
+        self._inner.build(layers, n_tokens, progress)
+
+    def rehearse(self, layers: list[LayerView]) -> None:
+        self._inner.rehearse(layers)
+
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        self._inner(layer, q, start, out)

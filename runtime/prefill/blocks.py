@@ -1,0 +1,190 @@
+"""prefill `blocks`: a prompt is cut into blocks, and each is read apart from the others."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ..attend import Attend, BoundAttend
+from ..attend.sparse import Sparse
+from ..methods import option
+from ..store.facts import PrefillFacts
+from .around import SINKS, AroundPrompts
+from .base import CHUNK, Prefill, PrefillError
+from .exact import Exact
+from .sparse import SparsePrefill
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.config import ModelConfig
+    from ..attend import LayerView
+    from ..keep import Keep
+    from ..loading.model_info import ModelInfo
+    from ..store import KVStore
+
+    F32 = NDArray[np.float32]
+
+RESTS = ("exact", "sparse")
+
+
+@dataclass(frozen=True)
+class BlocksPrefill(Prefill):
+    """softmax(scale · q Kᵀ) V over the first 128 tokens and those of the block of `size` tokens.
+
+    Token p of a prompt, p < until, reads tokens 0 … 127 and floor(p / size) · size … p; those of
+    the first block read all before them. Tokens from `until` on read all. Layers with a window read
+    it. So the time of a token does not grow beyond the first block. Source: phase 1 of Star
+    Attention (arXiv 2411.17116), with sinks in place of its anchor block.
+
+    until: rounded down to whole blocks; None: the number of tokens of the prompt that the context
+    begins with. A pack records it, and what is read later goes on so. rest: how tokens from `until`
+    on read all: "exact", or "sparse" as `sparse` says, beyond the first block.
+    """
+
+    name: ClassVar[str] = "blocks"
+    summary: ClassVar[str] = (
+        "each token reads the first ones and those of its block; what follows the last whole block "
+        "reads all"
+    )
+    short: ClassVar[str] = "size"
+    needs_all_tokens: ClassVar[bool] = True
+
+    size: int = option(16384, "a block has N tokens; --prefill blocks:N is the same", int)
+    until: int | None = option(
+        None, "the first N tokens are read in blocks (default: the prompt that comes first)", int
+    )
+    rest: str = option("exact", "how what follows the last whole block is read", choices=RESTS)
+    sparse: SparsePrefill = SparsePrefill()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        if self.size < CHUNK or self.size % CHUNK:
+            raise PrefillError(
+                f"blocks have {self.size:,} tokens, expected a multiple of the {CHUNK} that are "
+                "read at a time"
+            )
+        if self.until is not None and self.until < 0:
+            raise PrefillError(f"until of blocks is {self.until}, expected 0 or more")
+        if self.rest not in RESTS:
+            raise PrefillError(f"rest of blocks is {self.rest!r}, expected {' or '.join(RESTS)}")
+
+    @classmethod
+    def variants(cls) -> tuple[BlocksPrefill, ...]:
+        return (cls(),)  # `sparse` has its own
+
+    def shortened(self) -> BlocksPrefill:
+        until = 4 * CHUNK if self.rest == "exact" else 0
+        return replace(self, size=CHUNK, until=until, sparse=self.sparse.shortened())
+
+    def check(self, attend: Attend, keep: Keep, n_ctx: int) -> None:
+        super().check(attend, keep, n_ctx)
+        if isinstance(attend, Sparse):
+            self._check_window(attend.window, "--window")
+
+    def resolved(self, model: ModelInfo) -> BlocksPrefill:
+        windows = [layer.window or 0 for layer in model.config.layers]
+        self._check_window(max(windows), f"layers of {model.name}")
+        return self
+
+    def _check_window(self, window: int, whose: str) -> None:
+        if self.size < window:
+            raise PrefillError(
+                f"--prefill {self.name}: a block has {self.size:,} tokens, fewer than the window "
+                f"of {window:,} ({whose}): use --prefill {self.name}:{-(-window // CHUNK) * CHUNK}"
+            )
+
+    def for_prompt(self, n_tokens: int) -> BlocksPrefill:
+        return replace(self, until=self.n_apart(n_tokens))
+
+    def following(self) -> Prefill:
+        return Exact() if self.rest == "exact" else self._of_rest()
+
+    def _of_rest(self) -> SparsePrefill:
+        return replace(self.sparse, from_=self.size)
+
+    def n_apart(self, n_tokens: int) -> int:
+        """How many tokens are read in blocks, where the first prompt has `n_tokens`."""
+        until = n_tokens if self.until is None else self.until
+        return until // self.size * self.size
+
+    def facts(self, model: ModelInfo) -> PrefillFacts:
+        until = self.n_apart(self.until or 0)
+        if self.rest == "exact":  # what older versions of kvarn can name, and refuse
+            return PrefillFacts(self.name, "", self.size, 0, False, "", 1, self.size, until)
+        facts = self._of_rest().facts(model)
+        return replace(facts, mode=self.name, size=self.size, until=until)
+
+    def around(self, attend: Attend) -> Attend:
+        rest = attend if self.rest == "exact" else self._of_rest().around(attend)
+        return _BlockPrompts(rest, self)
+
+
+@dataclass(frozen=True)
+class _BlockPrompts(Attend):
+    """`prefill` for prompts in blocks, `attend` for all else."""
+
+    name: ClassVar[str] = "blocks prefill"
+    summary: ClassVar[str] = BlocksPrefill.summary
+
+    attend: Attend
+    prefill: BlocksPrefill
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
+        return BlockPrompts(
+            self.attend.open(model, store, n_ctx), self.prefill, model.config, store
+        )
+
+
+class BlockPrompts(AroundPrompts):
+    """Reads prompts in blocks, and all else by `inner`. The store knows where the blocks end."""
+
+    def __init__(
+        self, inner: BoundAttend, prefill: BlocksPrefill, config: ModelConfig, store: KVStore
+    ) -> None:
+        from ...ops.attention.prefill.listed import ListedScratch
+
+        super().__init__(inner, config.n_layers)
+        self._prefill, self._store, self._counts_all = prefill, store, not inner.prompt_reads
+        self._scratch = ListedScratch(config.n_heads, config.n_kv_heads, store.layout)
+        self._lists = np.zeros((CHUNK, config.n_kv_heads, 1), np.uint32)
+        self._counts = np.zeros((CHUNK, config.n_kv_heads), np.int64)
+
+    def begin_prompt(self, n_tokens: int) -> None:
+        self._store.n_apart = self._prefill.n_apart(n_tokens)
+
+    def read_alike(self, n_shared: int, n_tokens: int) -> int:
+        """The first block is read alike wherever blocks end."""
+        one, other = self._store.n_apart or 0, self._prefill.n_apart(n_tokens)
+        return n_shared if one == other else min(n_shared, max(min(one, other), self._prefill.size))
+
+    def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        """Rows of one chunk, which lies in one block."""
+        from ...ops.attention.arguments import Dense
+        from ...ops.attention.prefill.listed import listed_attention
+
+        start, reads = int(start), self.prompt_reads[layer.index]
+        block = start // self._prefill.size * self._prefill.size
+        if layer.config.window is not None or not 0 < block < (self._store.n_apart or 0):
+            self._inner.attend_prompt(layer, q, start, out)
+            reads.full_steps += len(q) * self._counts_all
+            return
+        began, n = time.perf_counter(), len(q)
+        listed_attention(
+            q,
+            self._lists[:n],
+            self._counts[:n],
+            Dense(SINKS, block, start),
+            layer.store.segments(layer.index),
+            out,
+            scale=layer.config.attention_scale,
+            softcap=layer.config.attention_softcap,
+            scratch=self._scratch,
+        )
+        stored = n * start + n * (n + 1) // 2
+        reads.steps += n
+        reads.stored_tokens += stored * self._store.n_kv_heads
+        reads.attended_tokens += (stored - n * (block - SINKS)) * self._store.n_kv_heads
+        reads.attention_seconds += time.perf_counter() - began

@@ -1,0 +1,319 @@
+"""Prompts read in blocks: the mask in NumPy, equality with exact reading, the same bits in any cuts
+and sessions."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.jit import threads
+from kvarn.ops.reference.attention import read_kv
+from kvarn.runtime.attend import TopK
+from kvarn.runtime.context.request import ContextRequest
+from kvarn.runtime.engine import on_engine
+from kvarn.runtime.model import Model
+from kvarn.runtime.packs import build_pack, pack_info
+from kvarn.runtime.prefill import BlocksPrefill, Exact, PrefillError, SparsePrefill
+from kvarn.runtime.prefill.blocks import BlockPrompts
+from kvarn.runtime.rehearsal import N_FILLED, N_READ, read_deep
+from kvarn.runtime.store import Disk, PackError, Ram
+from kvarn.runtime.store.disk.archive.exporting import export_pack
+from kvarn.runtime.store.disk.archive.importing import import_pack
+from kvarn.runtime.store.disk.verify import verify
+
+from ..reading import ids_of
+from .sparse_reading import N, kv_of, read_prompt, same_kv
+from .test_sparse_packs import _bytes_of
+
+BLOCKS = BlocksPrefill(1024)
+UNTIL = N // 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def pack(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack of 2,700 tokens in two blocks and a rest."""
+    path = tmp_path_factory.mktemp("packs") / "pack"
+    build_pack(model, path, ids_of(model, N), N + 100, prefill=BLOCKS)
+    return path
+
+
+def _masked(q: np.ndarray, keys: np.ndarray, values: np.ndarray, seen, scale: float) -> np.ndarray:
+    """softmax(scale q K^T + mask) V of one row (H, E), in float64."""
+    out, group = np.empty(q.shape), len(q) // keys.shape[1]
+    for h, x in enumerate(q.astype(np.float64)):
+        scores = scale * keys[:, h // group].astype(np.float64) @ x
+        p = np.exp(scores[seen] - scores[seen].max())
+        out[h] = p @ values[seen, h // group] / p.sum()
+    return out
+
+
+@pytest.mark.parametrize(("kind", "size"), [("f16", 1024), ("q8_0", 512), ("q4_0", 1024)])
+def test_each_row_reads_the_first_tokens_and_its_block(
+    model: Model, monkeypatch: pytest.MonkeyPatch, kind: str, size: int
+) -> None:
+    calls, inner = [], BlockPrompts.attend_prompt
+
+    def attend(prompts, layer, q, start, out) -> None:
+        inner(prompts, layer, q, start, out)
+        calls.append((layer, q.copy(), int(start), out.copy()))
+
+    monkeypatch.setattr(BlockPrompts, "attend_prompt", attend)
+    context, _ = read_prompt(model, BlocksPrefill(size), store=Ram(kind, kind))
+    until, n_rows = N // size * size, 0
+    for layer, q, start, out in calls:
+        for row in {0, len(q) // 2, len(q) - 1}:
+            position = start + row
+            keys, values = read_kv(
+                layer.store.segments(layer.index), layer.store.layout, 2, 0, position + 1
+            )
+            token, first = np.arange(position + 1), position // size * size
+            seen = (token < 128) | (token >= first) | (position >= until)
+            want = _masked(q[row], keys, values, seen, layer.config.attention_scale)
+            np.testing.assert_allclose(out[row], want, atol=5e-6)
+            n_rows += 1
+    assert n_rows > 20
+    reads = context.stats.as_dict()["prompt_layers"]
+    assert all(layer["steps"] == until - size for layer in reads[:-1])
+    assert f"prefill blocks size={size}: attended to" in str(context.stats)
+
+
+@pytest.mark.parametrize("n", [1, 1023, 2047])
+def test_less_than_two_blocks_have_the_bits_of_exact(model: Model, n: int) -> None:
+    exact, want = read_prompt(model, Exact(), (n,), n=n)
+    context, got = read_prompt(model, BLOCKS, (n,), n=n)
+    np.testing.assert_array_equal(got, want)
+    assert same_kv(exact, context)
+
+
+def test_two_blocks_differ_from_exact(model: Model) -> None:
+    exact, _ = read_prompt(model, Exact(), (2048,), n=2048)
+    context, _ = read_prompt(model, BLOCKS, (2048,), n=2048)
+    assert not same_kv(exact, context)
+    first = [np.array_equal(a[:1024], b[:1024]) for a, b in zip(kv_of(exact), kv_of(context))]
+    assert all(first)
+
+
+@pytest.mark.parametrize("prefill", [BLOCKS, replace(BLOCKS, rest="sparse")], ids=["", "sparse"])
+def test_cuts_and_threads_give_the_same_bits(model: Model, prefill: BlocksPrefill) -> None:
+    """Where the first call brings the whole prompt, or its user says how long it is."""
+    context, want = read_prompt(model, prefill)
+    before = on_engine(threads.n_threads)
+    for n_threads, cuts in (
+        (1, (N,)),
+        (2, (100, 1024, 1025, 1536, 1600, 2040, 2060, 2600, N)),
+    ):
+        on_engine(threads.set_threads, min(n_threads, threads.max_threads()))
+        other, got = read_prompt(model, replace(prefill, until=N), cuts)
+        np.testing.assert_array_equal(got, want)
+        assert same_kv(context, other)
+    on_engine(threads.set_threads, before)
+
+
+def test_the_prompt_that_comes_first_says_where_blocks_end(model: Model) -> None:
+    for cuts, n_apart in (((N,), UNTIL), ((2050, N), 2048), ((100, N), 0)):
+        context, _ = read_prompt(model, BLOCKS, cuts)
+        assert context.store.n_apart == n_apart
+    context.truncate(0)
+    context.prefill(ids_of(model, N))
+    assert context.store.n_apart == UNTIL  # the context was empty again
+    fresh, _ = read_prompt(model, BLOCKS)
+    assert same_kv(fresh, context)
+    generated = model.context(N, prefill=BLOCKS)
+    generated.decode(5)
+    generated.prefill(ids_of(model, N - 1))
+    assert generated.store.n_apart is None  # all was read exactly
+
+
+@pytest.mark.parametrize(("n_shared", "n", "n_kept"), [(1500, 2600, 1500), (2300, 2400, 2300),
+    (1500, 1700, 1024), (2650, 3200, 2048), (700, 1000, 700)])  # fmt: skip
+def test_another_prompt_is_read_as_in_an_empty_context(
+    model: Model, n_shared: int, n: int, n_kept: int
+) -> None:
+    """Blocks end elsewhere, so some of what both prompts share is read again."""
+    ids = ids_of(model, N)[:n_shared] + ids_of(model, n - n_shared, seed=1)
+    context, fresh = (model.context(4000, prefill=BLOCKS) for _ in range(2))
+    context.prefill(ids_of(model, N))
+    assert context.cut_to_prompt(ids) == n_kept
+    np.testing.assert_array_equal(context.prefill(ids[n_kept:]), fresh.prefill(ids))
+    assert same_kv(context, fresh)
+    assert context.store.n_apart == fresh.store.n_apart
+
+
+def test_a_mark_of_other_blocks_is_not_returned_to(model: Model) -> None:
+    ids, context = ids_of(model, N), model.context(N, prefill=BLOCKS)
+    context.prefill(ids[:2000])
+    mark = context.mark()
+    context.prefill([5, 6])
+    context.return_to(mark)
+    assert len(context.tokens) == 2000
+    context.truncate(0)
+    context.prefill(ids)
+    with pytest.raises(kvarn.KvarnError, match="read them in another way"):
+        context.return_to(mark)
+
+
+@pytest.mark.parametrize("attend", [None, TopK(budget=40, index="flat")])
+def test_generated_tokens_are_read_by_their_own_method(pack: Path, model: Model, attend) -> None:
+    """Over the same K and V, which they read whole."""
+    context, _ = read_prompt(model, BLOCKS, attend=attend)
+    with model.context(N + 40, attend, store=Disk(pack, read_only=True), prefill=Exact()) as after:
+        for token in ids_of(model, 8):
+            np.testing.assert_array_equal(context.decode(token), after.decode(token))
+
+
+def test_what_follows_the_blocks_is_read_sparsely(model: Model, tmp_path: Path) -> None:
+    """As `sparse` reads it over the same K and V; the first block is read exactly."""
+    ids, sparse = ids_of(model, N), SparsePrefill(k=40, tail="none", index="hash")
+    prefill = BlocksPrefill(1024, rest="sparse", sparse=sparse)
+    build_pack(model, tmp_path / "blocks", ids[:UNTIL], N, prefill=BLOCKS)
+    _, want = read_prompt(model, prefill)
+    store = Disk(tmp_path / "blocks", read_only=True)
+    with model.context(N, store=store, prefill=replace(sparse, from_=1024)) as after:
+        np.testing.assert_array_equal(after.prefill(ids[UNTIL:]), want)
+    exact, _ = read_prompt(model, Exact(), (2000,), n=2000)
+    short, _ = read_prompt(model, prefill, (2000,), n=2000)
+    first = zip(kv_of(exact), kv_of(short))
+    assert all(np.array_equal(a[:1024], b[:1024]) for a, b in first)
+    with model.context(N, store=store, prefill=prefill) as after:
+        assert any("read sparse" in line for line in after.notices)
+        np.testing.assert_array_equal(after.prefill(ids[UNTIL:]), want)
+
+
+@pytest.mark.parametrize("rest", ["exact", "sparse"])
+def test_sessions_give_the_bytes_of_one(model: Model, tmp_path: Path, rest: str) -> None:
+    """The pack remembers where its blocks end."""
+    ids, prefill = ids_of(model, N), replace(BLOCKS, rest=rest)
+    build_pack(model, tmp_path / "whole", ids, N + 100, prefill=prefill)
+    path = tmp_path / "parts"
+
+    def stop(done: int, total: int) -> None:
+        if done >= 512:
+            raise InterruptedError
+
+    for asked in (prefill, None, prefill, None):
+        with pytest.raises(InterruptedError):
+            build_pack(model, path, ids, N + 100, asked, stop)
+        assert pack_info(path).n_tokens < N
+    build_pack(model, path, ids, N + 100)
+    assert _bytes_of(path) == _bytes_of(tmp_path / "whole")
+    assert pack_info(path).prefill == pack_info(tmp_path / "whole").prefill
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import kvarn
+
+def kill(done, total):
+    if done == 1536:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+path, pack, ids = sys.argv[1:]
+ids, model = [int(i) for i in ids.split(",")], kvarn.load(path, threads=1)
+store = kvarn.Disk(Path(pack))
+context = model.context(2800, store=store, prefill=kvarn.BlocksPrefill(1024))
+context.prefill(ids, kill)
+"""
+
+
+def test_a_killed_process_is_gone_on_from(pack: Path, model: Model, tmp_path: Path) -> None:
+    """In a folder without a goal."""
+    ids, killed = ids_of(model, N), tmp_path / "killed"
+    code = [sys.executable, "-c", KILLED, str(model.path), str(killed), ",".join(map(str, ids))]
+    assert subprocess.run(code, timeout=300, check=False).returncode == -signal.SIGKILL
+    assert pack_info(killed).n_tokens == 1536
+    assert pack_info(killed).prefill == "blocks (of 1,024 tokens, up to token 2,048)"
+    with model.context(N + 100, store=Disk(killed)) as context:
+        assert context.plan.prefill == BLOCKS
+        context.prefill(ids[1536:])
+    assert _bytes_of(killed) == _bytes_of(pack)
+
+
+def test_a_pack_says_how_it_was_read_and_refuses_another(
+    pack: Path, model: Model, tmp_path: Path
+) -> None:
+    said = "blocks (of 1,024 tokens, up to token 2,048)"
+    export_pack(pack, tmp_path / "file")
+    import_pack(tmp_path / "file", tmp_path / "copy")
+    for path in (pack, tmp_path / "copy"):
+        assert pack_info(path).prefill == said
+        assert not list(verify(path))
+    for other, asked in (
+        (Exact(), "exact"),
+        (BlocksPrefill(512), r"blocks \(of 512 tokens\)"),
+        (replace(BLOCKS, until=1024), r"blocks \(of 1,024 tokens, up to token 1,024\)"),
+        (replace(BLOCKS, rest="sparse"), r"blocks \(of 1,024 tokens, then sparse: index .*\)"),
+    ):
+        with pytest.raises(
+            PackError, match=rf"read blocks \(of 1,024 tokens\), asked for is {asked}: omit"
+        ):
+            model.context(N + 100, store=Disk(pack), prefill=other)
+    build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
+    with pytest.raises(PackError, match=r"read exact, asked for is blocks"):
+        model.context(100, store=Disk(tmp_path / "exact"), prefill=BLOCKS)
+    sparse = replace(BLOCKS, rest="sparse", until=N)
+    build_pack(model, tmp_path / "sparse", ids_of(model, N), N + 100, prefill=sparse)
+    said = pack_info(tmp_path / "sparse").prefill
+    assert said.startswith("blocks (of 1,024 tokens, up to token 2,048, then sparse: index ")
+    with model.context(N + 100, store=Disk(tmp_path / "sparse")) as context:
+        assert isinstance(context.plan.prefill, BlocksPrefill)
+        assert (context.plan.prefill.rest, context.plan.prefill.until) == ("sparse", UNTIL)
+
+
+def test_what_follows_a_pack_reads_all_of_it(pack: Path, model: Model, tmp_path: Path) -> None:
+    ids = ids_of(model, 50)
+    for store in (Disk(pack, read_only=True), Disk(tmp_path / "child", parent=pack)):
+        with model.context(N + 100, store=store, prefill=BLOCKS) as context:
+            told = "--prefill blocks: what follows a pack is read exact"
+            assert context.plan.prefill == Exact() and told in context.notices
+            context.prefill(ids)
+    assert pack_info(tmp_path / "child").prefill == "exact"
+
+
+def test_layers_with_windows_read_them(tmp_path: Path) -> None:
+    """And a rehearsal reads a block."""
+    windowed = kvarn.load()
+    assert any(layer.window for layer in windowed.config.layers)
+    with windowed.context(N_FILLED + N_READ, prefill=BLOCKS.shortened()) as context:
+        read_deep(context)
+        for layer, reads in zip(windowed.config.layers, context.stats.prompt_layers):
+            assert bool(reads.steps) == (layer.window is None)
+
+
+def test_refusals_in_words(model: Model) -> None:
+    for words, options in {
+        "blocks have 700 tokens, expected a multiple of the 512": {"size": 700},
+        "blocks have 0 tokens": {"size": 0},
+        "until of blocks is -1": {"until": -1},
+        "rest of blocks is 'none', expected exact or sparse": {"rest": "none"},
+    }.items():
+        with pytest.raises(PrefillError, match=words):
+            BlocksPrefill(**options)
+    with pytest.raises(PrefillError, match=r"--prefill blocks may read any .* --keep streaming"):
+        model.context(1000, keep=kvarn.Streaming(200), prefill=BLOCKS)
+    with pytest.raises(PrefillError, match=r"1,024 tokens, fewer than the window of 1,100 \(--win"):
+        model.context(1000, TopK(window=1100), prefill=BLOCKS)
+    windowed = kvarn.load()
+    window = max(layer.window or 0 for layer in windowed.config.layers)
+    if window > 512:
+        with pytest.raises(PrefillError, match=rf"512 tokens, fewer .* {window:,} \(layers of"):
+            windowed.context(1000, prefill=BlocksPrefill(512))
+    assert BLOCKS.host_only == "--prefill blocks"
+
+
+def test_words_name_it_and_its_size() -> None:
+    def of(**words) -> object:
+        return ContextRequest.of(words).prefill
+
+    assert of(prefill="blocks") == BlocksPrefill()
+    assert of(prefill="blocks:4K") == of(prefill="blocks", prefill_size=4096)
+    assert of(prefill="blocks:4096", prefill_rest="sparse") == BlocksPrefill(4096, rest="sparse")
+    with pytest.raises(kvarn.KvarnError, match="blocks:4096 and prefill_size say the same"):
+        of(prefill="blocks:4096", prefill_size=512)
+    with pytest.raises(kvarn.KvarnError, match="expected a whole number"):
+        of(prefill="blocks:few")
