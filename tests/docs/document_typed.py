@@ -114,6 +114,9 @@ FILLED = {
     "python -m lab.prompts -f TEXT": [
         "python -m lab.prompts -f book.txt -n 2048 --k 16 --from 1024 --blocks 1"
     ],
+    "python -m lab.prompts.lost -f TEXT": [
+        "python -m lab.prompts.lost -f book.txt --ctx 1200 --predict 8 --prefill exact,blocks:512"
+    ],
     "kvarn eval --text TEXTS --contexts 6 --questions 30": [
         "kvarn eval --text TEXTS --contexts 1 --questions 1 --length 256"
     ],
