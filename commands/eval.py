@@ -83,6 +83,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "prompt (inside)",
     )
     parser.add_argument(
+        "--chat",
+        action="store_true",
+        help="ask an instruct model through its chat template: context and question are one "
+        "message, each task has an introduction, and the answer ends with the model's turn",
+    )
+    parser.add_argument(
         "--seed", metavar="N", type=int, default=0, help="random seed of the contexts"
     )
     parser.add_argument(
@@ -177,6 +183,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         kinds=Ram(*(options.kv_type or ())).types(),
         keep_packs=not options.drop_packs,
         asked=options.question,
+        chat=options.chat,
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ...runtime.sampling import Sampler
 from ...runtime.store import Disk, Ram
 from .folder import Answer
-from .reading import BREAK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,14 +57,15 @@ class Asker:
     def ask(self, key: str, number: int) -> Answer:
         """The greedy answer to question `number`. key: the arm's.
 
-        It ends at a line break, at the limit of tokens, or once it contains all expected strings.
+        It ends where the model ends it, at a stop string (`Read`), at the limit of tokens, or once
+        it contains all expected strings.
         """
         context, read = self.context, self._read
         question = read.questions[number]
         before = _totals(context)
         self.pose(read.question_ids[number])
         text, right = "", 0.0
-        generation = context.generation((), read.most_tokens[number], Sampler(temp=0), (BREAK,))
+        generation = context.generation((), read.most_tokens[number], Sampler(temp=0), read.stop)
         for piece in generation.pieces():
             text += piece
             right = score(text, question.answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +17,10 @@ from ..tasks import ALL_TASKS, Filler, Sample
 if TYPE_CHECKING:
     from ...runtime.model import Model
     from .arms import Arm
+
+
+BREAK = "\n"
+"""Separates a context from a question, and ends an answer where there is no end of a turn."""
 
 
 class EvalError(KvarnError):
@@ -35,6 +40,7 @@ class Plan:
     lengths: tokens of the contexts, without their questions. n_contexts: contexts of each task and
     length. n_questions: the most questions about a context; a task may have fewer. filler_name:
     part of the key of results. keep_packs: keep the KV caches for a later run. asked: see `Asked`.
+    chat: whether to ask through the model's chat template, see `Chat`.
 
     Raises `EvalError` or `PrefillError` for what cannot be evaluated.
     """
@@ -50,6 +56,7 @@ class Plan:
     kinds: tuple[str, str] = ("f16", "f16")
     keep_packs: bool = True
     asked: Asked = "apart"
+    chat: bool = False
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -75,7 +82,11 @@ class Plan:
 
     def cells(self) -> list[Cell]:
         """Each task at each length, in the order of the table."""
-        return [Cell(task, length, self.asked) for task in self.tasks for length in self.lengths]
+        return [
+            Cell(task, length, self.asked, self.chat)
+            for task in self.tasks
+            for length in self.lengths
+        ]
 
 
 @dataclass(frozen=True)
@@ -85,18 +96,19 @@ class Cell:
     task: str
     length: int
     asked: Asked = "apart"
+    chat: bool = False
 
     def make(self, plan: Plan, number: int, n_chars: int) -> Sample:
         """Context `number` with about so many characters."""
         rng = random.Random(f"{plan.seed} {self.task} {self.length} {number}")
         return ALL_TASKS[self.task](rng, n_chars, plan.n_questions, plan.filler)
 
-    def key(self, plan: Plan, number: int, model: Model) -> str:
-        """A name that differs wherever the context or its KV cache could differ: by settings, model
-        and source of the generators."""
+    def key(self, plan: Plan, number: int, model: Model, chat: Sequence[str] = ()) -> str:
+        """A name that differs wherever the context or its KV cache could differ: by settings,
+        model, source of the generators and `Chat.facts`."""
         facts = [
             model.fingerprint, plan.kinds, plan.seed, plan.n_questions, plan.filler_name,
-            self.task, self.length, number, _generators(),
+            self.task, self.length, number, _generators(), *chat,
         ]  # fmt: skip
         digest = hashlib.blake2b(json.dumps(facts).encode(), digest_size=6).hexdigest()
         return f"{self.task}-{self.length}-{number:02}-{digest}"

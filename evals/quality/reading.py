@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.attend.reads import probed
+from ...runtime.context.prompt import prompt_ids
 from ...runtime.packs import build_pack
 from ...runtime.stats import Stats
 from ...runtime.store import Disk
 from ..tasks import Question, Sample
 from .folder import ContextFolder
-from .plan import EvalError
+from .plan import BREAK, EvalError
 
 if TYPE_CHECKING:
     from ...runtime.context import Progress
     from ...runtime.model import Model
     from ...runtime.tokenizer import Tokenizer
     from .arms import Arm
+    from .chat import Chat
     from .plan import Asked, Cell, Plan
 
 CHARS_PER_TOKEN = 4.0
@@ -28,15 +30,16 @@ SLACK = 0.02
 ATTEMPTS = 24
 MARGIN = 8
 """Tokens added to the expected reply, for other wordings of it."""
-BREAK = "\n"
-"""Separates a context from a question, and ends an answer."""
+CHAT_MARGIN = 32
+"""The same for instruct models, which answer in sentences and numbered lists."""
 
 
 @dataclass(frozen=True)
 class Read:
     """A context and its questions in a model's tokens.
 
-    folder: of its packs. n_ctx: room for the context, the longest question and the longest answer.
+    folder: of its packs. stop: strings at which an answer ends. n_ctx: room for the context, the
+    longest question and the longest answer.
     """
 
     ids: list[int]
@@ -46,6 +49,7 @@ class Read:
     folder: Path
     kinds: tuple[str, str]
     asked: Asked
+    stop: tuple[str, ...] = (BREAK,)
 
     @property
     def n_ctx(self) -> int:
@@ -67,17 +71,28 @@ class Read:
         return [str(result) for result in probed(stats[0].prompt_layers)]
 
 
-def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:
-    """Context `number` of a cell, generated unless the folder holds it."""
+def read_for(
+    model: Model,
+    folder: ContextFolder,
+    plan: Plan,
+    cell: Cell,
+    number: int,
+    chat: Chat | None = None,
+) -> Read:
+    """Context `number` of a cell, generated unless the folder holds it; asked through `chat`."""
     tokenizer = model.tokenizer
 
-    def encode(text: str) -> list[int]:
-        return tokenizer.encode(text, bos=tokenizer.add_bos)
+    def before(text: str) -> list[int]:
+        return prompt_ids(tokenizer, chat.context(cell.task, text) if chat else text)
+
+    def after(text: str) -> list[int]:
+        follows = chat.question(text) if chat else BREAK + text
+        return prompt_ids(tokenizer, follows, begins=False)
 
     text, questions = folder.sample(
         lambda: fit(
             lambda n_chars: cell.make(plan, number, n_chars),
-            lambda context: len(encode(context)),
+            lambda context: len(before(context)),
             cell.length,
             f"task {cell.task}",
         )
@@ -86,21 +101,24 @@ def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number
         raise EvalError(
             f"task {cell.task} has no question about {cell.length:,} tokens: use a larger --length"
         )
+    if chat:
+        chat.check(cell.task, text, questions[0].text)
     return Read(
-        encode(text),
+        before(text),
         questions,
-        [tokenizer.encode(BREAK + question.text, bos=False) for question in questions],
-        [most_tokens(tokenizer, question) for question in questions],
+        [after(question.text) for question in questions],
+        [most_tokens(tokenizer, question, bool(chat)) for question in questions],
         folder.path,
         plan.kinds,
         cell.asked,
+        () if chat else (BREAK,),
     )
 
 
-def most_tokens(tokenizer: Tokenizer, question: Question) -> int:
+def most_tokens(tokenizer: Tokenizer, question: Question, chat: bool = False) -> int:
     """Most tokens of an answer: 1.5 times those of the expected reply, and a margin."""
     reply = tokenizer.encode(question.reply, bos=False)
-    return len(reply) * 3 // 2 + MARGIN
+    return len(reply) * 3 // 2 + (CHAT_MARGIN if chat else MARGIN)
 
 
 def fit(

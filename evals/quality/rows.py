@@ -58,6 +58,7 @@ class Row:
             "task": self.cell.task,
             "length": self.cell.length,
             "question": self.cell.asked,
+            "chat": self.cell.chat,
             "method": self.arm.method,
             "budget": self.arm.budget,
             "keep": self.arm.keep,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...runtime.bench import Observer
 from ...runtime.memory import human_bytes
 from .asking import opened
+from .chat import Chat
 from .folder import Answer, ContextFolder
 from .plan import Cell
 from .reading import Read, read_for
@@ -59,7 +60,8 @@ def evaluate(
         yield from rows_of(cell, plan.arms, contexts)
     if len(plan.tasks) > 1:
         for length, tasks in of_length.items():
-            yield from rows_of(Cell(ALL, length, plan.asked), plan.arms, *tasks)
+            cell = Cell(ALL, length, plan.asked, plan.chat)
+            yield from rows_of(cell, plan.arms, *tasks)
     if run.pack_bytes:
         run.observer.say(f"{human_bytes(run.pack_bytes)} of KV caches stay in {work}")
 
@@ -87,6 +89,7 @@ class _Run:
 
     def __init__(self, model: Model, plan: Plan, work: Path, observer: Observer) -> None:
         self.model, self.plan, self.work, self.observer = model, plan, work, observer
+        self.chat = Chat.of(model) if plan.chat else None
         self.pack_bytes = 0
         self._notices: set[str] = set()
         self._progress = observer.progress("evaluating")
@@ -118,7 +121,8 @@ class _Run:
         return self._taken.pop((cell, number))
 
     def _folder(self, cell: Cell, number: int) -> ContextFolder:
-        return ContextFolder(self.work / cell.key(self.plan, number, self.model))
+        facts = self.chat.facts if self.chat else []
+        return ContextFolder(self.work / cell.key(self.plan, number, self.model, facts))
 
     def _answers(self, folder: ContextFolder, cell: Cell, number: int) -> list[list[Answer]]:
         """All arms' answers about a context; asks those that the folder does not hold."""
@@ -128,7 +132,7 @@ class _Run:
         for arm, key in zip(self.plan.arms, self._keys):
             known = {a.question: a for a in earlier if a.key == key}
             if not n or len(known) < n:
-                read = read or read_for(self.model, folder, self.plan, cell, number)
+                read = read or read_for(self.model, folder, self.plan, cell, number, self.chat)
                 n = len(read.questions)
                 self._ask(folder, read, arm, key, known)
             # Another spelling of an arm, such as a default that it names, has the same key.

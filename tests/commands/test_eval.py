@@ -230,6 +230,13 @@ def test_answers_are_written_as_they_were_given(run: Eval, tmp_path: Path) -> No
     assert {*lines[0]["entropy"]} == {None}
 
 
+def test_a_model_without_a_chat_template_is_told_at_once(run: Eval, tmp_path: Path) -> None:
+    code, out, err = run("--chat")
+    assert (code, out) == (1, "") and len(err.splitlines()) == 1
+    assert "has no chat template: ask without --chat" in err
+    assert not (tmp_path / "work").exists()
+
+
 def test_answers_are_not_written_over_a_folder(run: Eval, tmp_path: Path) -> None:
     code, _, err = run(f"--answers {tmp_path}")
     assert code == 1 and str(tmp_path) in err

@@ -30,8 +30,8 @@ N_VOCAB = 256 + 2
 F32 = np.float32
 
 
-def write_copier(path: Path) -> None:
-    """Write the GGUF file, of architecture smollm3; deterministic."""
+def write_copier(path: Path, template: str = "") -> None:
+    """Write the GGUF file, of architecture smollm3; deterministic. template: a chat template."""
     tensors = {"token_embd.weight": _embeddings(), "output.weight": _output()}
     tensors["output_norm.weight"] = np.ones(D, F32)
     for i in range(LAYERS):
@@ -39,6 +39,8 @@ def write_copier(path: Path) -> None:
     tensors |= _offsets_layer() | _matching_layer()
     writer = gguf.GGUFWriter(path, "smollm3")
     _write_metadata(writer)
+    if template:
+        writer.add_chat_template(template)
     for name, tensor in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(tensor))
     writer.write_header_to_file()
