@@ -9,14 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ..runtime.axes import ATTEND_AXIS
+from ..runtime.attend import Full
+from ..runtime.axes import ATTEND_AXIS, KEEP_AXIS
+from ..runtime.keep import KeepAll
 from ..runtime.methods import called
 from ..runtime.perplexity import perplexity
 from ..runtime.prefill import Exact
 from ..system.errors import KvarnError
 from ..system.terminal import say, show
 from .opening import Workload, load_model
-from .options.arms import words
+from .options.arms import budgets_of, keeps_from, words
 from .options.context import add_kv_type_option, add_prefill_options, request_from
 from .options.files import add_files_option, add_piece_options, text_in
 from .options.model import ModelRequest, add_model_options
@@ -27,6 +29,8 @@ from .terminal.tables import columns
 if TYPE_CHECKING:
     from ..evals.prediction import MethodLosses
     from ..runtime.context.request import ContextRequest
+    from ..runtime.keep import Keep
+    from ..runtime.prefill import Prefill
 
 PROBE = 16
 
@@ -50,7 +54,22 @@ def add(parser: argparse.ArgumentParser) -> None:
         dest="methods",
         type=words,
         help=f"{', '.join(ATTEND_AXIS.methods)}, with options of their own as in "
-        "topk:budget=2%%:levels=2 (default topk:budget=2%%)",
+        "topk:budget=2%%:levels=2 (default topk:budget=2%%, none with --keep)",
+    )
+    group.add_argument(
+        "--keep",
+        metavar="K,…",
+        dest="keeps",
+        type=words,
+        help=f"{', '.join(name for name in KEEP_AXIS.methods if name != KeepAll.name)}, with "
+        "options of their own: read the texts while they evict, and compare them, too",
+    )
+    group.add_argument(
+        "--keep-budget",
+        metavar="N,…",
+        dest="keep_budgets",
+        type=budgets_of,
+        help="how many tokens stay: shares of --ctx or numbers (default 20%%)",
     )
     group.add_argument(
         "--probe",
@@ -110,8 +129,16 @@ def _check(options: argparse.Namespace) -> None:
     if options.decode is not None:
         if options.chunks is not None:
             raise KvarnError("--chunks has no effect with --decode: it predicts after one piece")
+        if options.keep_budgets is not None and options.keeps is None:
+            raise KvarnError("--keep-budget has no effect without --keep")
         return
-    given = {"--method": options.methods, "--probe": options.probe_every, "--work": options.work}
+    given = {
+        "--method": options.methods,
+        "--keep": options.keeps,
+        "--keep-budget": options.keep_budgets,
+        "--probe": options.probe_every,
+        "--work": options.work,
+    }
     for name, value in given.items():
         if value is not None:
             raise KvarnError(f"{name} has no effect without --decode T")
@@ -127,7 +154,8 @@ def _compare(options: argparse.Namespace, source: ModelRequest, request: Context
     from ..evals.prediction import compare_methods, passages_of, with_references
 
     probe = options.probe_every or PROBE
-    named = options.methods or ["topk:budget=2%"]
+    keeps = _keeps(options, request.prefill)
+    named = options.methods or ([] if keeps else ["topk:budget=2%"])
     given = {word: ATTEND_AXIS.parsed(word, {"probe": probe}) for word in named}
     methods, kinds = with_references(given, probe), request.store.types()
     texts = {str(file): text_in(file).decode() for file in options.files}
@@ -137,7 +165,9 @@ def _compare(options: argparse.Namespace, source: ModelRequest, request: Context
     passages = passages_of(model, texts, options.ctx, options.decode)
     with ExitStack() as stack:
         folder = options.work or Path(stack.enter_context(TemporaryDirectory(prefix="kvarn-")))
-        results = compare_methods(model, passages, methods, folder, kinds, prefill, terminal())
+        results = compare_methods(
+            model, passages, methods, folder, kinds, prefill, terminal(), keeps
+        )
     if options.json:
         facts = {
             "model": str(model.path),
@@ -149,11 +179,26 @@ def _compare(options: argparse.Namespace, source: ModelRequest, request: Context
         }
         show(json.dumps(facts | {"methods": [result.as_dict() for result in results]}))
     else:
-        show(_table(results))
+        show(table(results))
     return 0
 
 
-def _table(results: list[MethodLosses]) -> str:
+def _keeps(options: argparse.Namespace, prefill: Prefill | None) -> dict[str, Keep]:
+    """The methods that evict, by their names. Raises `KvarnError` for one that keeps all."""
+    keeps = {}
+    for name, share, keep in keeps_from(options.keeps or [], options.keep_budgets or ["20%"]):
+        named = f"keep {name} {share}".rstrip()
+        if not keep.evicts(options.ctx):
+            raise KvarnError(
+                f"--{named} evicts none of {options.ctx:,} tokens: use a smaller --keep-budget"
+            )
+        if prefill is not None:
+            prefill.check(Full(), keep, options.ctx)
+        keeps[named] = keep
+    return keeps
+
+
+def table(results: list[MethodLosses]) -> str:
     """A row for each method: nats a token against full attention, with their 95% interval."""
     head = ["method", "read", "nats", "95%", "KL", "same best", "covered", "error"]
     rows = [head]

@@ -35,7 +35,7 @@ def add_arm_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--budget",
         metavar="N,…",
-        type=_budgets_of,
+        type=budgets_of,
         default=["2%"],
         help="tokens read per KV head, for methods that choose: 2%% (default) or a number",
     )
@@ -57,7 +57,7 @@ def add_arm_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--keep-budget",
         metavar="N,…",
-        type=_budgets_of,
+        type=budgets_of,
         default=["20%"],
         help="how many stay, if not all (default 20%%)",
     )
@@ -76,7 +76,7 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")]
 
 
-def _budgets_of(text: str) -> list[str]:
+def budgets_of(text: str) -> list[str]:
     """An argparse type: a list of budgets, as their user wrote them, which names arms."""
     for word in words(text):
         typed(Budget.parse)(word)
@@ -90,7 +90,7 @@ def arms_from(options: argparse.Namespace) -> Iterator[Arm]:
     prefills = [(name, PREFILL_AXIS.parsed(name, {})) for name in options.prefill]
     common = {} if options.probe is None else {"probe": options.probe}
     for prefill, reading in prefills:
-        for keep, share, keeping in _keeps(options):
+        for keep, share, keeping in keeps_from(options.keep, options.keep_budget, EVAL_KEEPS):
             for method in options.method:
                 for budget in _budgets(method, options.budget):
                     given = common | ({"budget": budget} if budget else {})
@@ -104,10 +104,12 @@ def _budgets(method: str, budgets: list[str]) -> list[str]:
     return budgets if takes and ":budget=" not in method else [""]
 
 
-def _keeps(options: argparse.Namespace) -> Iterator[tuple[str, str, Keep]]:
+def keeps_from(
+    names: list[str], budgets: list[str], axis: Axis[Keep] = KEEP_AXIS
+) -> Iterator[tuple[str, str, Keep]]:
     """Every keep method with every budget it takes, or the one that it names."""
-    for name in options.keep:
-        takes = "budget" in EVAL_KEEPS.named(name).options() and ":budget=" not in name
-        for share in options.keep_budget if takes else [""]:
+    for name in names:
+        takes = "budget" in axis.named(name).options() and ":budget=" not in name
+        for share in budgets if takes else [""]:
             given = {"budget": share} if share else {}
-            yield name, share, EVAL_KEEPS.parsed(name, given)
+            yield name, share, axis.parsed(name, given)

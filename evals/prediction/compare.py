@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...runtime.packs import build_pack
-from ...runtime.store import Disk
+from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
 from .losses import MethodLosses, TextLosses, log_softmax
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...runtime.attend import Attend
     from ...runtime.bench import Observer
     from ...runtime.context import Context
+    from ...runtime.keep import Keep
     from ...runtime.model import Model
     from ...runtime.prefill import Prefill
 
@@ -60,63 +61,73 @@ def compare_methods(
     kinds: tuple[str, str],
     prefill: Prefill | None,
     observer: Observer,
+    keeps: Mapping[str, Keep] | None = None,
 ) -> list[MethodLosses]:
-    """What each of the methods loses against the first one, full attention.
+    """What each of the methods loses against the first one, full attention; then each of `keeps`.
 
     Each passage is read once into a pack in `folder`, or is there already. Then one context for
-    each method opens it, and all of them decode the same tokens. kinds: stored types of K and V.
+    each method opens it. Each that evicts reads the passage itself, in memory, with full attention
+    to what it keeps; a budget in percent is a share of the passage. All decode the same tokens.
+    kinds: stored types of K and V.
     """
-    results = [MethodLosses(name) for name in methods]
-    totals = [_Totals() for _ in methods]
+    keeps = keeps or {}
+    results = [MethodLosses(name) for name in (*methods, *keeps)]
+    totals = [_Totals() for _ in results]
     for passage in passages:
         pack = Disk(folder / _pack_name(passage, prefill, model), *kinds)
         build_pack(
             model, pack, passage.read, len(passage.read), prefill, observer.progress(passage.name)
         )
-        losses = _predict(model, Path(pack.path), passage, list(methods.values()), totals)
-        for result, text in zip(results, losses, strict=True):
-            result.texts.append(text)
+        with model.silenced(), ExitStack() as stack:
+            contexts = [
+                stack.enter_context(_opened(model, Path(pack.path), passage, method))
+                for method in methods.values()
+            ]
+            for name, keep in keeps.items():
+                context = model.context(
+                    len(passage.read), keep=keep, store=Ram(*kinds), prefill=prefill, kv_on="host"
+                )
+                contexts.append(stack.enter_context(context))
+                context.prefill(passage.read, observer.progress(f"{passage.name}, {name}"))
+            losses = _predict(contexts, passage)
+            for result, total, context, text in zip(results, totals, contexts, losses, strict=True):
+                result.texts.append(text)
+                total.add(context)
         observer.say(f"{passage.name}: {len(passage.following) - 1} tokens predicted")
     for result, total in zip(results, totals, strict=True):
         result.read, result.covered, result.error = total.means()
     return results
 
 
-def _predict(
-    model: Model,
-    pack: Path,
-    passage: Passage,
-    methods: Sequence[Attend],
-    totals: Sequence[_Totals],
-) -> list[TextLosses]:
-    """Decode what follows a passage under all methods, in step."""
-    losses = [TextLosses() for _ in methods]
+def _opened(model: Model, pack: Path, passage: Passage, method: Attend) -> Context:
+    """A context that goes on after a passage's pack."""
     room = len(passage.read) + len(passage.following)
-    with model.silenced(), ExitStack() as stack:
-        contexts = [
-            stack.enter_context(
-                model.context(room, method, store=Disk(pack, read_only=True), kv_on="host")
-            )
-            for method in methods
-        ]
-        for context in contexts:
-            context.index()
-        for token, following in zip(passage.following, passage.following[1:]):
-            rows = [log_softmax(context.decode(token)) for context in contexts]
-            for text, row in zip(losses, rows, strict=True):
-                text.add(rows[0], row, following)
-        for total, context in zip(totals, contexts, strict=True):
-            total.add(context)
+    context = model.context(room, method, store=Disk(pack, read_only=True), kv_on="host")
+    context.index()
+    return context
+
+
+def _predict(contexts: Sequence[Context], passage: Passage) -> list[TextLosses]:
+    """Decode what follows a passage in all contexts, in step."""
+    losses = [TextLosses() for _ in contexts]
+    for token, following in zip(passage.following, passage.following[1:]):
+        rows = [log_softmax(context.decode(token)) for context in contexts]
+        for text, row in zip(losses, rows, strict=True):
+            text.add(rows[0], row, following)
     return losses
 
 
 class _Totals:
-    """Sums over a method's contexts of what their layers have counted."""
+    """Sums over a method's contexts of what their layers have counted; where tokens are evicted, of
+    those that are kept at the end."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)
 
     def add(self, context: Context) -> None:
+        if (kept := context.stats.kept) is not None:
+            self._sums[:2] += kept.n_kept, len(context.tokens)
+            return
         for layer in context.stats.layers:
             self._sums += (
                 layer.attended_tokens, layer.stored_tokens,

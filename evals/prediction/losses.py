@@ -52,9 +52,10 @@ class TextLosses:
 class MethodLosses:
     """All that is known of a method, over all texts.
 
-    read: share of the stored tokens that layers which choose have read; covered: share of the
-    softmax's mass that was read; error: ‖o − o_full‖ / ‖o_full‖ of attention's outputs. None where
-    the method does not choose, or was not probed.
+    read: share of the stored tokens that layers which choose have read, or of all that a method
+    which evicts has kept; covered: share of the softmax's mass that was read; error:
+    ‖o − o_full‖ / ‖o_full‖ of attention's outputs. None where the method does not choose, or was
+    not probed.
     """
 
     method: str

@@ -12,6 +12,7 @@ from kvarn.evals.prediction import compare_methods, passages_of, with_references
 from kvarn.evals.prediction.losses import BLOCK, MethodLosses, TextLosses, log_softmax
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.bench import Observer
+from kvarn.runtime.keep import KEEPS
 from kvarn.runtime.model import Model
 from kvarn.system.errors import KvarnError
 
@@ -96,6 +97,30 @@ def test_methods_lose_as_much_as_they_leave_out(tiny: Model, tmp_path: Path) -> 
     assert losses["few"].texts[0].nats == pytest.approx(wanted, abs=1e-12)
 
 
+def test_what_evicts_reads_the_text_itself(tiny: Model, tmp_path: Path) -> None:
+    """The same as a context that evicts beside one that keeps all."""
+    n_read, n_predicted = 600, 12
+    keeps = {name: KEEPS[name]("20%") for name in ("streaming", "tova")}
+    passages = passages_of(tiny, _texts(), n_read, n_predicted)
+    results = compare_methods(
+        tiny, passages, {"full": Full()}, tmp_path, ("f16", "f16"), None, Observer(), keeps
+    )
+    assert [result.method for result in results] == ["full", "streaming", "tova"]
+    n = n_read + n_predicted
+    kept = [120, 120 + n_predicted]  # what evicts after a prompt grows again
+    assert [result.read for result in results] == [None, *(pytest.approx(k / n) for k in kept)]
+    for keep, result in zip(keeps.values(), results[1:]):
+        for passage, text in zip(passages, result.texts):
+            full, evicting, wanted = tiny.context(2000), tiny.context(n_read, keep=keep), []
+            for context in (full, evicting):
+                context.prefill(passage.read)
+            for token, following in zip(passage.following, passage.following[1:]):
+                whole, rest = (log_softmax(one.decode(token)) for one in (full, evicting))
+                wanted.append(whole[following] - rest[following])
+            assert text.nats == pytest.approx(wanted, abs=1e-12)
+        assert result.kl > 0 and result.covered is result.error is None
+
+
 def test_texts_are_read_once(tiny: Model, tmp_path: Path) -> None:
     passages = passages_of(tiny, _texts(), 600, 3)
     said: list[str] = []
@@ -140,6 +165,14 @@ def test_the_command_prints_a_table_and_json(
     told = json.loads(capsys.readouterr().out)
     assert [one["method"] for one in told["methods"]] == [row.split("  ")[0] for row in rows]
     assert told["methods"][0]["nats"] == 0 and len(list((tmp_path / "packs").iterdir())) == 2
+    evicting = ["--keep", "streaming,random:budget=50", "--keep-budget", "20%,300"]
+    assert main([*line[:-2], *evicting, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    kept = {one["method"]: one["read"] and round(one["read"] * 1103) for one in told["methods"]}
+    assert kept == {
+        "full": None, "keep streaming 20%": 220, "keep streaming 300": 300,
+        "keep random:budget=50": 53,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -149,6 +182,17 @@ def test_the_command_prints_a_table_and_json(
         (["--work", "x"], "--work has no effect without --decode T"),
         (["--decode", "3", "--chunks", "2"], "--chunks has no effect with --decode"),
         (["--decode", "3", "--method", "tpk"], "unknown method 'tpk'"),
+        (["--keep", "tova"], "--keep has no effect without --decode T"),
+        (["--decode", "3", "--keep-budget", "9"], "--keep-budget has no effect without --keep"),
+        (["--decode", "3", "--keep", "oracle"], "unknown keep 'oracle'"),
+        (
+            ["--decode", "3", "--ctx", "99", "--keep", "tova", "--keep-budget", "99"],
+            "--keep tova 99 evicts none of 99 tokens: use a smaller --keep-budget",
+        ),
+        (
+            ["--decode", "3", "--ctx", "9999", "--keep", "tova", "--prefill", "sparse"],
+            "--keep tova evicts some",
+        ),
         (["--decode", "9", "--ctx", "10000"], "tokens, and --ctx 10000 with --decode 9 needs"),
     ],
 )
