@@ -14,7 +14,7 @@ def test_tokens_are_drawn_by_the_softmax_of_their_scores() -> None:
     for random in ("scores", "uniform"):
         weights = np.exp(scores[1:].astype(float)) if random == "scores" else np.ones(8)
         keep, counts = kvarn.NaCl(3, random=random), np.zeros((9, 9))
-        assert keep.shares(9, 3) == (0, 1, 2)
+        assert keep.shares(9, 3) == (0, 1, 2, 0)
         for seed in range(5000):
             best, one, two = keep.choose(scores[None], 3, (seed, 9))[0].tolist()
             assert best == 0
@@ -50,7 +50,30 @@ def test_heads_and_layers_draw_for_themselves() -> None:
 def test_shares_are_those_of_table_4(percent: int, proxies: int, newest: int, best: int) -> None:
     n, keep, budget = 10_000, kvarn.NaCl(), 100 * percent
     assert keep.n_proxies(n, budget) == proxies
-    assert keep.shares(n, budget) == (newest, best, budget - newest - best)
+    assert keep.shares(n, budget) == (newest, best, budget - newest - best, 0)
+
+
+@pytest.mark.parametrize(
+    ("n", "proxies", "sinks", "newest", "best", "drawn"),
+    [(131_072, 1311, 256, 1055, 15_728, 9_175), (8192, 82, 16, 66, 983, 573)],
+)
+def test_the_code_has_other_settings(
+    n: int, proxies: int, sinks: int, newest: int, best: int, drawn: int
+) -> None:
+    """NaCl's code at 20%: proxies 1%, protected 1% (256 sinks among 128K tokens), 12%, 7%."""
+    keep, budget = kvarn.NaCl(settings="code"), n // 5
+    assert keep.n_proxies(n, budget) == proxies
+    assert kvarn.NaCl(settings="code", proxies=9).n_proxies(n, budget) == 9
+    shares = keep.shares(n, budget)
+    assert shares == pytest.approx((newest, best, drawn, sinks), abs=1) and sum(shares) == budget
+    if n == 8192:
+        scores = np.random.default_rng(3).normal(size=(1, n)).astype(np.float32)
+        (kept,) = keep.choose(scores, budget, (0, n))
+        assert len(set(kept.tolist())) == budget and (np.diff(kept) > 0).all()
+        assert kept[:sinks].tolist() == list(range(sinks))
+        assert kept[-newest:].tolist() == list(range(n - newest, n))
+        between = scores[0, sinks : n - newest]
+        assert set(np.argsort(-between)[:best] + sinks) <= set(kept.tolist())
 
 
 def test_proxies_are_a_share_of_the_prompt_or_a_number() -> None:
