@@ -29,6 +29,7 @@ METHODS = [
     kvarn.TOVA(BUDGET),
     kvarn.SnapKV(BUDGET),
     kvarn.L2Norm(BUDGET),
+    kvarn.L2Norm(BUDGET, sinks=4, recent=10),
     kvarn.KeepRandom(BUDGET, seed=2),
 ]
 
@@ -115,6 +116,7 @@ def expected(keep: Scored, q, keys, budget: int, layer: int, n_read: int, scale:
     n, heads = keys.shape[:2]
     if isinstance(keep, kvarn.L2Norm):
         norms = np.linalg.norm(keys.astype(np.float64), axis=-1)
+        norms[: keep.sinks] = norms[len(norms) - keep.recent :] = -1
         return [top(-norms[:, j], budget) for j in range(heads)]
     if isinstance(keep, kvarn.KeepRandom):
         rngs = [np.random.default_rng((keep.seed, layer, n_read, j)) for j in range(heads)]

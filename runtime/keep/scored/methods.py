@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ...methods import option
 from ..base import KeepError
 from .base import Scored, ScoredSlots
 
@@ -134,21 +135,42 @@ class TOVA(Scored):
 class L2Norm(Scored):
     """Drops the keys of largest Euclidean norm, as stored; queries do not count.
 
-    Source: Devoto et al. 2024, who leave the first two layers whole; here all layers evict.
+    The first `sinks` and the last `recent` tokens stay whatever their norm. Source: Devoto et al.
+    2024, who leave the first two layers whole; here all layers evict. HashEvict compares itself
+    with it at 4 sinks and 10 recent tokens. Raises `KeepError` for negative numbers.
     """
 
     name: ClassVar[str] = "l2norm"
     summary: ClassVar[str] = "after the prompt, those with the shortest keys (no queries)"
     uses_queries: ClassVar[bool] = False
+    sinks: int = option(0, "first tokens that stay in any case (default 0)", int)
+    recent: int = option(0, "last tokens that stay in any case (default 0)", int)
+
+    def __post_init__(self) -> None:
+        for field in ("sinks", "recent"):
+            if getattr(self, field) < 0:
+                raise KeepError(
+                    f"keep l2norm: {field} is {getattr(self, field)}, expected 0 or more"
+                )
+        super().__post_init__()
+
+    @property
+    def protected(self) -> int:
+        return self.sinks + self.recent
+
+    def shortened(self, n_slots: int) -> L2Norm:
+        return replace(self, budget=n_slots, sinks=0, recent=0)
 
     def scores(self, slots: ScoredSlots, n_held: int) -> F32:
         from ....ops.evict import key_norms
 
         store = slots.store
         centre = None if store.centre is None else store.centre[slots.layer]
-        return -key_norms(
+        scores = -key_norms(
             store.segments(slots.layer), store.layout, n_held, store.n_kv_heads, centre
         )
+        scores[:, : self.sinks] = scores[:, n_held - self.recent :] = np.inf
+        return scores
 
     def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
         return highest_of_heads(scores, budget)
