@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import kvarn
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.keep.scored import Scored, ScoredSlots
+from kvarn.runtime.keep.scored.queries import Queries
 from kvarn.runtime.model import Model
 
 from .reading import ids_of
@@ -208,6 +209,14 @@ def test_later_evictions_bound_memory(
         context.prefill(ids[380:])
     assert BUDGET < context.kept(0).shape[1] <= BUDGET + every
     assert context.stats.as_dict()["kept_tokens"] == context.kept(0).shape[1]
+
+
+def test_no_tokens_are_no_piece() -> None:
+    queries, tokens = Queries([3], 2, 8), np.ones((600, 2, 8), np.float32)
+    queries.put(3, 100, tokens, None)
+    pieces = [(piece.position, len(piece.queries)) for piece in queries.pieces(3, 500, 700)]
+    assert pieces == [(500, 12), (512, 188)]
+    assert not list(queries.pieces(3, 700, 700)) and not list(queries.pieces(3, 512, 512))
 
 
 def test_sums_of_heavy_hitters_go_on(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ class Queries:
 def _spans(first: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
     """Of each block with some of the tokens first to stop - 1: its number, the rows of these tokens
     in it, and which of the tokens they are."""
-    for number in range(first // BLOCK, -(-stop // BLOCK)):
+    for number in range(first // BLOCK, -(-stop // BLOCK) if first < stop else 0):
         begin = number * BLOCK
         low, high = max(first, begin), min(stop, begin + BLOCK)
         yield number, slice(low - begin, high - begin), slice(low - first, high - first)
