@@ -6,6 +6,7 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
+from kvarn.runtime.attend.encoders.sidecar import PUBLISHED
 from kvarn.runtime.loading.default_model import default_model_path
 
 from .conftest import ROOT
@@ -35,6 +36,13 @@ def test_the_wheel_holds_the_default_model() -> None:
     folder = default_model_path().parent.relative_to(ROOT)
     patterns = project["tool"]["setuptools"]["package-data"][".".join(("kvarn", *folder.parts))]
     assert any(fnmatch(default_model_path().name, pattern) for pattern in patterns)
+
+
+def test_the_wheel_holds_the_encoders_that_ship_with_kvarn() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    package, relative = PUBLISHED.parent.relative_to(ROOT), PUBLISHED.name
+    patterns = project["tool"]["setuptools"]["package-data"][".".join(("kvarn", *package.parts))]
+    assert any(fnmatch(f"{relative}/0123.hash.gguf", pattern) for pattern in patterns)
 
 
 def test_what_is_installed_names_nothing_that_is_not() -> None:

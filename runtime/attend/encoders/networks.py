@@ -152,7 +152,8 @@ class LearnedLayer:
 
 @dataclass(frozen=True, eq=False)
 class Learned(Encoder):
-    """Networks E → hidden → hidden → bits with SiLU, one per query head and one per KV head.
+    """Networks E → hidden → hidden → bits with SiLU, or linear E → bits where hidden is 0; one per
+    query head and one per KV head.
 
     layers: by number, those without a sliding window. fingerprint, base: fingerprint and name of
     the model. length: tokens of context in training. Source: HashAttention, section 4.1.

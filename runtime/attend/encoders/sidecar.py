@@ -1,16 +1,19 @@
-"""Learned hash encoders in files: a sidecar beside the model, or metadata of the model itself.
+"""Learned hash encoders in files: a sidecar beside the model, metadata of the model itself, or a
+sidecar that ships with kvarn for a model of this fingerprint.
 
 A sidecar `NAME.hash.gguf` stands beside `NAME.gguf`:
 
     general.type = "adapter", adapter.type = "hash", general.architecture as the model has it
     kvarn.hash.version, .bits, .hidden, .length (tokens of context it was trained with)   u32
+    version: 1 with hidden layers; 2 where they may be 0 wide, which says linear encoders
     kvarn.hash.base (the model's name), .fingerprint (of the model), .digest (of the weights)
     blk.N.hash_q.I.weight  f16 [query head][out][in]    blk.N.hash_q.I.bias  f32 [query head][out]
     blk.N.hash_k.I.weight  f16 [KV head][out][in]       blk.N.hash_k.I.bias  f32 [KV head][out]
 
-with I = 0, 1, 2 (E → hidden → hidden → bits) for each layer N without a sliding window. A model
-file with embedded encoders has the same `kvarn.hash` keys, and for each such layer one string
-`kvarn.hash.blk.N`: the bytes of these arrays, in this order, in base64.
+with I = 0, 1, 2 (E → hidden → hidden → bits), or only 0 of linear encoders (E → bits), for each
+layer N without a sliding window. A model file with embedded encoders has the same `kvarn.hash`
+keys, and for each such layer one string `kvarn.hash.blk.N`: the bytes of these arrays, in this
+order, in base64. `published/FINGERPRINT.hash.gguf` is a sidecar that ships with kvarn.
 """
 
 from __future__ import annotations
@@ -37,15 +40,20 @@ if TYPE_CHECKING:
 
     from ...gguf import GGUFFile
 
-VERSION = 1
-HIDDEN = 128
+VERSIONS = (1, 2)
 MAX_HIDDEN = 512  # what the kernels take
 BITS = (32, 64)
+PUBLISHED = Path(__file__).with_name("published")
+"""Sidecars that ship with kvarn, each named by the fingerprint of its model."""
 _PREFIX = "kvarn.hash."
 _NUMBERS = ("bits", "hidden", "length")
 _WORDS = ("base", "fingerprint", "digest")
-_N_DENSE = 3
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+
+
+def widths_of(head_dim: int, hidden: int, bits: int) -> tuple[int, ...]:
+    """The widths of an encoder's layers; hidden 0: it is linear."""
+    return (head_dim, hidden, hidden, bits) if hidden else (head_dim, bits)
 
 
 def sidecar_path(model_path: Path) -> Path:
@@ -55,7 +63,8 @@ def sidecar_path(model_path: Path) -> Path:
 
 
 def find_encoders(model: GGUFFile) -> Learned | None:
-    """The learned encoders beside a model's file, or those in it; None if there are none.
+    """The learned encoders beside a model's file, or those in it, or those that ship with kvarn;
+    None if there are none.
 
     Raises `AttendError` or `GGUFError` for a file that is damaged or belongs to another model.
     """
@@ -64,7 +73,8 @@ def find_encoders(model: GGUFFile) -> Learned | None:
         return read_sidecar(path, model)
     if f"{_PREFIX}version" in model.metadata:
         return _Reader(model, model).read()
-    return None
+    published = PUBLISHED / f"{fingerprint(model)}.hash.gguf"
+    return read_sidecar(published, model) if published.exists() else None
 
 
 def read_sidecar(path: Path, model: GGUFFile) -> Learned:
@@ -106,7 +116,8 @@ def _write(path: Path, learned: Learned, architecture: str) -> None:
 def _description(learned: Learned) -> dict[str, Any]:
     """The `kvarn.hash` keys without the weights."""
     values = {name: getattr(learned, name) for name in (*_NUMBERS, *_WORDS)}
-    return {f"{_PREFIX}{name}": value for name, value in {"version": VERSION, **values}.items()}
+    version = 1 if learned.hidden else 2  # so that an older kvarn reads what it can
+    return {f"{_PREFIX}{name}": value for name, value in {"version": version, **values}.items()}
 
 
 def embedded_values(learned: Learned) -> dict[str, int | str]:
@@ -145,12 +156,13 @@ class Description:
         if f"{_PREFIX}version" not in file.metadata:
             return None
         version = file.get(f"{_PREFIX}version", int)
-        if version != VERSION:
-            raise _wrong_key(file, "version", f"{version}", f"{VERSION}: a newer kvarn may read it")
+        if version not in VERSIONS:
+            raise _wrong_key(file, "version", f"{version}", "1 or 2: a newer kvarn may read it")
         bits, hidden, length = (file.get(f"{_PREFIX}{name}", int) for name in _NUMBERS)
         if bits not in BITS:
             raise _wrong_key(file, "bits", f"{bits}", "32 or 64")
-        if not 16 <= hidden <= MAX_HIDDEN or hidden % 16:
+        linear = hidden == 0 and version > 1
+        if not linear and (not 16 <= hidden <= MAX_HIDDEN or hidden % 16):
             raise _wrong_key(file, "hidden", f"{hidden}", f"a multiple of 16 up to {MAX_HIDDEN}")
         base, fingerprint, digest = (file.get(f"{_PREFIX}{name}", str) for name in _WORDS)
         return Description(bits, hidden, length, base, fingerprint, digest, embedded)
@@ -199,12 +211,12 @@ class _Reader:
 
     def _shapes(self, facts: Description) -> list[tuple[str, tuple[int, ...], str]]:
         """Name, shape and dtype of each array of a layer, in their order."""
-        widths = (self.config.head_dim, facts.hidden, facts.hidden, facts.bits)
+        widths = widths_of(self.config.head_dim, facts.hidden, facts.bits)
         heads = {"q": self.config.n_heads, "k": self.config.n_kv_heads}
         return [
             (f"hash_{side}.{i}.{part}", shape, dtype)
             for side, n in heads.items()
-            for i in range(_N_DENSE)
+            for i in range(len(widths) - 1)
             for part, shape, dtype in (
                 ("weight", (n, widths[i + 1], widths[i]), "<f2"),
                 ("bias", (n, widths[i + 1]), "<f4"),
@@ -219,7 +231,8 @@ class _Reader:
         for (name, *_), array in zip(self._shapes(facts), arrays):
             if not np.isfinite(array).all():
                 raise _damaged(self.file, f"blk.{number}.{name}", "NaN or infinity", "numbers")
-        return LearnedLayer(dense[:_N_DENSE], dense[_N_DENSE:])
+        n = len(dense) // 2
+        return LearnedLayer(dense[:n], dense[n:])
 
     def _tensors(self, number: int, facts: Description) -> Callable[..., NDArray[Any]]:
         types = {"<f2": "F16", "<f4": "F32"}

@@ -12,6 +12,7 @@ import kvarn
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import nearest_reference
 from kvarn.runtime.attend import Attend, AttendError, BoundAttend, Hash
+from kvarn.runtime.attend.encoders import sidecar
 from kvarn.runtime.attend.encoders.sidecar import (
     find_encoders,
     read_sidecar,
@@ -20,13 +21,13 @@ from kvarn.runtime.attend.encoders.sidecar import (
 )
 from kvarn.runtime.attend.hash import NOTICE
 from kvarn.runtime.attend.sparse import SEED
-from kvarn.runtime.gguf import GGUFError
+from kvarn.runtime.gguf import GGUFError, open_gguf
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from lab.peers.model import Shape, write_model
 
 from ..reading import SHAPE
-from .hash_files import random_encoders, signatures
+from .hash_files import HIDDEN, random_encoders, signatures
 
 N = 600
 
@@ -37,9 +38,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tiny.gguf"
 
 
-def put_beside(path: Path, bits: int = 32, seed: int = 0) -> Path:
+def put_beside(path: Path, bits: int = 32, seed: int = 0, hidden: int = HIDDEN) -> Path:
     model, beside = load(path), sidecar_path(path)
-    write_sidecar(beside, random_encoders(model, bits, seed), "llama")
+    write_sidecar(beside, random_encoders(model, bits, seed, hidden), "llama")
     return beside
 
 
@@ -74,15 +75,15 @@ def attended(model: Model, method: Hash) -> Seen:
     return seen
 
 
-@pytest.mark.parametrize("bits", [32, 64])
-def test_what_is_attended_is_the_papers_formula(path: Path, bits: int) -> None:
+@pytest.mark.parametrize(("bits", "hidden"), [(32, HIDDEN), (64, HIDDEN), (32, 0), (64, 0)])
+def test_what_is_attended_is_the_papers_formula(path: Path, bits: int, hidden: int) -> None:
     """Each query head and each KV head with networks of its own, from the file beside the model."""
-    put_beside(path, bits)
+    put_beside(path, bits, hidden=hidden)
     model = load(path)
     seen = attended(model, Hash(budget=40, sink=4, window=16))
     assert not seen.notices
     for index, (q, keys, lists) in seen.calls.items():
-        learned = random_encoders(model, bits).layers[index]
+        learned = random_encoders(model, bits, hidden=hidden).layers[index]
         stored = np.stack([signatures(learned.k, j, keys[:, j]) for j in range(2)])
         asked = np.stack([signatures(learned.q, h, q[h : h + 1]) for h in range(4)])
         want = nearest_reference(asked.reshape(2, 2), stored, bits, 4, N - 16, N, 20, SEED)
@@ -110,6 +111,37 @@ def test_a_file_can_be_named(path: Path, tmp_path: Path) -> None:
     assert find_encoders(model.file) is None
     encoder = kvarn.Hash(encoders=elsewhere).encoder(model.info)
     assert encoder.digest == random_encoders(model, seed=1).digest
+
+
+def test_what_ships_with_kvarn_is_taken_by_the_models_fingerprint(
+    path: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """Also for a copy of another name; what stands beside the model comes first."""
+    model = load(path)
+    monkeypatch.setattr(sidecar, "PUBLISHED", tmp_path)
+    shipped = random_encoders(model, 64, seed=2, hidden=0)
+    write_sidecar(tmp_path / f"{model.fingerprint}.hash.gguf", shipped, "llama")
+    copy = Path(shutil.copy(path, tmp_path / "copy.gguf"))
+    assert find_encoders(load(copy).file).digest == shipped.digest
+    beside = put_beside(copy, seed=3)
+    assert find_encoders(load(copy).file).digest == read_sidecar(beside, model.file).digest
+    write_model(tmp_path / "other.gguf", "f16", Shape(2, 64, 4, 2, 16, 96, 512))
+    assert find_encoders(load(tmp_path / "other.gguf").file) is None
+
+
+def test_each_sidecar_that_ships_is_small_and_has_the_name_of_its_model() -> None:
+    for path in sidecar.PUBLISHED.glob("*"):
+        assert path.stat().st_size < 3 << 20
+        with open_gguf(path) as file:
+            said = sidecar.Description.of(file)
+        assert said is not None and path.name == f"{said.fingerprint}.hash.gguf"
+
+
+def test_an_older_kvarn_reads_what_it_can(path: Path) -> None:
+    """Version 1, where there are hidden layers; linear encoders it refuses by their version."""
+    for hidden, version in ((HIDDEN, 1), (0, 2)):
+        with open_gguf(put_beside(path, hidden=hidden)) as file:
+            assert file.get("kvarn.hash.version", int) == version
 
 
 def test_gguf_py_reads_what_is_written(path: Path) -> None:
@@ -186,7 +218,8 @@ def test_damage_is_told_and_never_simhash(path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("version", 2, "version .*found 2, expected 1: a newer kvarn"),
+        ("version", 3, "version .*found 3, expected 1 or 2: a newer kvarn"),
+        ("hidden", 0, "hidden .*found 0, expected a multiple of 16"),
         ("bits", 128, "bits .*found 128, expected 32 or 64"),
         ("hidden", 40, "hidden .*found 40, expected a multiple of 16"),
         ("hidden", 48, r"hash_q\.0\.weight .*found F16 \(4, 32, 32\), expected F16 \(4, 48, 32\)"),
