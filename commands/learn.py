@@ -19,8 +19,9 @@ from .opening import Workload, load_model
 from .options.context import add_kv_type_option
 from .options.files import check_output
 from .options.model import ModelRequest
-from .options.values import positive
+from .options.values import count, positive
 from .terminal.interrupt import Interruptible, StoppedReading
+from .terminal.progress import duration
 from .terminal.tables import columns
 
 if TYPE_CHECKING:
@@ -74,8 +75,16 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "--bits",
         metavar="N",
         type=positive,
-        default=32,
-        help="bits of a signature: 32 (default), 64",
+        default=64,
+        help="bits of a signature: 32, 64 (default)",
+    )
+    group.add_argument(
+        "--hidden",
+        metavar="N",
+        type=count,
+        default=0,
+        help="units of two hidden layers: 128 as in the paper; 0: linear encoders, which find as "
+        "much and are smaller (default)",
     )
     group.add_argument(
         "--tokens",
@@ -103,8 +112,8 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "--steps",
         metavar="N",
         type=positive,
-        default=1,
-        help="training steps for each chunk (default 1)",
+        default=4,
+        help="training steps for each chunk (default 4)",
     )
     group.add_argument(
         "--loss",
@@ -160,6 +169,7 @@ def _learning(options: argparse.Namespace, model: Model, ram: Ram, checkpoint: P
         length=length,
         tokens=options.tokens or max(TOKENS, length),
         bits=options.bits,
+        hidden=options.hidden,
         sink=options.sink,
         window=options.window,
         loss=options.loss,
@@ -180,12 +190,16 @@ def _learn(learning: Learning, interrupt: Interruptible) -> None:
     """Learn to the end; show a line and save a checkpoint now and then."""
     import numpy as np
 
-    saved, figures = time.monotonic(), []
+    saved, told, figures = time.monotonic(), False, []
 
     def progress(at: Progress) -> None:
-        nonlocal saved
+        nonlocal saved, told
         if at.layers:
             figures.append(list(at.layers.values()))
+        if not told and (left := learning.seconds_left) is not None:
+            told = True
+            interrupt.clear_bar()
+            say(f"some {duration(left)} to go, by the first context and step")
         if len(figures) == REPORTED or (at.n_tokens == at.all_tokens and figures):
             interrupt.clear_bar()
             say(_line(at, np.mean(figures, 0).tolist()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -11,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...runtime.attend.encoders import Learned, SimHash
-from ...runtime.attend.encoders.sidecar import HIDDEN
 from ...runtime.attend.sparse import SEED
 from ...runtime.context.prompt import CHUNK
 from ...runtime.engine import on_engine
 from .checkpoint import Checkpoint, State
 from .labels import Scores, make_batch
 from .observer import Observer, Watching
-from .recall import SHARES, Recall, measure, signatures, sketches
+from .principal import Moments, principal_maps
+from .recall import RERANKED, SHARES, Recall, measure, signatures, sketches
 from .settings import LearnError, Settings
 from .student import Student
 
@@ -67,6 +68,8 @@ class Learning:
             "text": texts.digest,
             "model": model.fingerprint,
         }
+        self._reading_seconds: list[float] = []
+        self._learning_seconds: list[float] = []
         self.done = 0
         """Chunks that have been learned from."""
         if (saved := self.checkpoint.read()) is not None:
@@ -77,7 +80,7 @@ class Learning:
         """The encoders as they are now."""
         return Learned(
             self._settings.bits,
-            HIDDEN,
+            self._settings.hidden,
             self._settings.length,
             self._model.fingerprint,
             self._model.name,
@@ -85,26 +88,80 @@ class Learning:
         )
 
     def run(self, progress: Callable[[Progress], None]) -> None:
-        """Learn until all tokens are read; `progress` is called after each chunk, and may raise."""
+        """Learn until all tokens are read; `progress` is called after each chunk, and may raise.
+
+        Where encoders have not begun, the first context is read once more before, to find the
+        directions in which its keys differ for its queries.
+        """
         each = self._settings.chunks_each
         with self._reading() as (context, observer):
+            if not all(student.begun for student in self._students.values()):
+                self._begin(context, observer, progress)
             for number in range(self.done // each, self._settings.n_contexts):
-                ids = self._texts.context(number)
-                context.truncate(0)
-                for chunk in range(each):
-                    at = number * each + chunk
-                    rng = np.random.default_rng((self._settings.seed, 2, at))
-                    part = ids[chunk * CHUNK : (chunk + 1) * CHUNK]
-                    start = chunk * CHUNK
-                    rows = self._rows(start, len(part), self._settings.queries, rng)
-                    observer.rows = rows
-                    context.prefill(part)
-                    if at < self.done:
-                        continue  # a chunk that an earlier process has learned from
-                    figures = self._learn(observer, start + rows, rng, at)
-                    self.done = at + 1
-                    n_tokens = number * self._settings.length + start + len(part)
-                    progress(Progress(n_tokens, self._all_tokens, figures))
+                self._read(context, observer, number, progress)
+
+    def _begin(
+        self, context: Context, observer: Observer, progress: Callable[[Progress], None]
+    ) -> None:
+        """Read the first context; the encoders of each layer start from what is measured there."""
+        config, ids = self._model.config, self._texts.context(0)
+        observer.sink, observer.rows = self._settings.sink, np.empty(0, np.int64)
+        observer.moments = {i: Moments(config.n_kv_heads, config.head_dim) for i in self._students}
+        context.truncate(0)
+        for start in range(0, len(ids), CHUNK):
+            self._timed_prefill(context, ids[start : start + CHUNK])
+            progress(Progress(min(start + CHUNK, len(ids)), self._all_tokens, {}))
+        moments, observer.moments = observer.moments, {}
+        for i, student in self._students.items():
+            rng = np.random.default_rng((self._settings.seed, 4, i))
+            student.begin(on_engine(principal_maps, moments[i], self._settings.bits, rng))
+
+    def _read(
+        self,
+        context: Context,
+        observer: Observer,
+        number: int,
+        progress: Callable[[Progress], None],
+    ) -> None:
+        """Read a context, and learn from each of its chunks that has not been learned from."""
+        settings, ids, each = (
+            self._settings,
+            self._texts.context(number),
+            self._settings.chunks_each,
+        )
+        context.truncate(0)
+        for chunk in range(each):
+            at, start = number * each + chunk, chunk * CHUNK
+            rng = np.random.default_rng((settings.seed, 2, at))
+            part = ids[start : start + CHUNK]
+            observer.rows = rows = self._rows(start, len(part), settings.queries, rng)
+            self._timed_prefill(context, part)
+            if at < self.done:
+                continue  # a chunk that an earlier process has learned from
+            since = time.perf_counter()
+            figures = self._learn(observer, start + rows, rng, at)
+            if figures:
+                self._learning_seconds.append(time.perf_counter() - since)
+            self.done = at + 1
+            n_tokens = (number + 1) * settings.length + start + len(part)
+            progress(Progress(n_tokens, self._all_tokens, figures))
+
+    def _timed_prefill(self, context: Context, ids: list[int]) -> None:
+        since = time.perf_counter()
+        context.prefill(ids)
+        self._reading_seconds.append(time.perf_counter() - since)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until everything is learned and measured, by those of the chunks so far; None
+        before a context has been read and a step has been taken."""
+        each, learned = self._settings.chunks_each, self._learning_seconds
+        if len(self._reading_seconds) < each or not learned:
+            return None
+        left = self._settings.n_chunks - self.done
+        reading = float(np.mean(self._reading_seconds[:each]))
+        to_read = left + self._texts.n_held_out * each
+        return to_read * reading + left * float(np.mean(learned))
 
     def recalls(self, progress: Callable[[int, int], None]) -> list[Recall]:
         """The recall of the encoders, SimHash and sketches on held-out text.
@@ -131,7 +188,8 @@ class Learning:
 
     @property
     def _all_tokens(self) -> int:
-        return self._settings.n_contexts * self._settings.length
+        """Tokens to read: one context before learning begins, and those to learn from."""
+        return (self._settings.n_contexts + 1) * self._settings.length
 
     def _resume(self, saved: State) -> None:
         for key, value in self._about.items():
@@ -207,8 +265,10 @@ class Learning:
         bits = self._settings.bits
         whole = -(-config.head_dim // 8) + 2
         n_bytes = min(whole, bits // 8)
+        learned = signatures(self.learned, config, view, stop)
         rankings = {
-            "learned": signatures(self.learned, config, view, stop),
+            "learned": learned,
+            f"learned{RERANKED}4": learned,
             "simhash": signatures(SimHash(bits, SEED), config, view, stop),
             f"sketch, {n_bytes} bytes": sketches(n_bytes, config, view, stop),
             f"sketch, {whole} bytes": sketches(whole, config, view, stop),

@@ -11,39 +11,44 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...runtime.attend.encoders.sidecar import widths_of
+
 
 class HeadNetworks(nn.Module):
-    """y = W_3 silu(W_2 silu(W_1 x + b_1) + b_2) + b_3 for each of n heads, widths E, h, h, bits.
-
-    They start as linear maps, because silu(z) - silu(-z) = z: W_1 = [P, -P], a W_2 that passes the
-    pairs on and W_3 = [R, -R] give y = x P R. P is 1 where E ≤ h / 2, else h / 2 orthonormal
-    directions that span the planes, and P R are the planes of SimHash: so the first signatures
-    are SimHash's. The remaining units start with small weights.
+    """The encoders of n heads: y = x W + b, or with hidden units h
+    y = W_3 silu(W_2 silu(W_1 x + b_1) + b_2) + b_3, widths E, h, h, bits.
     """
 
-    def __init__(self, n: int, planes: Tensor, hidden: int) -> None:
+    def __init__(self, n: int, width: int, hidden: int, bits: int) -> None:
         super().__init__()
-        width, bits = planes.shape
-        widths = (width, hidden, hidden, bits)
+        widths = widths_of(width, hidden, bits)
         self.weights = nn.ParameterList(
             0.1 * torch.randn(n, a, b) / math.sqrt(a) for a, b in pairwise(widths)
         )
         self.biases = nn.ParameterList(torch.zeros(n, b) for b in widths[1:])
-        half = hidden // 2
-        inner = torch.eye(width)
-        if width > half:
-            wide = torch.cat([planes, torch.randn(width, half - bits)], 1)
-            inner = torch.linalg.qr(wide)[0]
-        pairs = inner.shape[1]
+
+    def begin(self, maps: Tensor, bias: Tensor) -> None:
+        """Become y = x · maps + bias: maps (n, E, bits), bias (n, bits).
+
+        With hidden units as silu(z) - silu(-z) = z: W_1 = [P, -P], a W_2 that passes the pairs on
+        and W_3 = [R, -R] give y = x P R, P orthonormal directions that span the maps, at most
+        h / 2 of them. The remaining units keep their small weights.
+        """
+        self.biases[-1].data.copy_(bias)
+        if len(self.weights) == 1:
+            self.weights[0].data.copy_(maps)
+            return
         first, second, third = (w.data for w in self.weights)
-        first[:, :, : 2 * pairs] = torch.cat([inner, -inner], 1)
+        inner = torch.linalg.qr(maps)[0][:, :, : first.shape[2] // 2]
+        pairs, outer = inner.shape[2], inner.mT @ maps
+        first[:, :, : 2 * pairs] = torch.cat([inner, -inner], 2)
         passed = torch.eye(pairs)
         second[:, :, : 2 * pairs] = 0
         second[:, : 2 * pairs, : 2 * pairs] = torch.cat(
             [torch.cat([passed, -passed], 1), torch.cat([-passed, passed], 1)]
         )
         third[:] = 0
-        third[:, : 2 * pairs] = torch.cat([inner.T @ planes, -inner.T @ planes])
+        third[:, : 2 * pairs] = torch.cat([outer, -outer], 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (n, T, E), a row of vectors for each head, to (n, T, bits)."""
@@ -81,29 +86,35 @@ class LayerStudent(nn.Module):
     """The encoders of one layer with the scale s and the offset c of each query head's logits.
 
     logit(q, k) = s · ⟨b(φ_q(q)), b(φ_k(k))⟩ / √bits + c, b soft or straight-through bits.
+    soft: the paper's, b = tanh and s / √bits = 1, c = 0 throughout.
     """
 
-    def __init__(self, n_heads: int, n_kv_heads: int, planes: Tensor, hidden: int) -> None:
+    def __init__(self, heads: tuple[int, int], width: int, hidden: int, bits: int) -> None:
+        """heads: query heads, KV heads."""
         super().__init__()
-        self.q = HeadNetworks(n_heads, planes, hidden)
-        self.k = HeadNetworks(n_kv_heads, planes, hidden)
+        n_heads, n_kv_heads = heads
+        self.q = HeadNetworks(n_heads, width, hidden, bits)
+        self.k = HeadNetworks(n_kv_heads, width, hidden, bits)
         self.group = n_heads // n_kv_heads
         self.log_s = nn.Parameter(torch.full((n_heads,), math.log(2.0)))
         self.c = nn.Parameter(torch.full((n_heads,), -3.0))
 
     def forward(self, q: Tensor, keys: Tensor, soft: bool) -> Tensor:
-        """Logits (J, G, P, n) of q (H, P, E) with keys (J, n, E); soft: b = tanh."""
+        """Logits (J, G, P, n) of q (H, P, E) with keys (J, n, E)."""
         bits = torch.tanh if soft else StraightSign.apply
         a, b = bits(self.q(q)), bits(self.k(keys))
         a = a.unflatten(0, (-1, self.group))
-        products = a @ b[:, None].mT / math.sqrt(b.shape[-1])
+        products: Tensor = a @ b[:, None].mT
+        if soft:
+            return products
         shape = a.shape[0], self.group, 1, 1
-        return products * self.log_s.exp().view(shape) + self.c.view(shape)
+        scale = self.log_s.exp().view(shape) / math.sqrt(b.shape[-1])
+        return products * scale + self.c.view(shape)
 
 
-ALPHA, BETA = 8.0, 0.0
-"""Weight of a label in `cross_entropy`: ALPHA + BETA · tokens. Over 8,192 tokens a β of 1/64, which
-gives labels and others the same sum, found fewer of the best 1% (docs/learn.md)."""
+ALPHA, BETA = 20.0, 0.0
+"""Weight of a label in `cross_entropy`: α + β · tokens, equation 4 of the paper, which leaves both
+open; these are the defaults of its authors' train_hashattention.py (xAlg-ai/HashAttention-1.0)."""
 
 
 def softmax_loss(logits: Tensor, positive: Tensor, allowed: Tensor, weight: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from ...ops.attention.layout import SEGMENT, TILE, TILES
 from ...ops.reference.attention import read_kv
 from ...runtime.attend import Attend, BoundAttend, LayerView
 from ...runtime.attend.full import FullAttention
+from .principal import Moments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +43,8 @@ class Observer(BoundAttend):
     """`full`, which records in each layer without a window some queries and ln ‖v‖ of all tokens.
 
     rows: the queries to record, counted within the next call. queries[layer]: float32 (H, rows, E),
-    after rope. log_norms[layer]: float32 (J, n_ctx), of V as stored.
+    after rope. log_norms[layer]: float32 (J, n_ctx), of V as stored. moments[layer]: where it is
+    not empty, the keys and queries from token `sink` on are counted in it.
     """
 
     every_query = True
@@ -53,6 +55,8 @@ class Observer(BoundAttend):
         self.views: dict[int, LayerView] = {}
         self.queries: dict[int, F32] = {}
         self.log_norms: dict[int, F32] = {}
+        self.moments: dict[int, Moments] = {}
+        self.sink = 0
 
     def begin(self, config: ModelConfig, n_ctx: int) -> None:
         """Discard the records: a context of `n_ctx` tokens begins."""
@@ -68,7 +72,10 @@ class Observer(BoundAttend):
             return
         store, stop = layer.store, start + len(q)
         segments = store.segments(layer.index)
-        _, values = read_kv(segments, store.layout, store.n_kv_heads, start, stop)
+        keys, values = read_kv(segments, store.layout, store.n_kv_heads, start, stop)
+        if self.moments:
+            first = max(0, self.sink - start)
+            self.moments[layer.index].add(keys[first:], q[first:])
         norms = np.linalg.norm(values, axis=2).T
         self.log_norms[layer.index][:, start:stop] = np.log(np.maximum(norms, 1e-20))
         self.views[layer.index] = layer

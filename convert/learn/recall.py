@@ -30,6 +30,9 @@ SHARES = (0.01, 0.02)
 
 Ranking = Callable[["F32", int], "NDArray[np.floating]"]
 """(q (H, E), stop) → how well each of the tokens 0 … stop - 1 fits, (H, stop); the most, best."""
+RERANKED = ", rerank "
+"""In a ranking's name, before a number: so many times the tokens wanted are looked at, as by
+`--rerank`, which takes the best of them by their keys."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def measure(
     """The recall (queries, SHARES) of each ranking, for queries (position, q (H, E)).
 
     It is the share of the k tokens with the largest a ‖v‖ between sink and window that are among
-    the first k of the ranking: a mean over query heads.
+    the first k of the ranking, or the first `RERANKED` times k: a mean over query heads.
     """
     recalls: dict[str, list[list[float]]] = {name: [] for name in rankings}
     for position, q in queries:
@@ -106,16 +109,20 @@ def measure(
         true = scores(q, stop)[:, first:]
         for name, rank in rankings.items():
             ranked = rank(q, stop)[:, first:]
-            recalls[name].append([_overlap(true, ranked, share) for share in SHARES])
+            times = int(name.partition(RERANKED)[2] or 1)
+            recalls[name].append([_overlap(true, ranked, share, times) for share in SHARES])
     return {name: np.array(rows) for name, rows in recalls.items()}
 
 
-def _overlap(true: NDArray[np.floating], ranked: NDArray[np.floating], share: float) -> float:
-    """Share of each row's best k that are among the other's best k, k = share · columns."""
-    k = max(1, round(share * true.shape[1]))
+def _overlap(
+    true: NDArray[np.floating], ranked: NDArray[np.floating], share: float, times: int
+) -> float:
+    """Share of each row's best k that are among the other's best `times` k, k = share · columns."""
+    n = true.shape[1]
+    k = max(1, round(share * n))
     marked = []
-    for values in (true, ranked):
+    for values, count in ((true, k), (ranked, min(times * k, n))):
         marks = np.zeros(values.shape, bool)
-        np.put_along_axis(marks, np.argpartition(values, -k, 1)[:, -k:], True, 1)
+        np.put_along_axis(marks, np.argpartition(values, -count, 1)[:, -count:], True, 1)
         marked.append(marks)
     return float((marked[0] & marked[1]).sum(1).mean() / k)

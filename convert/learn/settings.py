@@ -9,6 +9,7 @@ from ...runtime.context.prompt import CHUNK
 from ...system.errors import KvarnError
 
 LOSSES = ("softmax", "bce")
+HIDDEN = (0, 128)
 
 
 class LearnError(KvarnError):
@@ -17,8 +18,9 @@ class LearnError(KvarnError):
 
 @dataclass(frozen=True)
 class Settings:
-    """bits of a signature; length: tokens of a context, as long as those of use; tokens: how many
-    are read to learn from, in whole contexts.
+    """bits of a signature; hidden: units of each of two hidden layers (the paper's 128), or 0 for
+    linear encoders; length: tokens of a context, as long as those of use; tokens: how many are read
+    to learn from, in whole contexts.
 
     loss: "softmax" or the paper's "bce", see `networks`. labels: tokens that each query should
     find, of those between sink and window. queries: of each chunk, learned from in `steps` steps.
@@ -28,13 +30,14 @@ class Settings:
 
     length: int
     tokens: int
-    bits: int = 32
+    bits: int = 64
+    hidden: int = 0
     sink: int = 128
     window: int = 128
     loss: str = "softmax"
     labels: int = 64
     queries: int = 32
-    steps: int = 1
+    steps: int = 4
     negatives: int = 1536
     rate: float = 2e-3
     seed: int = 0
@@ -42,8 +45,13 @@ class Settings:
     def __post_init__(self) -> None:
         if self.bits not in BITS:
             raise LearnError(
-                f"signatures of {self.bits} bits cannot be searched: use --bits 32, or 64 beyond "
-                "some 256,000 tokens"
+                f"signatures of {self.bits} bits cannot be searched: use --bits 64, or 32 for half "
+                "the memory"
+            )
+        if self.hidden not in HIDDEN:
+            raise LearnError(
+                f"hidden layers of {self.hidden} units cannot be learned: use --hidden 0 for "
+                "linear encoders, or 128"
             )
         if self.loss not in LOSSES:
             raise LearnError(f"loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")

@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...runtime.attend.encoders import Dense, LearnedLayer, SimHash
-from ...runtime.attend.encoders.sidecar import HIDDEN
-from ...runtime.attend.sparse import SEED
+from ...runtime.attend.encoders import Dense, LearnedLayer
 from .networks import LOSSES, HeadNetworks, LayerStudent
 
 if TYPE_CHECKING:
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from .labels import Batch
+    from .principal import Maps
     from .settings import Settings
 
 _WARM_UP = 20  # steps
@@ -31,12 +30,20 @@ class Student:
     def __init__(self, settings: Settings, config: ModelConfig, layer: int) -> None:
         torch.manual_seed(settings.seed * 1009 + layer)
         self._settings = settings
-        planes = SimHash(settings.bits, SEED).planes(config.head_dim, layer)
-        self._model = LayerStudent(
-            config.n_heads, config.n_kv_heads, torch.from_numpy(planes), HIDDEN
-        )
+        heads, width = (config.n_heads, config.n_kv_heads), config.head_dim
+        self._model = LayerStudent(heads, width, settings.hidden, settings.bits)
         self._optimiser = torch.optim.Adam(self._model.parameters(), lr=settings.rate)
-        self._begun = False
+        self.begun = False
+        """Whether it has the maps that it starts from."""
+        self._scaled = False
+
+    def begin(self, maps: Maps) -> None:
+        """Start from linear encoders."""
+        queries, keys, bias = (torch.from_numpy(x) for x in (maps.queries, maps.keys, maps.bias))
+        queries = queries.repeat_interleave(self._model.group, 0)
+        self._model.q.begin(queries, torch.zeros(len(queries), queries.shape[2]))
+        self._model.k.begin(keys, bias)
+        self.begun = True
 
     def step(self, batch: Batch, done: float) -> tuple[float, float]:
         """One step of Adam, `done` of the whole training being over (0 … 1).
@@ -45,10 +52,10 @@ class Student:
         """
         q, keys, weight = (torch.from_numpy(x) for x in (batch.q, batch.keys, batch.weight))
         positive, allowed = (torch.from_numpy(x.copy()) for x in (batch.positive, batch.allowed))
-        if not self._begun:
+        if not self._scaled:
             self._model.q.normalise(q)
             self._model.k.normalise(keys)
-            self._begun = True
+            self._scaled = True
         steps = done * self._settings.n_chunks * self._settings.steps
         share = min(1.0, (steps + 1) / _WARM_UP, (1 - done) / _FALLING)
         for group in self._optimiser.param_groups:
@@ -73,7 +80,7 @@ class Student:
         arrays = {f"model.{name}": x.numpy() for name, x in self._model.state_dict().items()}
         for i, moments in self._optimiser.state_dict()["state"].items():
             arrays.update({f"adam.{i}.{name}": x.numpy() for name, x in moments.items()})
-        return {**arrays, "begun": np.array(self._begun)}
+        return {**arrays, "begun": np.array(self.begun), "scaled": np.array(self._scaled)}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a `state`. Raises `ValueError`, `LookupError` or `RuntimeError` for another
@@ -94,7 +101,7 @@ class Student:
         self._model.load_state_dict(weights)
         groups = self._optimiser.state_dict()["param_groups"]
         self._optimiser.load_state_dict({"state": moments, "param_groups": groups})
-        self._begun = bool(state["begun"])
+        self.begun, self._scaled = bool(state["begun"]), bool(state["scaled"])
 
 
 def _label_share(

@@ -122,12 +122,16 @@ def test_recall_counts_what_is_found(model: Model) -> None:
     rankings = {
         "true": lambda q, stop: contributions(q, keys, values, stop),
         "reverse": lambda q, stop: -contributions(q, keys, values, stop),
+        "reverse, rerank 100": lambda q, stop: -contributions(q, keys, values, stop),
+        "reverse, rerank 50": lambda q, stop: -contributions(q, keys, values, stop),
         "sketch 3": sketches(3, config, view, N),
         "sketch 5": sketches(5, config, view, N),
     }
     recalls = {name: x.mean(0) for name, x in measure(scores, asked, rankings, SETTINGS).items()}
     np.testing.assert_array_equal(recalls["true"], 1)
     np.testing.assert_array_equal(recalls["reverse"], 0)
+    np.testing.assert_array_equal(recalls["reverse, rerank 100"], 1)
+    np.testing.assert_array_equal(recalls["reverse, rerank 50"], [0, 1])
     assert (recalls["sketch 3"] < recalls["sketch 5"]).all()
     assert len(context.tokens) == N
 
@@ -171,7 +175,8 @@ def test_texts_hold_some_contexts_back_and_give_every_other_once(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"bits": 128}, "128 bits cannot be searched: use --bits 32"),
+        ({"bits": 128}, "128 bits cannot be searched: use --bits 64"),
+        ({"hidden": 64}, "hidden layers of 64 units cannot be learned: use --hidden 0"),
         ({"length": 500}, "500 tokens is too short .* at least 256 to choose from: 512 in all"),
         ({"tokens": 1000}, "--tokens 1000 is less than one context of 2048"),
         ({"seed": -1}, "seed is -1, expected 0 or more"),

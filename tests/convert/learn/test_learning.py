@@ -16,6 +16,7 @@ from kvarn.convert.learn.learning import Learning, table  # noqa: E402
 from kvarn.convert.learn.networks import (  # noqa: E402
     ALPHA,
     HeadNetworks,
+    LayerStudent,
     StraightSign,
     cross_entropy,
     softmax_loss,
@@ -24,8 +25,8 @@ from kvarn.convert.learn.settings import LearnError, Settings  # noqa: E402
 from kvarn.convert.learn.student import _dense, _label_share  # noqa: E402
 from kvarn.convert.learn.texts import Texts  # noqa: E402
 from kvarn.ops.reference.select import network_reference  # noqa: E402
-from kvarn.runtime.attend.encoders.networks import LearnedLayer, SimHash, _networks  # noqa: E402
-from kvarn.runtime.attend.encoders.sidecar import sidecar_path  # noqa: E402
+from kvarn.runtime.attend.encoders.networks import LearnedLayer, _networks  # noqa: E402
+from kvarn.runtime.attend.encoders.sidecar import sidecar_path, widths_of  # noqa: E402
 from kvarn.runtime.loading.default_model import default_model_path  # noqa: E402
 from kvarn.runtime.loading.load import load  # noqa: E402
 from kvarn.runtime.model import Model  # noqa: E402
@@ -49,29 +50,42 @@ def prose(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("width", "bits"), [(24, 32), (64, 64), (80, 32), (128, 64)])
-def test_networks_begin_as_simhash(width: int, bits: int) -> None:
-    planes = SimHash(bits, 5).planes(width, 3)
-    networks = HeadNetworks(2, torch.from_numpy(planes), 128)
-    x = torch.randn(2, 300, width, generator=torch.Generator().manual_seed(0))
-    y = networks(x).detach().numpy()
-    np.testing.assert_allclose(y, x.numpy() @ planes, atol=1e-3 * np.abs(y).max())
+@pytest.mark.parametrize("hidden", [0, 128])
+@pytest.mark.parametrize(("width", "bits"), [(24, 32), (64, 64), (80, 32), (256, 64)])
+def test_networks_begin_as_the_maps_that_they_are_given(width: int, bits: int, hidden: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    maps, bias = torch.randn(2, width, bits, generator=rng), torch.randn(2, bits, generator=rng)
+    networks = HeadNetworks(2, width, hidden, bits)
+    networks.begin(maps, bias)
+    x = torch.randn(2, 300, width, generator=rng)
+    y = networks(x).detach()
+    torch.testing.assert_close(y, x @ maps + bias[:, None], atol=1e-3 * y.abs().max(), rtol=0)
     networks.normalise(x)
     size = networks(x).square().mean((1, 2)).sqrt()
     torch.testing.assert_close(size, torch.ones(2))
 
 
-def test_a_file_holds_the_networks_that_were_learned() -> None:
+@pytest.mark.parametrize("hidden", [0, 128])
+def test_a_file_holds_the_networks_that_were_learned(hidden: int) -> None:
     """As the kernels' reference reads them, up to half precision."""
-    networks = HeadNetworks(3, torch.randn(24, 32), 128)
+    networks = HeadNetworks(3, 24, hidden, 32)
     for bias in networks.biases:
         bias.data.normal_()
     x = torch.randn(3, 50, 24)
     for head, network in enumerate(_networks(_dense(networks))):
-        assert network.widths == (24, 128, 128, 32)
+        assert network.widths == widths_of(24, hidden, 32)
         got = network_reference(x[head].numpy(), network.weights, network.widths)
         want = networks(x)[head].detach().numpy()
         np.testing.assert_allclose(got, want, atol=5e-3 * np.abs(want).max())
+
+
+def test_bce_is_the_papers_as_to_logits() -> None:
+    """tanh of both sides, neither scaled nor shifted."""
+    student = LayerStudent((4, 2), 24, 0, 32)
+    q, keys = torch.randn(4, 3, 24), torch.randn(2, 7, 24)
+    a, b = torch.tanh(student.q(q)), torch.tanh(student.k(keys))
+    want = torch.stack([a[h] @ b[h // 2].T for h in range(4)]).reshape(2, 2, 3, 7)
+    torch.testing.assert_close(student(q, keys, soft=True), want)
 
 
 def test_straight_sign_is_between_sign_and_tanh_with_tanhs_gradient() -> None:
@@ -141,15 +155,26 @@ def test_going_on_gives_the_bits_of_never_having_stopped(
 ) -> None:
     whole = learning(tiny, prose, tmp_path / "a")
     whole.run(lambda _: None)
-    for stop in (1, 3):
+    for stop in (1, 3, 5):  # two chunks are read before learning begins
         first = learning(tiny, prose, tmp_path / f"b{stop}")
         with pytest.raises(StoppedHere):
             first.run(stopping_after(stop))
         first.save()
         second = learning(tiny, prose, tmp_path / f"b{stop}")
-        assert second.done == stop
+        assert second.done == max(0, stop - 2)
         second.run(lambda _: None)
         assert second.learned.digest == whole.learned.digest != first.learned.digest
+
+
+def test_the_time_that_is_left_is_that_of_chunks_and_steps_so_far(
+    tiny: Model, prose: Path, tmp_path: Path
+) -> None:
+    one, told = learning(tiny, prose, tmp_path / "a"), []
+    one.run(lambda _: told.append(one.seconds_left))
+    assert told[:2] == [None, None] and len(told) == 6
+    assert all(seconds > 0 for seconds in told[3:])  # after the first chunk with labels
+    reading = np.mean(one._reading_seconds[:2])
+    assert told[-1] == pytest.approx(2 * one._texts.n_held_out * reading)
 
 
 def test_a_checkpoint_of_something_else_is_refused(
@@ -186,7 +211,7 @@ def test_the_command_stops_goes_on_and_hash_takes_what_it_wrote(
     model = tmp_path / "tiny.gguf"
     model.write_bytes(tiny_path.read_bytes())
     arguments = ["learn", str(model), "--text", str(prose), "--length", "1024"]
-    arguments += ["--tokens", "2048", "--bits", "64", "--json"]
+    arguments += ["--tokens", "2048", "--json"]
     checkpoint = tmp_path / "tiny.hash.gguf.checkpoint"
     progress = Interruptible.progress
 
@@ -200,11 +225,12 @@ def test_the_command_stops_goes_on_and_hash_takes_what_it_wrote(
     assert "run the same command to resume" in capsys.readouterr().err and checkpoint.exists()
     assert cli.main(arguments) == 0
     out, err = capsys.readouterr()
-    assert "going on after 1 of 4 chunks" in err and not checkpoint.exists()
+    assert "4 chunks, contexts of" in err and " to go, by the first context" in err
+    assert not checkpoint.exists()
     result = json.loads(out)
     assert result["file"] == str(sidecar_path(model))
     methods = [row["method"] for row in result["recall"] if row["layer"] == 1]
-    assert methods == ["learned", "simhash", "sketch, 4 bytes"]
+    assert methods == ["learned", "learned, rerank 4", "simhash", "sketch, 4 bytes"]
     assert load(model).encoders.bits == 64
     assert cli.main(["run", "-m", str(model), "-p", "The mill", "-n", "2", "--method", "hash"]) == 0
     assert "SimHash" not in capsys.readouterr().err
