@@ -129,6 +129,16 @@ SMALLER = {
     "topk:budget=2%,hash:budget=2%": (
         "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
     ),
+    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 8192 --decode 500 --keep "
+    "streaming,nacl,snapkv --keep-budget 20%,50%": (
+        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3 --keep "
+        "streaming,nacl,snapkv --keep-budget 40%,50%"
+    ),
+    "kvarn eval -m SmolLM2-135M-Instruct.gguf --chat --task ruler --length 4096 --question decoded "
+    "--method full,auto --text FOLDER": (
+        f"kvarn eval -hf {REAL_MODEL} --chat --task niah_single_2 --question decoded --method "
+        f"full,auto --text TEXTS {FEW}"
+    ),
     "kvarn chat model.gguf": "kvarn chat model.gguf -n 16",
     f"kvarn chat -hf {REAL_MODEL}": f"kvarn chat -hf {REAL_MODEL} -n 16",
     "kvarn chat --pack book": "kvarn chat --pack book -n 16",
