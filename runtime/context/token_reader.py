@@ -93,6 +93,7 @@ class TokenReader:
         """A prompt of so many tokens comes next, if the context is empty; anew: or begins with
         those that the context holds."""
         if anew or not self.tokens:
+            self._cache.store.n_apart = None
             self._cache.attend.begin_prompt(n_tokens)
 
     def add(self, ids: Sequence[int], *, prompt: bool) -> None:

@@ -275,6 +275,17 @@ def test_what_follows_a_pack_reads_all_of_it(pack: Path, model: Model, tmp_path:
     assert pack_info(tmp_path / "child").prefill == "exact"
 
 
+def test_blocks_of_a_pack_that_is_cut_to_nothing_are_forgotten(pack: Path, model: Model) -> None:
+    ids, sparse = ids_of(model, N, seed=1), SparsePrefill(k=40, from_=1024)
+    store = Disk(pack, read_only=True)
+    with (
+        model.context(N, store=store, prefill=sparse) as context,
+        model.context(N, prefill=sparse) as fresh,
+    ):
+        context.truncate(0)
+        np.testing.assert_array_equal(context.prefill(ids), fresh.prefill(ids))
+
+
 def test_layers_with_windows_read_them(tmp_path: Path) -> None:
     """And a rehearsal reads a block."""
     windowed = kvarn.load()
