@@ -1,6 +1,7 @@
 """Prompts read in blocks: the mask in NumPy, equality with exact reading, the same bits in any cuts
 and sessions."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from kvarn.runtime.store.disk.verify import verify
 
 from ..reading import ids_of
 from .sparse_reading import N, kv_of, read_prompt, same_kv
-from .test_sparse_packs import _bytes_of
+from .test_sparse_packs import _bytes_of, write_checked
 
 BLOCKS = BlocksPrefill(1024)
 UNTIL = N // 1024 * 1024
@@ -263,6 +264,21 @@ def test_a_pack_says_how_it_was_read_and_refuses_another(
     with model.context(N + 100, store=Disk(tmp_path / "sparse")) as context:
         assert isinstance(context.plan.prefill, BlocksPrefill)
         assert (context.plan.prefill.rest, context.plan.prefill.until) == ("sparse", UNTIL)
+
+
+def test_sizes_that_there_are_not_are_refused(model: Model, tmp_path: Path) -> None:
+    with model.context(100, store=Disk(tmp_path / "pack"), prefill=BLOCKS) as context:
+        context.prefill([5, 6])
+    data = json.loads((tmp_path / "pack" / "pack.json").read_text())
+    assert data["format"] == 5 and data["prefill"]["size"] == 1024
+    for size, words in (
+        (0, "is not one that kvarn writes"),
+        ("1024", "is not one that kvarn writes"),
+        (5, "blocks have 5 tokens, expected a multiple of the 512"),
+    ):
+        write_checked(tmp_path / "pack", {**data, "prefill": {**data["prefill"], "size": size}})
+        with pytest.raises(kvarn.KvarnError, match=words):
+            model.context(100, store=Disk(tmp_path / "pack"))
 
 
 def test_what_follows_a_pack_reads_all_of_it(pack: Path, model: Model, tmp_path: Path) -> None:
