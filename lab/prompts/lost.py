@@ -1,7 +1,7 @@
 """What ways of reading a prompt lose: the tokens after it, predicted with all of it attended to.
 
     python -m lab.prompts.lost -m MODEL -f TEXT… [--ctx 30000] [--predict 2000]
-        [--prefill exact,blocks:16384,blocks:4096] [--work DIR] [--json FILE]
+        [--prefill exact,blocks:4096] [--work DIR] [--json FILE]
 
 Reads the first --ctx tokens of each text in each way, into a pack in --work, which a later run
 opens again. The next tokens then read all of them, exactly, so differences come from K and V of
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-f", "--files", type=Path, nargs="+", required=True, help="UTF-8 texts")
     parser.add_argument("--ctx", type=int, default=30_000)
     parser.add_argument("--predict", type=int, default=2_000)
-    parser.add_argument("--prefill", default="exact,blocks:16384,blocks:4096")
+    parser.add_argument("--prefill", default="exact,blocks:4096")
     parser.add_argument("--work", type=Path, help="where packs are kept (default: they are not)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE, too")
     parser.add_argument("-t", "--threads", type=int)

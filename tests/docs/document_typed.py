@@ -44,6 +44,11 @@ NOT_TYPED = {
     "--prefill-index hash": "reads for 45 minutes",
     "kvarn bench -m 1b-q4_0.gguf --kv-type q8_0 -p 0 -n 16 -d 1M --method hash --budget 1% "
     "--kv DIR": "writes 18 GB",
+    "kvarn bench -m 1b-q4_0.gguf -p 512 -n 0 -d 114688,122880,130560 --kv-type q8_0 "
+    "--prefill blocks --prefill-until 1M": "measures a model that make longctx writes",
+    "python -m lab.prompts.lost -m gemma-3-270m-q4_k_m.gguf -f nostromo.txt bleak.txt lost.txt": (
+        "reads novels with a model that has to be pulled"
+    ),
     "make libkvarn": "installs cffi, and needs a C compiler",
     "python -m kvarn.runtime.capi --out build/libkvarn": "needs cffi and a C compiler",
     "python -m kvarn.runtime.capi --out DIR": "needs cffi and a C compiler",
