@@ -36,8 +36,8 @@ class TopK(Budgeted, OverSlots):
     one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar
     keys in blocks and rules most blocks out by their mean key.
     tail: what the tokens that were not chosen count: "none", nothing; "means", for each block as
-    many tokens at its mean key as were not chosen of it, with the mean value (needs levels 2; the
-    open segment has no blocks). Source: top-k attention, algorithm 1, with one softmax over all
+    many tokens at its mean key as were not chosen of it, with the mean value (the open segment has
+    no blocks). Source: top-k attention, algorithm 1, with one softmax over all
     that is read; RaBitQ for the sketches; RetroInfer (estimation zone) for the means.
     """
 
@@ -71,11 +71,8 @@ class TopK(Budgeted, OverSlots):
             )
         if self.tail not in TAILS:
             raise AttendError(f"tail is {self.tail!r}, expected one of {', '.join(TAILS)}")
-        if self.tail == "means" and self.levels != 2:
-            raise AttendError(
-                f"tail means needs the blocks of levels 2, found levels {self.levels} of index "
-                f"{self.index}: choose index sketch and levels 2"
-            )
+        if self.tail == "means" and self.index != "sketch":
+            raise AttendError(f"tail means needs index sketch, found index {self.index}")
 
     @property
     def needs_all_tokens(self) -> bool:
@@ -84,12 +81,11 @@ class TopK(Budgeted, OverSlots):
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
         indexes = (cls(index=index, levels=levels) for index, levels in INDEXES)
-        return (*indexes, cls(levels=2, tail="means"))
+        return (*indexes, cls(tail="means"), cls(levels=2, tail="means"))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        if self.tail == "means":
-            return MeansIndex(model.config, store)
-        return INDEXES[self.index, self.levels](model.config, store)
+        index = INDEXES[self.index, self.levels](model.config, store)
+        return MeansIndex(index, model.config, store) if self.tail == "means" else index
 
     @property
     def host_only(self) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ...ops.attention.arguments import Dense, Scoring
 from ...ops.attention.layout import SEGMENT
 from ...ops.attention.work import ROWS
-from ..attend.sparse import SEED
+from ..attend.indexes.means import BlockMeans
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
@@ -22,20 +21,13 @@ if TYPE_CHECKING:
 
 
 class RowTail:
-    """Mean key and value of each block of 32 similar keys, in column `means-SEED`.
-
-    It is the column of `topk --tail means`, whose blocks are not kept here: only their means and
-    the block of each token are needed.
-    """
+    """Means as `topk --tail means` has them; they are its column."""
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
-        from ...ops.select import Rotation, RowMeansScratch, block_item_bytes, means_item_bytes
+        from ...ops.select import RowMeansScratch
 
-        self._config = config
-        self.column = store.column(f"means-{SEED}", means_item_bytes(config.head_dim))
-        self._rotation = Rotation.random(config.head_dim, SEED)
-        n_bytes = SEGMENT * block_item_bytes(self._rotation.bits) * store.n_kv_heads
-        self._blocks = np.zeros(n_bytes, np.uint8)
+        self._config, self._means = config, BlockMeans(config, store)
+        self.column = self._means.column
         self._scratch = RowMeansScratch(config.n_heads, config.n_kv_heads, config.head_dim)
 
     def index(self, layer: LayerView, stop: int) -> None:
@@ -44,20 +36,8 @@ class RowTail:
         if first >= stop:
             return
         if layer.config.window is None:
-            self._extend(layer, first // SEGMENT, stop // SEGMENT)
+            self._means.write(layer, first // SEGMENT, stop // SEGMENT)
         self.column.filled[layer.index] = stop
-
-    def _extend(self, layer: LayerView, first: int, stop: int) -> None:
-        """Write the means of segments first … stop - 1."""
-        from ...ops.select import block_keys, block_means
-
-        store, i = layer.store, layer.index
-        segments, items = store.segments(i), self.column.segments(i)
-        blocks = np.full(len(segments), self._blocks.ctypes.data)  # of one segment at a time
-        for s in range(first, stop):
-            heads = store.layout, store.n_kv_heads
-            block_keys(self._rotation, segments, *heads, blocks, s, s + 1)
-            block_means(segments, *heads, blocks, items, s, s + 1)
 
     def add(
         self,

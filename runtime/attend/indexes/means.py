@@ -4,63 +4,109 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ....ops.attention.arguments import Scoring
 from ....ops.attention.layout import SEGMENT
-from ..base import LayerView
-from ..sparse import SEED, Chosen
-from ..sparse.index import all_filled, places_of
+from ..sparse import SEED, Chosen, TokenIndex
 from .blocks import BlockIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range
-    from ...store import KVStore
-    from ..base import F32
+    from ....ops.device import Array
+    from ....ops.select import Range, Wanted
+    from ...store import Column, KVStore
+    from ..base import F32, LayerView
 
 
-class MeansIndex(BlockIndex):
-    """A BlockIndex with the mean key and value of each block, in column `means-SEED`."""
+class BlockMeans:
+    """The mean key and value of each block of 32 similar keys, in column `means-SEED`."""
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
-        from ....ops.select import means_item_bytes
+        from ....ops.select import Rotation, block_item_bytes, means_item_bytes
 
-        super().__init__(config, store)
-        self.column = self._means = store.column(f"means-{SEED}", means_item_bytes(config.head_dim))
+        self.column: Column = store.column(f"means-{SEED}", means_item_bytes(config.head_dim))
+        self._rotation = Rotation.random(config.head_dim, SEED)
+        n_bytes = SEGMENT * block_item_bytes(self._rotation.bits) * store.n_kv_heads
+        self._blocks = np.zeros(n_bytes, np.uint8)
+
+    def write(self, layer: LayerView, first: int, stop: int, blocks: Column | None = None) -> None:
+        """Write the means of segments first … stop - 1; blocks: the column of `BlockIndex`, if
+        theirs are built."""
+        from ....ops.select import block_keys, block_means
+
+        store, i = layer.store, layer.index
+        keys = store.segments(i), store.layout, store.n_kv_heads
+        items = self.column.segments(i)
+        if blocks is not None:
+            if first < stop:
+                block_means(*keys, blocks.segments(i), items, first, stop)
+            return
+        places = np.full(len(keys[0]), self._blocks.ctypes.data)  # of one segment at a time
+        for s in range(first, stop):
+            block_keys(self._rotation, *keys, places, s, s + 1)
+            block_means(*keys, places, items, s, s + 1)
+
+
+class MeansIndex(TokenIndex):
+    """Another index, which chooses; what it leaves counts by the means of its blocks."""
+
+    records = True
+
+    def __init__(self, chooses: TokenIndex, config: ModelConfig, store: KVStore) -> None:
+        self._chooses, self._config, self.least = chooses, config, chooses.least
+        self._means = BlockMeans(config, store)
+        self._blocks = chooses.column if isinstance(chooses, BlockIndex) else None
+        self.column = self._means.column
 
     def prepare(self, n_ctx: int, k: int) -> None:
         from ....ops.select import MeansScratch
 
-        super().prepare(n_ctx, k)
+        self._chooses.prepare(n_ctx, k)
         config = self._config
         self._tail = MeansScratch(config.n_heads, config.n_kv_heads, config.head_dim, n_ctx)
 
-    def extend(self, layer: LayerView, first: int, stop: int) -> None:
-        from ....ops.select import block_means
+    def cover(self, layer: LayerView, start: int, stop: int) -> None:
+        self._chooses.cover(layer, start, stop)
+        super().cover(layer, start, stop)
 
-        store, i = layer.store, layer.index
-        super().extend(layer, min(stop, int(self._blocks.filled[i])), stop)
-        self._blocks.filled[i] = stop
-        if first // SEGMENT < stop // SEGMENT:
-            block_means(
-                store.segments(i), store.layout, store.n_kv_heads, self._blocks.segments(i),
-                self._means.segments(i), first // SEGMENT, stop // SEGMENT,
-            )  # fmt: skip
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
+        self._means.write(layer, first // SEGMENT, stop // SEGMENT, self._blocks)
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
+        self._chooses.leave_out(layer, stop)
         super().leave_out(layer, stop)
-        self._blocks.filled[layer.index] = stop
+
+    def sources(self, start: int) -> list[object] | None:
+        if (start + 1) % SEGMENT == 0:  # the token fills a segment, whose means are then written
+            return None
+        means, sources = super().sources(start), self._chooses.sources(start)
+        return None if means is None or sources is None else means + sources
+
+    def index_one(self, layer: LayerView, start: int, stop: int) -> None:
+        self._chooses.index_one(layer, start, stop)
+
+    def indexed(self, stop: int) -> None:
+        self._chooses.indexed(stop)
+        super().indexed(stop)
+
+    def wanted(self, among: Range, k: int) -> Wanted:
+        return self._chooses.wanted(among, k)
+
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
+        return self._chooses.choose(layer, q, among, wanted, chosen)
 
     def add_rest(
-        self, layer: LayerView, q: F32, among: Range, chosen: Chosen, masses: F32, out: F32
+        self, layer: LayerView, q: Array, among: Range, chosen: Chosen, masses: F32, out: F32
     ) -> int:
         from ....ops.select import add_means
 
-        config, tail = layer.config, self._tail
-        n_full = among.stop // SEGMENT
+        config = layer.config
+        items = self._means.column.segments(layer.index)[: among.stop // SEGMENT]
         add_means(
-            q, chosen.lists, chosen.counts, self._means.segments(layer.index)[:n_full], out,
+            q, chosen.lists, chosen.counts, items, out,
             scoring=Scoring(config.attention_scale, config.attention_softcap), masses=masses,
-            scratch=tail,
+            scratch=self._tail,
         )  # fmt: skip
         return self._means_read(among, int(chosen.counts.sum()))
 
@@ -68,12 +114,4 @@ class MeansIndex(BlockIndex):
         return among.stop // SEGMENT * self._tail.means_bytes * self._tail.n_kv_heads + attended
 
     def bytes_read(self, layer: int, among: Range, attended: int) -> int:
-        return super().bytes_read(layer, among, attended) + self._means_read(among, attended)
-
-    def sources(self, start: int) -> list[object] | None:
-        means, blocks = super().sources(start), [self._blocks]
-        return means + places_of(blocks) if means and all_filled(blocks, start) else None
-
-    def indexed(self, stop: int) -> None:
-        super().indexed(stop)
-        self._blocks.filled[:] = stop
+        return self._chooses.bytes_read(layer, among, attended) + self._means_read(among, attended)
