@@ -21,7 +21,14 @@ from ..attention import (
     token_attention,
 )
 from ..select.hash import SignatureScratch, encoders_of, nearest
-from ..select.sketch import Rotation, SketchScratch, best_sketched, mean_keys, sketch_keys
+from ..select.sketch import (
+    Frames,
+    Rotation,
+    SketchScratch,
+    best_sketched,
+    key_moments,
+    sketch_keys,
+)
 from .case import OLD, Case, cases_of
 
 HEADS, GROUP = 8, 4  # KV heads and query heads of each, where a case does not say
@@ -130,14 +137,15 @@ def choosing(bits: int) -> list[Case]:
 
 
 def sketching(kv_type: str, head_dim: int, n_tokens: int) -> list[Case]:
-    """Sketches of one key of each KV head, or of several; the mean of keys."""
-    layout, rotation = TileLayout(head_dim, kv_type, kv_type), Rotation.random(head_dim, 5, DEVICE)
+    """Sketches of one key of each KV head, or of several; mean and variance of keys."""
+    layout = TileLayout(head_dim, kv_type, kv_type)
+    rotation: Any = Rotation.random(head_dim, 5, DEVICE)
     columns = _bytes(rotation.bits // 8), _bytes(2)
 
     def call(old: bool) -> None:
-        centre, kv = torch.zeros((HEADS, head_dim)), _segments(layout)
-        sketch_keys(rotation, centre, kv, layout, *columns, 0, n_tokens)
-        mean_keys(kv, layout, HEADS, 4, SEGMENT)
+        kv, frame = _segments(layout), Frames(DEVICE).plain(HEADS, head_dim)
+        sketch_keys(SketchedKeys(kv, *columns, rotation, frame), layout, 0, n_tokens)
+        key_moments(kv, layout, HEADS, 4, SEGMENT)
 
     return cases_of(f"{kv_type} {head_dim}, {n_tokens} keys", call)
 
@@ -149,7 +157,8 @@ def searching(kv_type: str, head_dim: int, group: int) -> list[Case]:
     columns = _bytes(sketch_bits(head_dim) // 8), _bytes(2)
 
     def call(old: bool) -> None:
-        keys = SketchedKeys(_segments(layout), *columns, rotation)
+        frame = Frames(DEVICE).plain(HEADS, head_dim)
+        keys = SketchedKeys(_segments(layout), *columns, rotation, frame)
         lists = Lists(_ints(HEADS, N_CTX), _ints(HEADS))
         scratch = SketchScratch(heads, HEADS, N_CTX, 128, layout, device=DEVICE)
         among, wanted = Range(4, 1900, N_CTX), Wanted(64, 128, 77)

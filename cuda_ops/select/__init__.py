@@ -9,7 +9,7 @@ import torch
 
 from ...ops import select
 from .hash import SignatureScratch, nearest
-from .sketch import Rotation, SketchScratch, best_sketched, mean_keys, sketch_keys
+from .sketch import Frames, Rotation, SketchScratch, best_sketched, key_moments, sketch_keys
 
 
 def operations(device: torch.device, old: bool) -> SimpleNamespace:
@@ -19,11 +19,12 @@ def operations(device: torch.device, old: bool) -> SimpleNamespace:
         SignedKeys=select.SignedKeys,
         SketchedKeys=select.SketchedKeys,
         Wanted=select.Wanted,
+        Frame=Frames(device),
         Rotation=SimpleNamespace(random=partial(Rotation.random, device=device)),
         SignatureScratch=partial(SignatureScratch, device=device, old=old),
         SketchScratch=partial(SketchScratch, device=device),
         best_sketched=best_sketched,
-        mean_keys=mean_keys,
+        key_moments=key_moments,
         nearest=nearest,
         sketch_keys=sketch_keys,
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.select import (
+    Frame,
     Lists,
     Range,
     Rotation,
@@ -135,9 +136,9 @@ class Sketched(Subject):
         rotation, layout = Rotation.random(HEAD_DIM, SEED), self.store.layout
         bits = self._column("bits", rotation.bits // 8)
         factors = self._column("factors", 2)
-        centre = np.zeros((KV_HEADS, HEAD_DIM), np.float32)
-        sketch_keys(rotation, centre, self.segments, layout, bits, factors, 0, depth)
-        self._keys = SketchedKeys(self.segments, bits, factors, rotation)
+        frame = Frame.plain(KV_HEADS, HEAD_DIM)
+        self._keys = SketchedKeys(self.segments, bits, factors, rotation, frame)
+        sketch_keys(self._keys, layout, 0, depth)
         self._wanted = Wanted(k, 2 * k, SEED)
         self._scratch = SketchScratch(HEADS, KV_HEADS, depth, 2 * k, layout)
         self._row_scratch = RowSketchScratch(HEADS, KV_HEADS, depth, 2 * k, layout)

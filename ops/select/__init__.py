@@ -57,10 +57,12 @@ from .signatures.network import encode_rows as encode_rows
 from .signatures.network import encode_slots as encode_slots
 from .signatures.network import hyperplanes as hyperplanes
 from .signatures.network import simhash_network as simhash_network
+from .sketch.arguments import Frame as Frame
 from .sketch.arguments import Rotation as Rotation
 from .sketch.arguments import SketchedKeys as SketchedKeys
 from .sketch.arguments import sketch_bits as sketch_bits
-from .sketch.index import mean_keys as mean_keys
+from .sketch.index import key_moments as key_moments
+from .sketch.index import moments_of as moments_of
 from .sketch.index import sketch_keys as sketch_keys
 from .sketch.index import sketch_slots as sketch_slots
 from .sketch.search import RowSketchScratch as RowSketchScratch

@@ -39,20 +39,23 @@ def prepare_query(kind, query, head, h, search):
 
     query, search: declared with the sketches (`Search`). Returns what a sum of 1 stands for.
     """
-    rotation = query.keys.rotation
-    return tables_of(kind, query.q[0, head], rotation, search.rotated, search.tables[h])
+    frame = query.keys.frame
+    j = head // (query.q.shape[1] // len(frame.inverse))
+    q, tables = query.q[0, head], search.tables[h]
+    return tables_of(kind, q, frame.inverse[j], query.keys.rotation, search.rotated, tables)
 
 
 @jit
-def tables_of(kind, q, rotation, rotated, tables):
+def tables_of(kind, q, inverse, rotation, rotated, tables):
     """Rotate the query float32[E] and make its tables; returns what a sum of 1 stands for.
 
-    rotation: `Rotation`; rotated: scratch float32[2, bits].
+    inverse: what it is multiplied by, see `Frame`; rotation: `Rotation`; rotated: scratch
+    float32[2, bits].
     """
     bits = bits_of(kind)
     rotated[0, :] = 0.0
     for i in range(len(q)):
-        rotated[0, i] = q[i]
+        rotated[0, i] = q[i] * inverse[i]
     weights = address(rotation.weights)
     bias = weights + 4 * bits * bits
     dense(address(rotated[0]), bits, weights, bias, bits, address(rotated[1]))

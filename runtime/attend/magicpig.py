@@ -77,7 +77,7 @@ class MagicPig(Sparse):
         return Tables(bits, count)
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        return TableIndex(model.config, store, self.key_tables(), self.index_bytes)
+        return TableIndex(model, store, self.key_tables(), self.index_bytes)
 
     def most(self, stored: int, group: int, share: float) -> int:
         return stored

@@ -84,7 +84,7 @@ class TopK(Budgeted, OverSlots):
         return (*indexes, cls(tail="means"), cls(levels=2, tail="means"))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        index = INDEXES[self.index, self.levels](model.config, store)
+        index = INDEXES[self.index, self.levels](model, store)
         return MeansIndex(index, model.config, store) if self.tail == "means" else index
 
     @property
@@ -101,10 +101,10 @@ class TopK(Budgeted, OverSlots):
         return OVER_SLOTS[self.index, self.levels](model.config, store)
 
 
-INDEXES: dict[tuple[str, int], Callable[[ModelConfig, KVStore], TokenIndex]] = {
-    ("flat", 1): FlatIndex,
+INDEXES: dict[tuple[str, int], Callable[[ModelInfo, KVStore], TokenIndex]] = {
+    ("flat", 1): lambda model, store: FlatIndex(model.config, store),
     ("sketch", 1): SketchIndex,
-    ("sketch", 2): BlockIndex,
+    ("sketch", 2): lambda model, store: BlockIndex(model.config, store),
 }
 """Name and levels → the index."""
 OVER_SLOTS: dict[tuple[str, int], Callable[[ModelConfig, KVStore], SlotIndex]] = {

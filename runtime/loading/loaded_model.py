@@ -16,7 +16,7 @@ from ...models.weights import Weights
 from ...ops.cpu import CPU
 from ...ops.device import Device
 from ..chat.template import ChatTemplate
-from ..context.mean_keys import measured_keys
+from ..context.measuring import measured_keys, measured_queries
 from ..engine import on_engine
 from ..gguf import GGUFFile
 from ..tokenizer import Tokenizer
@@ -53,10 +53,14 @@ class LoadedModel:
     @property
     def info(self) -> ModelInfo:
         """What stores and methods may know of it."""
-        return ModelInfo(self.file, self.config, self.tell, self._measured_keys, self._computed)
+        measures = self._measured_keys, self._measured_queries
+        return ModelInfo(self.file, self.config, self.tell, *measures, self._computed)
 
     def _measured_keys(self) -> NDArray[np.float32]:
         return on_engine(measured_keys, self.info, self.transformer)
+
+    def _measured_queries(self) -> NDArray[np.float32]:
+        return on_engine(measured_queries, self.info, self.transformer)
 
     def tell(self, line: str) -> None:
         """Pass a line that the user should see to the `notice` of `load`."""

@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...jit import kernel_cache
+from ...jit.kernel_cache import sources
 from ...models.config import ModelConfig
 from ...system.text import one_line
 from ..gguf import GGUFFile
 from .fingerprint import fingerprint, tokenizer_digest
 
 T = TypeVar("T")
+F32 = NDArray[np.float32]
 
 _BASE = {"base", "pretrained"}
 _TUNED = {"chat", "instruct", "it", "sft", "dpo", "assistant"}
@@ -26,14 +30,15 @@ _TUNED = {"chat", "instruct", "it", "sft", "dpo", "assistant"}
 class ModelInfo:
     """What is known of one loaded model.
 
-    tell: shows the user a line. measure_keys: has the model read tokens and returns their
-    mean keys, float32 (layers, J, E), see `store.centre`. memory: results of `once`.
+    tell: shows the user a line. measure_keys, measure_queries: have the model read tokens, see
+    `context.measuring`. memory: results of `once`.
     """
 
     file: GGUFFile
     config: ModelConfig
     tell: Callable[[str], None]
-    measure_keys: Callable[[], NDArray[np.float32]]
+    measure_keys: Callable[[], F32]
+    measure_queries: Callable[[], F32]
     memory: dict[Callable[[GGUFFile], Any], Any]
 
     def once(self, compute: Callable[[GGUFFile], T]) -> T:
@@ -41,6 +46,28 @@ class ModelInfo:
         if compute not in self.memory:
             self.memory[compute] = compute(self.file)
         return cast(T, self.memory[compute])
+
+    def measured(self, kind: str, measure: Callable[[], F32], purpose: str) -> F32:
+        """measure(), float32 (layers, J, E), if this machine has not done so before.
+
+        It is kept in the kernel cache, as `KIND-FINGERPRINT-<digest of all kernels' sources>`:
+        float32, little-endian. purpose: of a line that tells of it.
+        """
+        config = self.config
+        shape = config.n_layers, config.n_kv_heads, config.head_dim
+        name = f"{kind}-{self.fingerprint}-{sources.digest(sources.ALL)}.means"
+
+        def parse(data: bytes) -> F32:
+            if len(data) != 4 * prod(shape):
+                raise kernel_cache.Damaged(f"{name}: expected {prod(shape)} numbers")
+            return np.frombuffer(data, "<f4").astype(np.float32).reshape(shape)
+
+        if (known := kernel_cache.find(name, parse)) is not None:
+            return known
+        self.tell(f"measuring the {kind} of {self.name}, {purpose} (first use on this machine)")
+        means = measure()
+        kernel_cache.keep(name, means.astype("<f4").tobytes())
+        return means
 
     @property
     def path(self) -> Path:

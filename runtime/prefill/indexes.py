@@ -10,7 +10,7 @@ import numpy as np
 from ..attend.hash import SignatureIndex
 from ..attend.indexes.sketches import RERANKED, SketchIndex
 from ..attend.sparse import SEED, TokenIndex
-from ..attend.sparse.centre import averaged
+from ..attend.sparse.frame import averaged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,13 +102,14 @@ class RowSignatures(RowIndex, SignatureIndex):
 class RowSketches(RowIndex, SketchIndex):
     """The index of `topk`, for many rows at a time.
 
-    The centre that is taken off the keys is the mean of tokens before the chunk of the rows. So
-    choices do not depend on how a prompt was cut into calls.
+    The frame of the keys is that of tokens before the chunk of the rows. So choices do not depend
+    on how a prompt was cut into calls.
     """
 
     def prepare(self, n_ctx: int, k: int) -> None:
         from ...ops.select import RowSketchScratch
 
+        self._frames.prepare(self._model)
         config, most = self._config, RERANKED * k
         self._rows = RowSketchScratch(config.n_heads, config.n_kv_heads, n_ctx, most, self._layout)
 

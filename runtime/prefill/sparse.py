@@ -151,7 +151,7 @@ class _SparsePrompts(Attend):
         method = self.prefill.resolved(model)
         options = RowOptions(method.k, method.from_, method.tail, method.probe)
         if method.index == "sketch":
-            index = RowSketches(model.config, store)
+            index = RowSketches(model, store)
         else:
             encoder, notice = Hash().encoder_or_simhash(model)
             index = RowSignatures(model.config, store, encoder, notice, method.rerank or RERANK)

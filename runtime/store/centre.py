@@ -9,22 +9,16 @@ quantises K: Zhang et al. 2024, section 4.2. It takes the mean of the keys at ha
 grows needs one that is known before its first token.)
 
 So c depends on the model alone: the mean over the first tokens of a context whose ids are drawn
-uniformly at random (`context.mean_keys`). It is computed once per machine and kept in the kernel
-cache (`keys-FINGERPRINT-<digest of all kernels' sources>.means`: float32, little-endian,
-(layers, J, E)). A pack keeps the one that it was made with.
+uniformly at random (`context.measuring`). It is computed once per machine (`ModelInfo.measured`). A
+pack keeps the one that it was made with.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...jit import kernel_cache
-from ...jit.kernel_cache import sources
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
@@ -42,21 +36,5 @@ def has_centre(config: ModelConfig, k_type: str) -> bool:
 def mean_keys(model: ModelInfo) -> F32:
     """The mean keys after rope, float32 (layers, J, E); measured if this machine has not done so
     before."""
-    config = model.config
-    shape = config.n_layers, config.n_kv_heads, config.head_dim
-    name = f"keys-{model.fingerprint}-{sources.digest(sources.ALL)}.means"
-
-    def parse(data: bytes) -> F32:
-        if len(data) != 4 * prod(shape):
-            raise kernel_cache.Damaged(f"{name}: expected {prod(shape)} numbers")
-        return np.frombuffer(data, "<f4").astype(np.float32).reshape(shape)
-
-    if (known := kernel_cache.find(name, parse)) is not None:
-        return known
-    model.tell(
-        f"measuring the mean keys of {model.name}, which are subtracted from keys stored in 4 bits "
-        "(first use on this machine)"
-    )
-    means = model.measure_keys()
-    kernel_cache.keep(name, means.astype("<f4").tobytes())
-    return means
+    purpose = "whose mean is subtracted from keys stored in 4 bits"
+    return model.measured("keys", model.measure_keys, purpose)

@@ -2,6 +2,7 @@
 
 from .choice import SketchScratch as SketchScratch
 from .choice import best_sketched as best_sketched
+from .keys import Frames as Frames
 from .keys import Rotation as Rotation
-from .keys import mean_keys as mean_keys
+from .keys import key_moments as key_moments
 from .keys import sketch_keys as sketch_keys

@@ -23,7 +23,7 @@ from .kernels import (
     scan_kernel,
     settle_kernel,
 )
-from .keys import sketches_of
+from .keys import check_frame, sketches_of
 
 RANGE = 0.65
 """As `ops.select.queries.RANGE`, which is a module of kernels for the CPU."""
@@ -129,10 +129,11 @@ def best_sketched(
     """
     name, s, seed = "sketches", scratch, int(wanted.seed)
     stored: Any = keys  # tensors and a `Rotation` of this device, not addresses
-    kv, bits, factors, rotation = stored
+    kv, bits, factors, rotation, frame = stored
     s.check(name, lists, seed)
     check_floats(f"{name}: q", q, (1, s.n_heads, s.tiles.layout.head_dim))
     check_tiles(name, kv, s.tiles)
+    check_frame(name, frame, s.tiles)
     sketches = sketches_of(rotation, s.tiles, bits, factors, len(kv))
     n = s.marks.n_segments
     if len(kv) < n:
@@ -142,8 +143,8 @@ def best_sketched(
     # By these numbers of warps nothing spills, and 384 threads fit or more. A program of `scan` has
     # two tokens a thread: loads of 16 bytes, and of not too many.
     prepare_kernel[(s.n_heads,)](
-        q, rotation.weights, sketches, place, s.search, T=s.tiles, RANGE=RANGE / 127.0,
-        SAMPLE=SAMPLE, ENOUGH=ENOUGH, **given, num_warps=16,
+        q, rotation.weights, frame.inverse, sketches, place, s.search, T=s.tiles,
+        RANGE=RANGE / 127.0, SAMPLE=SAMPLE, ENOUGH=ENOUGH, **given, num_warps=16,
     )  # fmt: skip
     scan_kernel[(n, s.n_kv_heads, s.passes.number)](
         sketches, place, s.search, **given, num_warps=16

@@ -57,8 +57,8 @@ def _wanted(among, most):
 
 @triton.jit
 def prepare_kernel(
-    q, rotation, sketches, among, search, T: tl.constexpr, P: tl.constexpr, RANGE: tl.constexpr,
-    SAMPLE: tl.constexpr, ENOUGH: tl.constexpr,
+    q, rotation, inverse, sketches, among, search, T: tl.constexpr, P: tl.constexpr,
+    RANGE: tl.constexpr, SAMPLE: tl.constexpr, ENOUGH: tl.constexpr,
 ):  # fmt: skip
     """Rows, tables and limit of query head h."""
     h, queries, candidates = tl.program_id(0), search.queries, search.candidates
@@ -67,7 +67,7 @@ def prepare_kernel(
     e, E, STORED = tl.arange(0, T.width), T.layout.head_dim, T.layout.padded
     x = tl.load(q + h * E + e, e < E, 0.0)[None, :]
     line = queries.work + h * (2 * P.bits) + tl.zeros((1,), tl.int32)
-    put(line, x, T.width)
+    put(line, x * tl.load(inverse + j * P.bits + e)[None, :], T.width)
     put(line + P.bits, dense(line, 1, rotation, P.bits, P.bits), P.bits)
     stored = rotated(x, T) if T.k_type == Q4_0 else x
     tl.store(queries.rows + h * STORED + e[None, :], stored, (e < STORED)[None, :])

@@ -1,6 +1,6 @@
-"""Sketches of stored keys on a GPU, and the mean of keys that is taken off them.
+"""Sketches of stored keys on a GPU, and the mean and variance of keys.
 
-    x = key - centre,  y = R x,   bit i = (y_i > 0),   factor = |x|^2 / sum |y_i|  as f16
+    x = (key - centre) scales,  y = R x,   bit i = (y_i > 0),   factor = |x|^2 / sum |y_i|  as f16
 
 The bytes that `ops.select.sketch_keys` writes: sums are made in the order in which they are made
 there, and nothing is fused that is not fused there.
@@ -12,15 +12,15 @@ there, and nothing is fused that is not fused there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 from ....ops.attention.layout import SEGMENT, TILE, TileLayout
+from ....ops.select import Frame, SketchedKeys, moments_of, sketch_bits
 from ....ops.select import Rotation as HostRotation
-from ....ops.select import sketch_bits
 from ...attention.tiles import Tiles, check_tiles, stored_keys
 from ...errors import CudaOpsError
 from ...memory import check_floats, in_memory, telling
@@ -50,7 +50,7 @@ def item_of(position, j, J):
 
 @triton.jit
 def sketch_kernel(
-    kv, start, centre, rotation, sketches, work, n_tokens, room, T: tl.constexpr,
+    kv, start, frame, rotation, sketches, work, n_tokens, room, T: tl.constexpr,
     BITS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """ROWS keys of KV head j; nothing at positions from `room` on."""
@@ -60,8 +60,8 @@ def sketch_kernel(
     listed = (i < n_tokens) & (token >= 0) & (token < room)
     token = tl.where(listed, token, 0)
     x = stored_keys(kv, token, j, T)
-    e, E = tl.arange(0, T.width), T.layout.head_dim
-    x -= tl.load(centre + j * E + e, e < E, 0.0)[None, :]
+    e = j * BITS + tl.arange(0, T.width)
+    x = (x - tl.load(frame.centre + e)[None, :]) * tl.load(frame.scales + e)[None, :]
     line = work + ((block * T.heads + j) * ROWS + tl.arange(0, ROWS)) * (2 * BITS)
     put(line, x, T.width)
     y = dense(line, ROWS, rotation, BITS, BITS)
@@ -83,20 +83,25 @@ def sketch_kernel(
 
 
 @triton.jit
-def sums_kernel(kv, sums, first, last, T: tl.constexpr, TILE: tl.constexpr):
-    """sums (segments, J, E): of the keys first .. last-1 of a segment, one after the other."""
+def sums_kernel(kv, sums, squares, first, last, T: tl.constexpr, TILE: tl.constexpr):
+    """sums, squares (segments, J, E): of the keys first .. last-1 of a segment, one after the
+    other."""
     j, begin = tl.program_id(1), (first // 1024 + tl.program_id(0)) * 1024
     low, high = tl.maximum(first, begin), tl.minimum(last, begin + 1024)
     r = tl.arange(0, TILE)
     WIDTH: tl.constexpr = T.width
-    total = tl.zeros((WIDTH,), tl.float32)
+    total, square = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
     for tile in range(low // TILE * TILE, high, TILE):
         x = stored_keys(kv, tile + r, j, T)
         counts = (tile + r >= low) & (tile + r < high)
         for row in tl.static_range(TILE):  # one row and zeros: that sum is exact
-            total += tl.sum(tl.where((counts & (r == row))[:, None], x, 0.0), 0)
+            key = tl.sum(tl.where((counts & (r == row))[:, None], x, 0.0), 0)
+            total += key
+            square += key * key
     e, E = tl.arange(0, T.width), T.layout.head_dim
-    tl.store(sums + (tl.program_id(0) * T.heads + j) * E + e, total, e < E)
+    at = (tl.program_id(0) * T.heads + j) * E + e
+    tl.store(sums + at, total, e < E)
+    tl.store(squares + at, square, e < E)
 
 
 @dataclass(frozen=True)
@@ -119,25 +124,35 @@ class Rotation:
         return Rotation(torch.tensor(host.weights, device=device), host.bits, work)
 
 
-def sketch_keys(
-    rotation: Rotation,
-    centre: torch.Tensor,
-    kv: torch.Tensor,
-    layout: TileLayout,
-    bits: torch.Tensor,
-    factors: torch.Tensor,
-    first: int,
-    stop: int,
-) -> None:
-    """Write the sketches of k - centre of the stored keys first .. stop-1.
+@dataclass(frozen=True)
+class Frames:
+    """Makes the `ops.select.Frame`s of a GPU's memory, by the names of theirs."""
 
-    centre float32 (J, E); kv uint8 (segments, bytes of a segment); bits, factors: columns, uint8
-    (segments, bytes of a segment). What lies outside the segments is not written. The bytes of
-    `ops.select.sketch_keys`. Raises CudaOpsError where shapes do not fit.
+    device: torch.device
+
+    def of(self, centre: NDArray[np.float32], scales: NDArray[np.float32]) -> Frame:
+        return self._put(Frame.of(centre, scales))
+
+    def plain(self, n_kv_heads: int, head_dim: int) -> Frame:
+        return self._put(Frame.plain(n_kv_heads, head_dim))
+
+    def _put(self, frame: Frame) -> Frame:
+        rows: Any = (torch.tensor(row, device=self.device) for row in frame)
+        return Frame(*rows)
+
+
+def sketch_keys(keys: SketchedKeys, layout: TileLayout, first: int, stop: int) -> None:
+    """Write the sketches of the stored keys first .. stop-1 into their two columns.
+
+    keys: tensors of one device, segments and columns uint8 (segments, bytes of a segment). What
+    lies outside the segments is not written. The bytes of `ops.select.sketch_keys`. Raises
+    CudaOpsError where shapes do not fit.
     """
-    tiles = Tiles(layout, len(centre))
+    stored: Any = keys  # tensors and a `Rotation` of this device, not addresses
+    kv, bits, factors, rotation, frame = stored
+    tiles = Tiles(layout, len(frame.scales))
     check_tiles("sketches", kv, tiles)
-    check_floats("sketches: centre", centre, (tiles.heads, layout.head_dim))
+    check_frame("sketches", frame, tiles)
     sketches = sketches_of(rotation, tiles, bits, factors, len(kv))
     at_once = max(KEYS, ROWS // tiles.heads // KEYS * KEYS)
     for done in range(0, stop - first, at_once):
@@ -146,34 +161,44 @@ def sketch_keys(
         rows = 1 if n_tokens == 1 else KEYS
         with telling("sketching keys"):
             sketch_kernel[(triton.cdiv(n_tokens, rows), tiles.heads)](
-                kv, start, centre, rotation.weights, sketches, rotation.work, n_tokens,
+                kv, start, frame, rotation.weights, sketches, rotation.work, n_tokens,
                 SEGMENT * len(kv), T=tiles, BITS=rotation.bits, ROWS=rows, num_warps=4,
                 enable_fp_fusion=False,
             )  # fmt: skip
 
 
-def mean_keys(
-    kv: torch.Tensor, layout: TileLayout, n_kv_heads: int, first: int, stop: int
-) -> NDArray[np.float32]:
-    """The mean of the stored keys of tokens first .. stop-1 of each KV head, float32 (J, E).
+def check_frame(name: str, frame: Frame, tiles: Tiles) -> None:
+    """CudaOpsError unless the frame is one of these keys."""
+    parts: Any = frame
+    shape = tiles.heads, sketch_bits(tiles.layout.head_dim)
+    for part, x in zip(("centre", "scales", "inverse"), parts):
+        check_floats(f"{name}: {part}", x, shape)
 
-    The bits of `ops.select.mean_keys`: segments are summed in float32, their sums in float64.
+
+def key_moments(
+    kv: torch.Tensor, layout: TileLayout, n_kv_heads: int, first: int, stop: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and variance of the stored keys of tokens first .. stop-1 of each KV head, float32
+    (J, E) each.
+
+    The bits of `ops.select.key_moments`: segments are summed in float32, their sums in float64.
     Raises CudaOpsError where shapes do not fit, or no such tokens are stored.
     """
     tiles = Tiles(layout, n_kv_heads)
-    check_tiles("mean of keys", kv, tiles)
+    check_tiles("moments of keys", kv, tiles)
     if not 0 <= first < stop <= SEGMENT * len(kv):
         raise CudaOpsError(
-            f"mean of keys: tokens {first} to {stop - 1}, expected some of the "
+            f"moments of keys: tokens {first} to {stop - 1}, expected some of the "
             f"{SEGMENT * len(kv)} stored"
         )
     n = (stop - 1) // SEGMENT - first // SEGMENT + 1
-    sums = torch.empty((n, n_kv_heads, layout.head_dim), device=kv.device)
+    shape = n, n_kv_heads, layout.head_dim
+    sums, squares = (torch.empty(shape, device=kv.device) for _ in range(2))
     sums_kernel[(n, n_kv_heads)](
-        kv, sums, first, stop, T=tiles, TILE=TILE, num_warps=4, enable_fp_fusion=False
+        kv, sums, squares, first, stop, T=tiles, TILE=TILE, num_warps=4, enable_fp_fusion=False
     )
-    mean: NDArray[np.float32] = (sums.double().sum(0) / (stop - first)).float().cpu().numpy()
-    return mean
+    total, square = (x.double().sum(0).cpu().numpy() for x in (sums, squares))
+    return moments_of(total, square, stop - first, layout)
 
 
 def sketches_of(

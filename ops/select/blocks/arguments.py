@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
 from ..choice import Lists
-from ..sketch.arguments import Rotation, Search
+from ..sketch.arguments import Frame, Rotation, Search
 
 
 class Keys(NamedTuple):
@@ -28,11 +28,12 @@ class Keys(NamedTuple):
 
 class BlockedKeys(NamedTuple):
     """Stored keys and their blocks: base addresses of the segments of K and V and of the column,
-    and the rotation."""
+    the rotation, and the plain frame."""
 
     segments: arrays.I64_1D
     items: arrays.I64_1D
     rotation: Rotation
+    frame: Frame
 
 
 class Query(NamedTuple):

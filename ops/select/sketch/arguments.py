@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....jit.arena import aligned
 from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
-from ..choice import Candidates, Lists, Rerank, RowLists
+from ..choice import F32, Candidates, Lists, Rerank, RowLists
 
 
 def sketch_bits(head_dim: int) -> int:
@@ -30,14 +31,46 @@ class Rotation(NamedTuple):
         return Rotation(np.concatenate([q.ravel(), np.zeros(bits, np.float32)]), bits)
 
 
+class Frame(NamedTuple):
+    """What a sketch is of: (k - centre) scales; a query is divided by the scales.
+
+    float32 (J, bits), from head_dim on 0, 1 and 1.
+    """
+
+    centre: arrays.F32_2D
+    scales: arrays.F32_2D
+    inverse: arrays.F32_2D
+    """1 / scales"""
+
+    @staticmethod
+    def of(centre: F32, scales: F32) -> "Frame":
+        """The frame of a centre and scales float32 (J, E)."""
+        n_heads, head_dim = centre.shape
+        frame = Frame(*(aligned((n_heads, sketch_bits(head_dim)), np.float32) for _ in range(3)))
+        for rows, inside, outside in (
+            (frame.centre, centre, 0.0),
+            (frame.scales, scales, 1.0),
+            (frame.inverse, 1 / scales, 1.0),
+        ):
+            rows[:, :head_dim], rows[:, head_dim:] = inside, outside
+        return frame
+
+    @staticmethod
+    def plain(n_kv_heads: int, head_dim: int) -> "Frame":
+        """The frame in which keys are as they are."""
+        centre = np.zeros((n_kv_heads, head_dim), np.float32)
+        return Frame.of(centre, np.ones_like(centre))
+
+
 class SketchedKeys(NamedTuple):
     """Stored keys and their sketches: base addresses of the segments of K and V and of two columns
-    of rotation.bits / 8 and 2 bytes, and the rotation."""
+    of rotation.bits / 8 and 2 bytes, what they are rotated by, and in which frame."""
 
     segments: arrays.I64_1D
     bits: arrays.I64_1D
     factors: arrays.I64_1D
     rotation: Rotation
+    frame: Frame
 
 
 class KeySums(NamedTuple):
@@ -47,6 +80,8 @@ class KeySums(NamedTuple):
     layout: StoredLayout
     sums: arrays.F32_3D
     """[segment][kv head][padded]"""
+    squares: arrays.F32_3D
+    """The sums of their squares."""
     works: arrays.F32_2D
     """Of each thread: a key."""
 
@@ -59,8 +94,6 @@ class Keys(NamedTuple):
     sketches: SketchedKeys
     slots: arrays.I32_2D
     """(J, T or more): the slots that tokens have taken in each KV head; (0, 0): tokens in order."""
-    centre: arrays.F32_2D
-    """[kv head][bits]: what is taken off the keys, padded with zeros."""
     works: arrays.F32_2D
     """Of each thread: a key and its rotation."""
 

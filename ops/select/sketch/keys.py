@@ -36,19 +36,20 @@ def put_sketch(x, padded, rotation, bits, factor, y):
 
 
 @jit
-def _subtract(x, y, n):
-    """x -= y, n floats at addresses."""
+def _put_in_frame(x, frame, j, n):
+    """x = (x - centre) scales, n floats at an address; frame: `Frame`."""
+    centre, scales = address(frame.centre[j]), address(frame.scales[j])
     for i in range(0, 4 * n, 64):
-        v.store(x, i, v.load_f32(x, i) - v.load_f32(y, i))
+        v.store(x, i, (v.load_f32(x, i) - v.load_f32(centre, i)) * v.load_f32(scales, i))
 
 
 @jit
 def _sketch_key(keys, j, t, padded, x):
-    """Write the sketch of key t of KV head j, less its centre; x: address of scratch."""
+    """Write the sketch of key t of KV head j in its frame; x: address of scratch."""
     segment, item = t // SEGMENT, j * SEGMENT + t % SEGMENT
     read_stored_key(keys.segments, j, t, keys.layout, x)
-    _subtract(x, address(keys.centre[j]), padded)
     sketches = keys.sketches
+    _put_in_frame(x, sketches.frame, j, padded)
     bits, factor = sketches.bits[segment] + item * padded // 8, sketches.factors[segment] + 2 * item
     put_sketch(x, padded, address(sketches.rotation.weights), bits, factor, x + 4 * padded)
 
@@ -78,9 +79,18 @@ def add_row(total, row, n):
         v.store(total, i, v.load_f32(total, i) + v.load_f32(row, i))
 
 
+@jit
+def _add_squares(total, row, n):
+    """total += row ** 2, n floats at addresses."""
+    for i in range(0, 4 * n, 64):
+        x = v.load_f32(row, i)
+        v.store(total, i, v.load_f32(total, i) + x * x)
+
+
 @kernel
 def key_sums_kernel(share: Share, keys: KeySums, n_kv_heads: int, first: int, stop: int):
-    """Sums of the keys of tokens first .. stop-1, segment by segment; reads their K rows."""
+    """Sums of the keys of tokens first .. stop-1 and of their squares, segment by segment; reads
+    their K rows."""
     x, oldest = address(keys.works[share.part]), first // SEGMENT
     item = take(share.ticket)
     while item < ((stop - 1) // SEGMENT - oldest + 1) * n_kv_heads:
@@ -89,4 +99,5 @@ def key_sums_kernel(share: Share, keys: KeySums, n_kv_heads: int, first: int, st
         for t in range(max(first, begin), min(stop, begin + SEGMENT)):
             read_stored_key(keys.segments, j, t, keys.layout, x)
             add_row(address(keys.sums[number, j]), x, BLOCK * keys.layout.blocks)
+            _add_squares(address(keys.squares[number, j]), x, BLOCK * keys.layout.blocks)
         item = take(share.ticket)

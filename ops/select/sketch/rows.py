@@ -250,7 +250,8 @@ def make_sketch_rows(k_type, v_type, blocks, bits, together):
             n = min(ROWS, n_rows - row)
             for query in range(n * group):
                 q = rows.q[row + query // group, j * group + query % group]
-                tables_of(kind, q, rows.keys.rotation, block.rotated, block.tables[query])
+                inverse, tables = rows.keys.frame.inverse[j], block.tables[query]
+                tables_of(kind, q, inverse, rows.keys.rotation, block.rotated, tables)
             _find_candidates(kind, rows, j, among, n * group, wanted, block)
             block.rerank.guesses[:] = 0.0
             for r in range(n):

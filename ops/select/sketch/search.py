@@ -35,7 +35,7 @@ from .arguments import (
     Spread,
     sketch_bits,
 )
-from .index import check_rotation
+from .index import check_frame, check_rotation
 
 
 @lazy_kernels
@@ -117,6 +117,7 @@ def best_sketched(
     taken = s.none_taken if taken is None else taken
     wanted = check_search(name, q, among, wanted, lists, taken, s)
     check_rotation(name, keys.rotation, s.layout)
+    check_frame(name, keys.frame, s.n_kv_heads, s.bits)
     check_columns(name, among.stop, keys.segments, keys.bits, keys.factors)
     s.ready(n_threads())
     choose = _sketched(*s.layout.codes, s.bits, s.together)
@@ -182,6 +183,7 @@ def best_sketched_rows(
     wanted = fit_candidates(name, wanted, competing, s)
     check_query(name, q, s, s.layout.head_dim, len(q))
     check_rotation(name, keys.rotation, s.layout)
+    check_frame(name, keys.frame, s.n_kv_heads, s.bits)
     check_columns(name, among.last, keys.segments, keys.bits, keys.factors)
     s.ready(n_threads())
     choose = _rows(*s.layout.codes, s.bits, s.together)

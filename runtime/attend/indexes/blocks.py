@@ -32,10 +32,11 @@ class BlockIndex(TokenIndex):
     records = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
-        from ....ops.select import Rotation, block_item_bytes
+        from ....ops.select import Frame, Rotation, block_item_bytes
 
         self._config, self._layout = config, store.layout
         self._rotation = Rotation.random(config.head_dim, SEED)
+        self._frame = Frame.plain(config.n_kv_heads, config.head_dim)
         self._item_bytes = block_item_bytes(self._rotation.bits)
         self._scanned = np.zeros((config.n_layers, config.n_kv_heads), np.int64)
         self.column = self._blocks = store.column(f"blocks-{SEED}", self._item_bytes)
@@ -63,7 +64,9 @@ class BlockIndex(TokenIndex):
         i = layer.index
         best_in_blocks(
             q,
-            BlockedKeys(layer.store.segments(i), self._blocks.segments(i), self._rotation),
+            BlockedKeys(
+                layer.store.segments(i), self._blocks.segments(i), self._rotation, self._frame
+            ),
             among,
             wanted,
             Lists(chosen.lists, chosen.counts),

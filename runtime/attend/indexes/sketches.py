@@ -5,22 +5,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..base import LayerView
 from ..sparse import SEED, CentredIndex, Chosen, SlotIndex, TokenIndex
-from ..sparse.centre import averaged
+from ..sparse.frame import KeyFrame, averaged
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.device import Array
-    from ....ops.select import Range, Rotation, SketchedKeys, Wanted
+    from ....ops.select import Frame, Range, Rotation, SketchedKeys, Wanted
+    from ...loading.model_info import ModelInfo
     from ...store import Column, KVStore
     from ..base import F32, I32
 
 RERANKED = 2
 """How many candidates per wanted token sketches find; these are then scored exactly."""
-NAME = f"sketch-{SEED}"
+NAME = f"sketch-{SEED}-scaled"
 
 
 class _Sketches(TokenIndex):
@@ -41,12 +39,19 @@ class _Sketches(TokenIndex):
     def columns(self, layer: LayerView) -> list[Column]:
         """The two columns that hold the layer's tokens."""
 
+    @abstractmethod
+    def frame(self, layer: LayerView) -> Frame:
+        """The frame of the layer's sketches."""
+
     def keys(self, layer: LayerView) -> SketchedKeys:
         """The layer's keys and sketches, for kernels."""
+        return self._keys(layer, self.columns(layer), self.frame(layer))
+
+    def _keys(self, layer: LayerView, columns: list[Column], frame: Frame) -> SketchedKeys:
         i = layer.index
-        bits, factors = (column.segments(i) for column in self.columns(layer))
+        bits, factors = (column.segments(i) for column in columns)
         keys: SketchedKeys = layer.device.select.SketchedKeys(
-            layer.store.segments(i), bits, factors, self._rotation
+            layer.store.segments(i), bits, factors, self._rotation, frame
         )
         return keys
 
@@ -54,16 +59,6 @@ class _Sketches(TokenIndex):
         heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
         self._scratch = self._device.select.SketchScratch(
             heads, kv_heads, n_ctx, RERANKED * k, self._layout
-        )
-
-    def add(
-        self, layer: LayerView, centre: Array, columns: list[Column], first: int, stop: int
-    ) -> None:
-        """Index the stored keys of tokens first … stop - 1 less the centre (J, E)."""
-        i, store = layer.index, layer.store
-        bits, factors = (column.segments(i) for column in columns)
-        layer.device.select.sketch_keys(
-            self._rotation, centre, store.segments(i), store.layout, bits, factors, first, stop
         )
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
@@ -92,43 +87,53 @@ class _Sketches(TokenIndex):
 
 
 class SketchIndex(_Sketches, CentredIndex):
-    """Sketches of keys less their centre c, in columns `sketch-SEED-cN` and `…-factors-cN`.
+    """Sketches of keys in their frame, in columns `sketch-SEED-scaled-cN` and `…-factors-cN`.
 
     q · (k - c) orders tokens as q · k does, so queries need no centre.
     """
 
-    def __init__(self, config: ModelConfig, store: KVStore) -> None:
-        _Sketches.__init__(self, config, store)
-        CentredIndex.__init__(self, store, self._items)
+    def __init__(self, model: ModelInfo, store: KVStore) -> None:
+        _Sketches.__init__(self, model.config, store)
+        CentredIndex.__init__(self, model, store, self._items)
 
     def columns(self, layer: LayerView) -> list[Column]:
         return CentredIndex.columns(self, layer)
 
+    def frame(self, layer: LayerView) -> Frame:
+        return self._frames.of(layer, self._stages[layer.index]).padded
+
+    def add(
+        self, layer: LayerView, frame: KeyFrame, columns: list[Column], first: int, stop: int
+    ) -> None:
+        keys = self._keys(layer, columns, frame.padded)
+        layer.device.select.sketch_keys(keys, layer.store.layout, first, stop)
+
     def prepare(self, n_ctx: int, k: int) -> None:
-        super().prepare(n_ctx, k)
-        # While layer after layer gets another centre, there are two sets of columns.
+        _Sketches.prepare(self, n_ctx, k)
+        CentredIndex.prepare(self, n_ctx, k)
+        # While layer after layer gets another frame, there are two sets of columns.
         for item_bytes in self._items.values():
             self._store.set_aside(item_bytes, min(averaged(n_ctx), 2))
 
 
 class SlotSketches(_Sketches, SlotIndex):
-    """Sketches of the keys in slots, without a centre: the tokens in slots change all the time."""
+    """Sketches of the keys in slots, in no frame: the tokens in slots change all the time."""
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         super().__init__(config, store)
         self._columns = [store.column(name, n_bytes) for name, n_bytes in self._items.items()]
         self.column = self._columns[0]
-        self._zero = np.zeros((config.n_kv_heads, config.head_dim), np.float32)
+        self._plain: Frame = self._device.select.Frame.plain(config.n_kv_heads, config.head_dim)
 
     def columns(self, layer: LayerView) -> list[Column]:
         return self._columns
 
+    def frame(self, layer: LayerView) -> Frame:
+        return self._plain
+
     def extend(self, layer: LayerView, first: int, stop: int) -> None:
-        self.add(layer, self._zero, self._columns, first, stop)
+        layer.device.select.sketch_keys(self.keys(layer), layer.store.layout, first, stop)
 
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
-        i, store = layer.index, layer.store
-        bits, factors = (column.segments(i) for column in self._columns)
-        layer.device.select.sketch_slots(
-            self._rotation, store.segments(i), store.layout, bits, factors, slots, n_tokens
-        )
+        select, layout = layer.device.select, layer.store.layout
+        select.sketch_slots(self.keys(layer), layout, slots, n_tokens)

@@ -13,11 +13,11 @@ from ...memory import human_bytes
 from ..base import LayerView
 from ..errors import AttendError
 from ..sparse import SEED, CentredIndex, Chosen
-from ..sparse.centre import STAGES, averaged
+from ..sparse.frame import STAGES, KeyFrame, averaged
 
 if TYPE_CHECKING:
-    from ....models.config import ModelConfig
     from ....ops.select import Hashing, Range, Tables, Wanted
+    from ...loading.model_info import ModelInfo
     from ...store import Column, KVStore
     from ..base import F32
 
@@ -32,17 +32,19 @@ class TableIndex(CentredIndex):
     weighs = True
 
     def __init__(
-        self, config: ModelConfig, store: KVStore, tables: Tables, most_bytes: int | None
+        self, model: ModelInfo, store: KVStore, tables: Tables, most_bytes: int | None
     ) -> None:
-        self._config, self._tables, self._most_bytes = config, tables, most_bytes
+        self._config = config = model.config
+        self._tables, self._most_bytes = tables, most_bytes
         self._name = f"tables-{tables.bits}x{tables.number}-{SEED}"
-        super().__init__(store, {self._name: tables.item_bytes})
+        super().__init__(model, store, {self._name: tables.item_bytes})
         self._coded = np.zeros(config.n_layers, np.int64)
         self._hashings: dict[int, Hashing] = {}
 
     def prepare(self, n_ctx: int, k: int) -> None:
         from ....ops.select import DrawScratch, sort_runs
 
+        super().prepare(n_ctx, k)
         self._check_bytes(n_ctx)
         config, tables = self._config, self._tables
         heads, kv_heads = config.n_heads, config.n_kv_heads
@@ -92,12 +94,14 @@ class TableIndex(CentredIndex):
         return first
 
     def add(
-        self, layer: LayerView, centre: F32, columns: list[Column], first: int, stop: int
+        self, layer: LayerView, frame: KeyFrame, columns: list[Column], first: int, stop: int
     ) -> None:
         from ....ops.select import hash_keys, sort_runs
 
         i, store, items = layer.index, layer.store, columns[0].segments(layer.index)
-        hash_keys(self._hashing(i, centre), store.segments(i), store.layout, items, first, stop)
+        hash_keys(
+            self._hashing(i, frame.centre), store.segments(i), store.layout, items, first, stop
+        )
         n_sorted = int(columns[0].filled[i]) // RUN
         sort_runs(self._tables, store.n_kv_heads, items, n_sorted, stop // RUN)
 
@@ -117,7 +121,7 @@ class TableIndex(CentredIndex):
         from ....ops.select import TableStore, draw
 
         i, (column,) = layer.index, self.columns(layer)
-        centre = self._centres.of(layer, self._stages[i])
+        centre = self._frames.of(layer, self._stages[i]).centre
         stored = TableStore(
             layer.store.segments(i), column.segments(i), int(column.filled[i]) // RUN
         )

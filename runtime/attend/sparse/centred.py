@@ -1,4 +1,4 @@
-"""An index of keys less their centre, which is made anew each time the centre changes."""
+"""An index of keys in their frame, which is made anew each time the frame changes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from ....ops.attention.layout import SEGMENT
-from .centre import COMPLETED, STAGES, Centres, averaged
+from .frame import COMPLETED, STAGES, Frames, KeyFrame, averaged
 from .index import TokenIndex, all_filled, places_of
 
 if TYPE_CHECKING:
-    from ....ops.device import Array
+    from ...loading.model_info import ModelInfo
     from ...store import Column, KVStore
     from ..base import LayerView
 
 
 class CentredIndex(TokenIndex):
-    """An index in columns that are of one centre: `NAME-cN` for that of N segments (`centre`).
+    """An index in columns that are of one frame: `NAME-cN` for that of N segments (`frame`).
 
     items: bytes for each token in each of its columns, by their names.
     """
 
     least = SEGMENT
 
-    def __init__(self, store: KVStore, items: dict[str, int]) -> None:
-        self._store, self._items = store, items
-        self._centres = Centres(store)
+    def __init__(self, model: ModelInfo, store: KVStore, items: dict[str, int]) -> None:
+        self._model, self._store, self._items = model, store, items
+        self._frames = Frames(store)
         self._stages = [0] * store.n_layers
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        if n_ctx >= SEGMENT:
+            self._frames.prepare(self._model)
 
     def columns(self, layer: LayerView) -> list[Column]:
         """The columns that hold the layer's tokens, in the order of `items`.
@@ -42,7 +46,7 @@ class CentredIndex(TokenIndex):
         self.cover_with(layer, averaged(stop), start, stop)
 
     def cover_with(self, layer: LayerView, n: int, start: int, stop: int) -> None:
-        """As `cover`, with the centre of the first n segments; none is indexed where n is 0."""
+        """As `cover`, with the frame of the first n segments; none is indexed where n is 0."""
         self._enter(layer, n)
         i = layer.index
         if not n:
@@ -50,7 +54,7 @@ class CentredIndex(TokenIndex):
         columns = self.columns(layer)
         filled = min(int(column.filled[i]) for column in columns)
         if filled < n * SEGMENT:
-            # What is there was made before tokens of the centre were overwritten.
+            # What is there was made before tokens of the frame were overwritten.
             if filled:
                 for column in columns:
                     column.restart()
@@ -61,15 +65,15 @@ class CentredIndex(TokenIndex):
 
     def extend(self, layer: LayerView, first: int, stop: int) -> None:
         if first < stop:
-            centre = self._centres.of(layer, self._stages[layer.index])
-            self.add(layer, centre, self.columns(layer), first, stop)
+            frame = self._frames.of(layer, self._stages[layer.index])
+            self.add(layer, frame, self.columns(layer), first, stop)
 
     def sources(self, start: int) -> list[object] | None:
         n = averaged(start)
         if start + 1 in COMPLETED or self._stages.count(n) != len(self._stages):
             return None
         columns = self._columns_of(n) if n else []
-        return self._centres.known + places_of(columns) if all_filled(columns, start) else None
+        return self._frames.known + places_of(columns) if all_filled(columns, start) else None
 
     def index_one(self, layer: LayerView, start: int, stop: int) -> None:
         if self._stages[layer.index]:
@@ -82,22 +86,22 @@ class CentredIndex(TokenIndex):
 
     @abstractmethod
     def add(
-        self, layer: LayerView, centre: Array, columns: list[Column], first: int, stop: int
+        self, layer: LayerView, frame: KeyFrame, columns: list[Column], first: int, stop: int
     ) -> None:
-        """Index the stored keys of tokens first … stop - 1 less the centre (J, E)."""
+        """Index the stored keys of tokens first … stop - 1 in the frame."""
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
         self.leave_out_with(layer, averaged(stop), stop)
 
     def leave_out_with(self, layer: LayerView, n: int, stop: int) -> None:
-        """As `leave_out`, beside layers with the centre of the first n segments."""
+        """As `leave_out`, beside layers with the frame of the first n segments."""
         self._enter(layer, n)
         for column in self.columns(layer) if n else []:
             column.filled[layer.index] = stop
-        self._centres.leave_out(layer, stop)
+        self._frames.leave_out(layer, stop)
 
     def _enter(self, layer: LayerView, n: int) -> None:
-        """Drop the columns of other centres once no layer has them any more."""
+        """Drop the columns of other frames once no layer has them any more."""
         if n != self._stages[layer.index]:
             self._stages[layer.index] = n
             for other in set(STAGES) - set(self._stages):

@@ -6,7 +6,7 @@ ranges by themselves, whatever a file says, so opening a pack reads no column.
     blocks-…        the order of a segment's tokens: each of them once
     means-…         the block of each token: each of the 32 blocks has 32
     tables-KxL-…    the first entry of each group: ascending, up to the 16,384 entries of a run
-    all of these, centre and the factors of sketch-…: finite floats
+    all of these, frame and the factors of sketch-…: finite floats
 
 Zeros are sound: a layer without an index has them. The bits of signatures and sketches may have any
 value.
@@ -120,13 +120,13 @@ def _tables_faults(segment: ColumnSegment) -> Faults:
         yield f"the groups of table {place * tables.tables_each + i} are not within it", wrong
 
 
-def _centre_bytes(segment: ColumnSegment) -> int:
-    return -(-(4 * segment.head_dim + DIGEST) // SEGMENT)
+def _frame_bytes(segment: ColumnSegment) -> int:
+    return -(-(8 * segment.head_dim + DIGEST) // SEGMENT)
 
 
-def _centre_faults(segment: ColumnSegment) -> Faults:
-    means = segment.heads[:, : 4 * segment.head_dim]
-    yield "the mean key is not finite", infinite_f32(means)
+def _frame_faults(segment: ColumnSegment) -> Faults:
+    numbers = segment.heads[:, : 8 * segment.head_dim]
+    yield "the mean key or a scale is not finite", infinite_f32(numbers)
 
 
 def _factor_bytes(segment: ColumnSegment) -> int:
@@ -141,7 +141,7 @@ CHECKS: dict[str, tuple[Callable[[ColumnSegment], int], Callable[[ColumnSegment]
     "blocks": (_block_bytes, _block_faults),
     "means": (_means_bytes, _means_faults),
     "tables": (_tables_bytes, _tables_faults),
-    "centre": (_centre_bytes, _centre_faults),
+    "frame": (_frame_bytes, _frame_faults),
     "factors": (_factor_bytes, _factor_faults),
 }
 """First word of a column's name → its bytes per token, and what is wrong with a segment of it. A

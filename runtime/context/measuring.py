@@ -1,0 +1,100 @@
+"""Measure the mean keys and the queries of a model, by tokens that are drawn at random.
+
+`store.centre` subtracts the first from keys in 4 bits, `attend.sparse.frame` scales sketches by the
+second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..attend.full import Full, FullAttention
+from ..cache import Axes, open_cache
+from ..store import Ram
+from .token_reader import TokenReader
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.transformer import Transformer
+    from ...ops.device import Array
+    from ..attend import Attend, LayerView
+    from ..cache import KVCache
+    from ..loading.model_info import ModelInfo
+    from ..store import KVStore
+
+    F32 = NDArray[np.float32]
+
+N_TOKENS, N_FIRST = 256, 4
+"""Tokens that are read, and how many first ones do not count: they are unlike the rest."""
+SEED = 20_240_517
+
+
+def measured_keys(model: ModelInfo, transformer: Transformer) -> F32:
+    """Mean keys after rope, float32 (layers, J, E), of tokens drawn at random."""
+    cache, n = _read(model, transformer, Full())
+    store = cache.store
+    layers = (
+        store.device.read_kv(
+            store.segments(i), store.layout, store.n_kv_heads, min(N_FIRST, n - 1), n
+        )[0]
+        for i in range(store.n_layers)
+    )
+    return np.stack([keys.mean(0) for keys in layers])
+
+
+def measured_queries(model: ModelInfo, transformer: Transformer) -> F32:
+    """Mean squares of the queries of each KV head, float32 (layers, J, E), of the same tokens.
+
+    Of the two dimensions that rope rotates together both have their mean: other positions rotate
+    one into the other.
+    """
+    config = model.config
+    watch = _Watched(np.zeros((config.n_layers, config.n_heads, config.head_dim)))
+    _read(model, transformer, watch)
+    squares = watch.sums.reshape(config.n_layers, config.n_kv_heads, -1, config.head_dim).mean(2)
+    for row, layer in zip(squares, config.layers, strict=True):
+        if layer.rope is not None:
+            n = layer.rope.n_rot
+            first, second = np.arange(0, n, 2), np.arange(1, n, 2)
+            if config.architecture.rope == "neox":
+                first, second = np.arange(n // 2), np.arange(n // 2, n)
+            row[:, first] = row[:, second] = (row[:, first] + row[:, second]) / 2
+    means: F32 = (squares / N_TOKENS).astype(np.float32)
+    return means
+
+
+def _read(model: ModelInfo, transformer: Transformer, attend: Attend) -> tuple[KVCache, int]:
+    """A cache that holds the tokens, and how many they are."""
+    n = min(N_TOKENS, model.config.n_ctx_train)
+    ids = np.random.default_rng(SEED).integers(0, model.config.n_vocab, n).tolist()
+    cache = open_cache(model, n, transformer.max_chunk, Axes(Ram(), attend=attend))
+    reader = TokenReader(transformer, cache, model.tell)
+    for chunk in reader.chunks(ids):
+        reader.forward(chunk, n_out=1)
+    return cache, n
+
+
+@dataclass(frozen=True)
+class _Watched(Full):
+    """Full attention that adds up the squares of queries in `sums` (layers, H, E)."""
+
+    sums: NDArray[np.float64]
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> FullAttention:
+        return _WatchedAttention(self.sums)
+
+
+class _WatchedAttention(FullAttention):
+    records = False
+
+    def __init__(self, sums: NDArray[np.float64]) -> None:
+        self._sums = sums
+
+    def attend_prompt(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
+        rows = layer.device.get(q)[max(N_FIRST - start, 0) :].astype(np.float64)
+        self._sums[layer.index] += (rows * rows).sum(0)
+        super().attend_prompt(layer, q, start, out)
