@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from ...ops.device import KVDevice
 from ...system.values import Budget
 from ..methods import option
+from ..store.slots import SlotStore
 from .errors import AttendError
-from .topk import TopK
+from .sparse.method import UNITS
+from .topk import TAILS, TopK
 
 if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
@@ -20,15 +23,30 @@ if TYPE_CHECKING:
 class Auto(TopK):
     """`full` up to `full_up_to` tokens in the store, with the same bits; then `topk`.
 
-    2% is a budget with which `topk` answered as full attention does wherever measured; the default
-    of full_up_to is where questions about packs begin to be read sparsely (`--prefill-from`). A
-    context for no more tokens is `full` altogether. All options of `topk` can be given.
+    The defaults are those with which real models lose least for what they read (docs/methods.md):
+    each query head chooses 1%, and the rest counts by its means where the store has them, which is
+    in order and in the host's memory. The default of full_up_to is where questions about packs
+    begin to be read sparsely (`--prefill-from`). A context for no more tokens is `full` altogether.
+    All options of `topk` can be given.
     """
 
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "every token up to 8,192, then the 2% that `topk` chooses"
+    summary: ClassVar[str] = (
+        "every token up to 8,192, then the 1% that each query head chooses as `topk`, and means of "
+        "the rest"
+    )
 
-    budget: Budget | str | int = Budget.parse("2%")  # noqa: RUF009 - frozen
+    budget: Budget | str | int = Budget.parse("1%")  # noqa: RUF009 - frozen
+    budget_unit: str = option(
+        "query-head",
+        "whose budget it is: shared by the query heads of a KV head, or each one's",
+        choices=UNITS,
+    )
+    tail: str = option(
+        "means",
+        "what is not chosen counts: not at all, or by the means of its blocks",
+        choices=TAILS,
+    )
     full_up_to: int = option(8192, "read every token as long as there are at most N", int)
 
     def __post_init__(self) -> None:
@@ -39,6 +57,18 @@ class Auto(TopK):
     @classmethod
     def variants(cls) -> tuple[Auto, ...]:
         return (cls(),)
+
+    @property
+    def needs_all_tokens(self) -> bool:
+        return replace(self.as_topk(), tail="none").needs_all_tokens
+
+    @property
+    def host_only(self) -> str:
+        return replace(self.as_topk(), tail="none").host_only
+
+    def as_topk(self) -> TopK:
+        """The method that chooses, with all of its options."""
+        return TopK(**{field.name: getattr(self, field.name) for field in fields(TopK)})
 
     def shortened(self) -> Self:
         return replace(super().shortened(), full_up_to=0)
@@ -54,10 +84,14 @@ class Auto(TopK):
             bound = FullAttention()
             notice = f"full attention, for the context has {n_ctx:,} tokens at most"
         else:
-            bound = super().open(model, store, n_ctx)
+            in_order = not isinstance(store, SlotStore) and not isinstance(store.device, KVDevice)
+            method = self if in_order else replace(self, tail="none")
+            bound = super(Auto, method).open(model, store, n_ctx)
             notice = (
                 f"full attention up to {self.full_up_to:,} tokens, then topk with a budget of "
-                f"{self.budget}"
+                f"{self.budget} per {self.budget_unit}"
             )
+            if method.tail == "means":
+                notice += ", and means for the rest"
         bound.notices = (f"method auto: {notice}", *bound.notices)
         return bound

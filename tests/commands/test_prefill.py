@@ -29,7 +29,7 @@ def test_packs_are_read_sparsely_and_go_on_so(long: Kvarn, tmp_path: Path) -> No
     said = long.build("mill", *SPARSE, "--prefill-probe", "64")
     assert "layer 0: " in said and "of the softmax covered, output error 0." in said
     said = long("pack", "info", "mill")[1]
-    assert "prefill     sparse (index sketch-20240517, k 16, from 1024, tail)" in said
+    assert "prefill     sparse (index sketch-20240517-scaled, k 16, from 1024, tail)" in said
     assert "probe       layer 0: " in said
     facts = json.loads(long("pack", "info", "mill", "--json")[1])
     assert facts["prefill"].startswith("sparse")
@@ -167,8 +167,8 @@ def test_an_index_is_kept_with_the_pack(long: Kvarn) -> None:
     """By `pack build --method`, or later; without it, a reader says that it makes one."""
     ask = ["-p", "Who?", "-n", "2", "--temp", "0", "--method", "topk", "--budget", "16"]
     long.build("plain")
-    assert "indexes centre, sketch-" in long.build("kept", "--method", "topk")
-    assert "sketch-20240517-c2" in long("pack", "info", "kept")[1]
+    assert "indexes frame, sketch-" in long.build("kept", "--method", "topk")
+    assert "sketch-20240517-scaled-c2" in long("pack", "info", "kept")[1]
     answers = {}
     for name, told in (("plain", True), ("kept", False), ("plain", False)):
         code, answers[name], err = long("run", "--pack", name, *ask)
@@ -176,7 +176,7 @@ def test_an_index_is_kept_with_the_pack(long: Kvarn) -> None:
         assert ("the pack has no index for this method" in err) == told
         if told:
             code, _, err = long("pack", "index", "plain", "--method", "topk")
-            assert code == 0 and "indexes centre, sketch-" in err, err
+            assert code == 0 and "indexes frame, sketch-" in err, err
     assert answers["plain"] == answers["kept"]
     code, _, err = long("pack", "index", "plain")
     assert code == 1 and "--method full reads every token and has no index to keep" in err

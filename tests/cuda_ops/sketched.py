@@ -17,6 +17,13 @@ from kvarn.ops.select.queries import RANGE
 SEED = 20_240_517
 
 
+def frame_of(heads: int, head_dim: int) -> ops.Frame:
+    """A frame with a centre and scales at random."""
+    rng = np.random.default_rng(head_dim)
+    centre = rng.standard_normal((heads, head_dim)).astype(np.float32)
+    return ops.Frame.of(0.3 * centre, rng.uniform(0.5, 2, centre.shape).astype(np.float32))
+
+
 class Cache:
     """Stored keys on both sides, and room for their sketches."""
 
@@ -30,6 +37,7 @@ class Cache:
         append_kv(keys, keys, self.places, self.layout, 0)
         self.kv = torch.tensor(self.memory, device=device)
         self.rotation = ops.Rotation.random(head_dim, 5)
+        self.frame = ops.Frame.plain(self.heads, head_dim)
         shape = n_segments, self.heads, SEGMENT
         self.bits = np.full((*shape, self.rotation.bits // 8), 0xA5, np.uint8)
         self.factors = np.full(shape, -7, np.float16)
@@ -47,9 +55,19 @@ class Cache:
             for x in (self.bits, self.factors)
         ]
 
-    def sketch(self, centre: np.ndarray, first: int, last: int) -> None:
+    def sketch(self, first: int, last: int) -> None:
         """The sketches that `ops` makes."""
-        ops.sketch_keys(self.rotation, centre, self.places, self.layout, *self.columns, first, last)
+        ops.sketch_keys(self.host_keys, self.layout, first, last)
+
+    @property
+    def host_keys(self) -> ops.SketchedKeys:
+        return ops.SketchedKeys(self.places, *self.columns, self.rotation, self.frame)
+
+    def keys(self, columns: list[torch.Tensor]) -> ops.SketchedKeys:
+        """Those of the device, with other columns."""
+        rotation = Rotation.random(self.layout.head_dim, 5, self.device)
+        frame = ops.Frame(*(torch.tensor(x, device=self.device) for x in self.frame))
+        return ops.SketchedKeys(self.kv, *columns, rotation, frame)
 
     def from_ops(self, q, among: ops.Range, wanted: ops.Wanted) -> list[np.ndarray]:
         index = np.zeros((self.heads, self.n), np.uint32)
@@ -57,8 +75,8 @@ class Cache:
         scratch = ops.SketchScratch(
             q.shape[1], self.heads, self.n, max(wanted.n_candidates, wanted.k), self.layout
         )
-        keys = ops.SketchedKeys(self.places, *self.columns, self.rotation)
-        ops.best_sketched(q, keys, among, wanted, ops.Lists(index, counts), scratch=scratch)
+        lists = ops.Lists(index, counts)
+        ops.best_sketched(q, self.host_keys, among, wanted, lists, scratch=scratch)
         return [index[j, :n] for j, n in enumerate(counts)]
 
     def on_gpu(self, q, among: ops.Range, wanted: ops.Wanted, scratch=None) -> list[np.ndarray]:
@@ -71,8 +89,7 @@ class Cache:
         )
         index = torch.full((self.heads, self.n), -1, dtype=torch.int32, device=self.device)
         counts = torch.zeros(self.heads, dtype=torch.int32, device=self.device)
-        rotation = Rotation.random(self.layout.head_dim, 5, self.device)
-        keys = ops.SketchedKeys(self.kv, *self.items(), rotation)
+        keys = self.keys(self.items())
         lists = ops.Lists(index, counts)
         best_sketched(tensor(q), keys, among, wanted, lists, scratch=scratch)
         return [index[j, :n].cpu().numpy() for j, n in enumerate(counts.tolist())]
@@ -102,7 +119,7 @@ class Cache:
         """float32 (heads, tokens), in units of each query: sums by tables of int8, saturated."""
         n = self.rotation.bits
         y = np.zeros((len(q), n))
-        y[:, : q.shape[1]] = q
+        y[:, : q.shape[1]] = q * self.frame.inverse[j, : q.shape[1]]
         y = y @ self.rotation.weights[: n * n].reshape(n, n)
         length = RANGE * np.sqrt(n) * np.linalg.norm(y, axis=1, keepdims=True)
         y *= 127 / np.where(length > 0, length, np.inf)

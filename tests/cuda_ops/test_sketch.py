@@ -6,6 +6,7 @@ import torch
 
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.select.sketch import (
+    Frames,
     Rotation,
     SketchScratch,
     best_sketched,
@@ -18,7 +19,7 @@ from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import position_hash_reference
 from kvarn.ops.select.queries import RANGE
 
-from .sketched import SEED, Cache, costs_of, keys_of, queries_of
+from .sketched import SEED, Cache, costs_of, frame_of, keys_of, queries_of
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_lists_are_those_of_the_formula(
 ) -> None:
     n, heads = among[2], kv_heads * group
     cache = Cache(device, keys_of(n, n, kv_heads, head_dim), kind)
-    cache.sketch(np.zeros((kv_heads, head_dim), np.float32), 0, n)
+    cache.sketch(0, n)
     cache.check(queries_of(n, heads, head_dim), ops.Range(*among), ops.Wanted(k, few, SEED))
 
 
@@ -53,7 +54,7 @@ def test_lists_are_those_of_ops(device, head_dim, kind, kv_heads, group, zeros) 
     keys, q = keys_of(6, n, kv_heads, head_dim), queries_of(6, kv_heads * group, head_dim)
     keys[:: zeros or n] *= 0.0
     cache = Cache(device, keys, kind)
-    cache.sketch(np.zeros((kv_heads, head_dim), np.float32), 0, n)
+    cache.sketch(0, n)
     for k, few in ((7, 20), (600, 650)):
         cache.check(q, ops.Range(2, n - 9, n), ops.Wanted(k, few, SEED), from_ops=True)
 
@@ -64,7 +65,7 @@ def test_products_have_the_bits_of_the_order_of_ops(device, fused, head_dim, kin
     n, q, keys = 40, -np.abs(queries_of(14, 1, head_dim)), keys_of(14, 40, 1, head_dim)
     keys[7] = 0  # its products with numbers below 0 are -0, and so is their sum
     cache = Cache(device, keys, kind)
-    cache.sketch(np.zeros((1, head_dim), np.float32), 0, n)
+    cache.sketch(0, n)
     scratch = SketchScratch(1, 1, n, n, cache.layout, device=device)
     cache.on_gpu(q, ops.Range(0, n, n), ops.Wanted(9, n, SEED), scratch)
     entries = (
@@ -89,7 +90,8 @@ def test_a_sample_gives_the_first_limits(device) -> None:
     """And few more tokens than wanted become candidates."""
     n, k = 9500, 60
     cache = Cache(device, keys_of(3, n, 1, 64), "q8_0")
-    cache.sketch(np.full((1, 64), 0.25, np.float32), 0, n)
+    cache.frame = frame_of(1, 64)
+    cache.sketch(0, n)
     scratch = SketchScratch(4, 1, n, 2 * k, cache.layout, device=device)
     cache.check(queries_of(3, 4, 64), ops.Range(4, 9400, n), ops.Wanted(k, 2 * k, SEED), scratch)
     counts = scratch.search.candidates.counts.cpu().numpy()
@@ -104,7 +106,7 @@ def test_a_sample_that_promises_too_much_is_corrected(device) -> None:
     for i in range(64):
         keys[i * step : i * step + 64, 0] += q[0, 0]
     cache = Cache(device, keys, "f16")
-    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.sketch(0, n)
     scratch = SketchScratch(2, 1, n, 2 * k, cache.layout, device=device)
     cache.check(q, ops.Range(0, n, n), ops.Wanted(k, 2 * k, SEED), scratch)
     assert (scratch.search.candidates.counts.cpu().numpy() < 2 * k).tolist() == [True, False]
@@ -115,7 +117,7 @@ def test_more_candidates_than_room_are_looked_at_again(device) -> None:
     n = 10_000
     keys = np.broadcast_to(keys_of(5, 1, 1, 64), (n, 1, 64))
     cache = Cache(device, keys, "f16")
-    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.sketch(0, n)
     scratch = SketchScratch(1, 1, n, 20, cache.layout, device=device)
     got = cache.check(
         queries_of(5, 1, 64), ops.Range(1, n - 1, n), ops.Wanted(9, 20, SEED), scratch
@@ -133,7 +135,7 @@ def test_tokens_are_looked_at_again_as_they_were_scanned(device) -> None:
     q, keys = queries_of(12, 4, 64), keys_of(12, n, 2, 64)
     along = np.random.default_rng(3).uniform(-1, 2, (n, 1, 1))
     cache = Cache(device, along * q[0, ::2] + 0.2 * keys, "f16")
-    cache.sketch(np.zeros((2, 64), np.float32), 0, n)
+    cache.sketch(0, n)
     scratch = SketchScratch(4, 2, n, 300, cache.layout, device=device)
     candidates = scratch.search.candidates._replace(room=200)
     scratch.search = scratch.search._replace(candidates=candidates)
@@ -144,7 +146,7 @@ def test_tokens_are_looked_at_again_as_they_were_scanned(device) -> None:
 def test_a_query_of_zeros_leaves_all_to_the_hash(device) -> None:
     n = 700
     cache = Cache(device, keys_of(6, n, 1, 64), "q8_0")
-    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.sketch(0, n)
     q = np.zeros((1, 3, 64), np.float32)
     cache.check(q, ops.Range(2, n - 9, n), ops.Wanted(9, 20, SEED))
 
@@ -156,7 +158,7 @@ def test_hashes_that_differ_in_their_last_byte_alone_are_told_apart(device) -> N
     ranked = np.sort(position_hash_reference(np.arange(first, last), seed))
     assert 0 < ranked[k] - ranked[k - 1] < 256 and ranked[k] >> 8 == ranked[k - 1] >> 8
     cache = Cache(device, keys_of(6, last, 1, 64), "q8_0")
-    cache.sketch(np.zeros((1, 64), np.float32), 0, last)
+    cache.sketch(0, last)
     q = np.zeros((1, 1, 64), np.float32)
     for few in (k, last):
         cache.check(q, ops.Range(first, last, last), ops.Wanted(k, few, seed))
@@ -170,7 +172,7 @@ def test_sums_beyond_int8_saturate(device, head_dim: int, side: int) -> None:
     rng = np.random.default_rng(3)
     along, noise = side * rng.uniform(-1, 2, (n, 1, 1)), rng.uniform(0.1, 2, (n, 1, 1))
     cache = Cache(device, along * q[0, np.arange(n) % 3, None] + noise * keys, "f16")
-    cache.sketch(np.zeros((1, head_dim), np.float32), 0, n)
+    cache.sketch(0, n)
     for k in (50, 1000):
         cache.check(q, ops.Range(3, n - 10, n), ops.Wanted(k, k, SEED))
 
@@ -182,7 +184,7 @@ def test_sums_of_one_head_alone_saturate(device) -> None:
     q[0, 0] -= (q[0, 0] @ q[0, 1]) / (q[0, 1] @ q[0, 1]) * q[0, 1]
     along = np.random.default_rng(3).uniform(-1, 2, (n, 1, 1))
     cache = Cache(device, along * q[0, 1] + 0.2 * keys, "f16")
-    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.sketch(0, n)
     cache.check(q, ops.Range(3, n - 10, n), ops.Wanted(50, 50, SEED))
 
 
@@ -192,14 +194,14 @@ def test_the_least_sum_is_that_of_ops(device) -> None:
     q, keys = queries_of(8, 1, 64), keys_of(8, n, 1, 64)
     along = np.random.default_rng(3).uniform(-0.5, 0, (n, 1, 1))
     cache = Cache(device, along * q[0, :1] + 0.2 * keys, "f16")
-    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.sketch(0, n)
     cache.check(q, ops.Range(0, n, n), ops.Wanted(415, 415, SEED))
 
 
 def test_a_shorter_context_forgets_a_longer_one(device) -> None:
     n = 3000
     cache = Cache(device, keys_of(10, n, 1, 64), "f16")
-    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.sketch(0, n)
     scratch = SketchScratch(4, 1, n, 400, cache.layout, device=device)
     for last in (3000, 130, 2100):
         wanted = ops.Wanted(last // 20, last // 10, SEED)
@@ -209,7 +211,7 @@ def test_a_shorter_context_forgets_a_longer_one(device) -> None:
 def test_no_more_candidates_than_the_scratch_holds(device) -> None:
     n = 500
     cache = Cache(device, keys_of(11, n, 1, 64), "f16")
-    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.sketch(0, n)
     q, among = queries_of(11, 2, 64), ops.Range(0, n, n)
     scratch = SketchScratch(2, 1, n, 32, cache.layout, device=device)
     got = cache.on_gpu(q, among, ops.Wanted(10, 300, SEED), scratch)
@@ -229,17 +231,20 @@ def test_refuses_in_words(device) -> None:
     kv = torch.zeros((2, layout.segment_bytes(1)), dtype=torch.uint8, device=device)
     bits = torch.zeros((2, 8 * SEGMENT), dtype=torch.uint8, device=device)
     factors = torch.zeros((2, 2 * SEGMENT), dtype=torch.uint8, device=device)
-    keys = ops.SketchedKeys(kv, bits, factors, rotation)
+    frame = Frames(device).plain(1, 64)
+    keys = ops.SketchedKeys(kv, bits, factors, rotation, frame)
     tokens = torch.zeros((1, 9), dtype=torch.int32, device=device)
     lists = ops.Lists(tokens, torch.zeros(1, dtype=torch.int32, device=device))
+    q = torch.zeros((1, 2, 64), device=device)
     good = {
-        "q": torch.zeros((1, 2, 64), device=device), "keys": keys, "lists": lists,
+        "q": q, "keys": keys, "lists": lists,
         "among": ops.Range(0, 9, 9), "wanted": ops.Wanted(1, 2, 0),
     }  # fmt: skip
     for said, changed in (
         ("q is", {"q": good["q"][:, :1]}),
         ("segments are", {"keys": keys._replace(segments=kv[:, :-1])}),
-        ("1 segments", {"keys": ops.SketchedKeys(kv[:1], bits[:1], factors[:1], rotation)}),
+        ("1 segments", {"keys": ops.SketchedKeys(kv[:1], bits[:1], factors[:1], rotation, frame)}),
+        ("inverse is", {"keys": keys._replace(frame=frame._replace(inverse=q))}),
         ("bits are", {"keys": keys._replace(bits=bits[:, 4:])}),
         ("factors are", {"keys": keys._replace(factors=factors.float())}),
         ("a rotation of 128", {"keys": keys._replace(rotation=Rotation.random(128, 5, device))}),

@@ -16,6 +16,7 @@ from kvarn.ops.reference.select import (
 from kvarn.ops.select import (
     BlockedKeys,
     BlockScratch,
+    Frame,
     Lists,
     Range,
     Rotation,
@@ -73,7 +74,9 @@ class Blocks:
         scanned = np.zeros(j, np.int64)
         best_in_blocks(
             q,
-            BlockedKeys(cache.segments, self.items, self.rotation),
+            BlockedKeys(
+                cache.segments, self.items, self.rotation, Frame.plain(j, cache.layout.head_dim)
+            ),
             among,
             Wanted(k, few, SEED),
             Lists(index, counts),

@@ -16,6 +16,7 @@ from kvarn.ops.reference.select import (
     sketch_reference,
 )
 from kvarn.ops.select import (
+    Frame,
     Lists,
     Range,
     Rotation,
@@ -23,7 +24,7 @@ from kvarn.ops.select import (
     SketchScratch,
     Wanted,
     best_sketched,
-    mean_keys,
+    key_moments,
     sketch_keys,
 )
 from kvarn.ops.select.masks import kind_of
@@ -38,10 +39,9 @@ SEED = 5
 class Sketches:
     """The two columns over a cache."""
 
-    def __init__(self, cache, centre=None) -> None:
+    def __init__(self, cache, frame: Frame | None = None) -> None:
         self.cache, self.rotation = cache, Rotation.random(cache.layout.head_dim, SEED)
-        shape = cache.n_kv_heads, cache.layout.head_dim
-        self.centre = np.zeros(shape, np.float32) if centre is None else centre
+        self.frame = frame or Frame.plain(cache.n_kv_heads, cache.layout.head_dim)
         n, j = len(cache.segments), cache.n_kv_heads
         self.bits = np.zeros((n, j, SEGMENT, self.rotation.bits // 8), np.uint8)
         self.factors = np.zeros((n, j, SEGMENT), np.float16)
@@ -49,19 +49,16 @@ class Sketches:
 
     @property
     def keys(self) -> SketchedKeys:
-        return SketchedKeys(self.cache.segments, *self.items, self.rotation)
+        return SketchedKeys(self.cache.segments, *self.items, self.rotation, self.frame)
 
     def add(self, first: int, last: int) -> None:
-        cache = self.cache
-        sketch_keys(
-            self.rotation, self.centre, cache.segments, cache.layout, *self.items, first, last
-        )
+        sketch_keys(self.keys, self.cache.layout, first, last)
 
     def estimates(self, q) -> np.ndarray:
         """Of each query of q (n, E) and each token of KV head 0, with tables of int8, in units."""
         n = self.rotation.bits
         y = np.zeros((len(q), n))
-        y[:, : q.shape[1]] = q
+        y[:, : q.shape[1]] = q * self.frame.inverse[0, : q.shape[1]]
         y = y @ self.rotation.weights[: n * n].reshape(n, n)
         y *= 127 / (RANGE * np.sqrt(n) * np.linalg.norm(y, axis=1, keepdims=True))
         halves = np.unpackbits(np.arange(16, dtype=np.uint8)[:, None], axis=1, bitorder="little")
@@ -90,8 +87,10 @@ class Sketches:
 @pytest.mark.parametrize(("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (128, "f16")])
 def test_sketches_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
     cache = make_cache(head_dim, kind, kind, 2, 1100)
-    centre = np.random.default_rng(2).standard_normal((2, head_dim)).astype(np.float32)
-    sketches = Sketches(cache, centre)
+    rng = np.random.default_rng(2)
+    centre = rng.standard_normal((2, head_dim)).astype(np.float32)
+    scales = rng.uniform(0.3, 3, (2, head_dim)).astype(np.float32)
+    sketches = Sketches(cache, Frame.of(centre, scales))
     for first, last in ((0, 1000), (1000, 1001), (1001, 1100)):
         sketches.add(first, last)
     keys, _ = cache.stored()
@@ -99,7 +98,7 @@ def test_sketches_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
     rotation = sketches.rotation.weights[: n * n].reshape(n, n)
     np.testing.assert_allclose(rotation @ rotation.T, np.eye(n), atol=1e-5)
     for j in range(2):
-        signs, factors = sketch_reference(keys[:, j] - centre[j], rotation)
+        signs, factors = sketch_reference((keys[:, j] - centre[j]) * scales[j], rotation)
         bits = sketches.bits[:, j].reshape(-1, n // 8)[:1100]
         got = np.unpackbits(bits, axis=1, bitorder="little") * 2.0 - 1
         assert (got == signs).mean() > 0.999  # a sum within rounding of 0 may fall either way
@@ -175,14 +174,44 @@ def test_the_estimates_choose_the_candidates(
 
 
 @pytest.mark.parametrize(("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (256, "f16")])
-def test_means_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
+def test_moments_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
     cache = make_cache(head_dim, kind, kind, 2, 3000)
     keys = cache.stored()[0].astype(np.float64)
     for first, last in ((4, 2048), (0, 1), (1023, 1025), (1500, 3000)):
-        got = mean_keys(cache.segments, cache.layout, 2, first, last)
-        np.testing.assert_allclose(got, keys[first:last].mean(0), atol=1e-6)
+        mean, variance = key_moments(cache.segments, cache.layout, 2, first, last)
+        np.testing.assert_allclose(mean, keys[first:last].mean(0), atol=1e-6)
+        np.testing.assert_allclose(variance, keys[first:last].var(0), atol=2e-6)
     with pytest.raises(OpsError, match="no tokens 7 to 6"):
-        mean_keys(cache.segments, cache.layout, 2, 7, 7)
+        key_moments(cache.segments, cache.layout, 2, 7, 7)
+
+
+def test_scales_change_what_is_near_and_no_product(make_cache, queries) -> None:
+    """With one large dimension that queries do not look at, few of the best are found without."""
+    n, rng = 4 * SEGMENT, np.random.default_rng(4)
+    cache = make_cache(64, "f16", "f16", 1, n)
+    keys = rng.standard_normal((n, 1, 64)).astype(np.float32)
+    keys[..., 3] *= 60
+    append_kv(keys, cache.v, cache.segments, cache.layout, 0)
+    q = queries(1, 1, 64)
+    q[..., 3] *= 1 / 60
+    scales = np.ones((1, 64), np.float32)
+    scales[0, 3] = 1 / 60
+    stored = cache.stored()[0][:, 0].astype(np.float64)
+    want = largest_reference((stored @ q[0, 0].astype(np.float64))[None], 1, 0, n, n, 40, SEED)[0]
+    shares = []
+    for frame in (None, Frame.of(np.zeros((1, 64), np.float32), scales)):
+        sketches = Sketches(cache, frame)
+        sketches.add(0, n)
+        got = sketches.choose(q, Range(0, n, n), 40, 80)[0]
+        shares.append(len(np.intersect1d(got, want)) / 40)
+    assert shares[1] > 0.5 > 3 * shares[0]
+
+
+def test_a_frame_of_other_keys_is_refused(make_cache, queries) -> None:
+    cache = make_cache(64, "f16", "f16", 2, 100)
+    sketches = Sketches(cache, Frame.plain(1, 64))
+    with pytest.raises(OpsError, match=r"a frame \(1, 64\), expected \(2, 64\)"):
+        sketches.choose(queries(1, 2, 64), Range(0, 100, 100), 4, 8)
 
 
 @pytest.mark.parametrize("side", [1, -1])

@@ -10,6 +10,7 @@ from kvarn.ops.evict import outside
 from kvarn.ops.reference.select import largest_reference, nearest_reference
 from kvarn.ops.select import (
     ExactScratch,
+    Frame,
     Lists,
     Network,
     Range,
@@ -48,11 +49,6 @@ def some_taken(rng, n_kv_heads: int, n: int, count: int) -> np.ndarray:
     return taken
 
 
-def zeros(cache, n_kv_heads: int) -> np.ndarray:
-    """No centre."""
-    return np.zeros((n_kv_heads, cache.layout.head_dim), np.float32)
-
-
 def lists_for(n_kv_heads: int, room: int) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((n_kv_heads, room), np.uint32), np.zeros(n_kv_heads, np.int64)
 
@@ -82,13 +78,12 @@ def test_products(make_cache, heads: int, n_kv_heads: int, n: int, k: int, count
     rotation = Rotation.random(64, SEED)
     _sketches, places = column(n, n_kv_heads, (8,), np.uint8)
     _factors, factors = column(n, n_kv_heads, (), np.float16)
-    sketch_keys(
-        rotation, zeros(cache, n_kv_heads), cache.segments, cache.layout, places, factors, 0, n
-    )
+    keys = SketchedKeys(cache.segments, places, factors, rotation, Frame.plain(n_kv_heads, 64))
+    sketch_keys(keys, cache.layout, 0, n)
     index[:], counts[:] = 0, 0
     best_sketched(
         q,
-        SketchedKeys(cache.segments, places, factors, rotation),
+        keys,
         among,
         Wanted(k, n - count, SEED),
         Lists(index, counts),
@@ -117,11 +112,12 @@ def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -
         rotation = Rotation.random(64, SEED)
         _sketches, places = column(n, 1, (8,), np.uint8)
         _factors, factors = column(n, 1, (), np.float16)
-        sketch_keys(rotation, zeros(cache, 1), cache.segments, cache.layout, places, factors, 0, n)
+        stored = SketchedKeys(cache.segments, places, factors, rotation, Frame.plain(1, 64))
+        sketch_keys(stored, cache.layout, 0, n)
         index, counts = lists_for(1, count + 2 * k)
         best_sketched(
             q,
-            SketchedKeys(cache.segments, places, factors, rotation),
+            stored,
             among,
             Wanted(k, 4 * k, SEED),
             Lists(index, counts),
@@ -209,12 +205,14 @@ def test_single_slots_are_indexed_as_all_are(make_cache, kind: str) -> None:
     columns = [[column(n, n_kv_heads, *one) for one in widths] for _ in range(2)]
     whole, some = ([places for _, places in one] for one in columns)
     encode_keys(network, cache.segments, cache.layout, n_kv_heads, whole[0], 0, n)
-    sketch_keys(rotation, zeros(cache, n_kv_heads), cache.segments, cache.layout, *whole[1:], 0, n)
+    frame = Frame.plain(n_kv_heads, 80)
+    keys = [SketchedKeys(cache.segments, *x[1:], rotation, frame) for x in (whole, some)]
+    sketch_keys(keys[0], cache.layout, 0, n)
     for n_tokens in (1, 40):
         slots = rng.integers(0, n, (n_kv_heads, 64)).astype(np.int32)
         slots[:, 1] = slots[:, 0]
         encode_slots(network, cache.segments, cache.layout, some[0], slots, n_tokens)
-        sketch_slots(rotation, cache.segments, cache.layout, *some[1:], slots, n_tokens)
+        sketch_slots(keys[1], cache.layout, slots, n_tokens)
         named = np.zeros((n_kv_heads, len(cache.segments) * SEGMENT), np.bool_)
         for of_head, these in zip(named, slots[:, :n_tokens]):
             of_head[these] = True

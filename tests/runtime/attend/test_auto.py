@@ -1,5 +1,7 @@
 """`auto`: full attention's bits where all is read, `topk`'s beyond, and a line that says which."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,9 +24,25 @@ def test_up_to_its_length_it_is_full(tiny: Model) -> None:
 
 def test_beyond_its_length_it_is_topk(tiny: Model) -> None:
     common = {"budget": 40, "sink": 4, "window": 16}
-    found = reading.read(tiny, Auto(**common, full_up_to=1050), N, 4)
-    expected = reading.read(tiny, TopK(**common), N, 4)
-    np.testing.assert_array_equal(found[1], expected[1])
+    got = reading.read(tiny, Auto(**common, full_up_to=1050), N, 4)
+    topk = TopK(**common, budget_unit="query-head", tail="means")
+    expected = reading.read(tiny, topk, N, 4)
+    np.testing.assert_array_equal(got[1], expected[1])
+    assert Auto(**common).as_topk() == topk
+
+
+def test_what_evicts_has_no_means(tiny: Model) -> None:
+    auto = Auto(budget=40, sink=4, window=16, full_up_to=60)
+    assert not auto.needs_all_tokens and not auto.host_only
+    assert Auto(index="flat", tail="none").host_only == TopK(index="flat").host_only
+    keep = kvarn.Streaming(budget=100)
+    with tiny.context(1200, auto, keep=keep) as context:
+        context.prefill([1 + i % 50 for i in range(N)])
+        got = context.decode(1).copy()
+        assert context.notices[0].endswith("then topk with a budget of 40 per query-head")
+    with tiny.context(1200, replace(auto, tail="none"), keep=keep) as context:
+        context.prefill([1 + i % 50 for i in range(N)])
+        np.testing.assert_array_equal(context.decode(1), got)
 
 
 def test_it_chooses_only_beyond_its_length(tiny: Model) -> None:
@@ -44,15 +62,16 @@ def test_a_line_says_what_it_does(tiny: Model) -> None:
         )
     with tiny.context(1051, Auto(full_up_to=1050)) as context:
         assert context.notices[0] == (
-            "method auto: full attention up to 1,050 tokens, then topk with a budget of 2%"
+            "method auto: full attention up to 1,050 tokens, then topk with a budget of 1% per "
+            "query-head, and means for the rest"
         )
 
 
 def test_full_stays_the_default() -> None:
     with pytest.raises(AttendError, match="full-up-to is -1, expected 0 or more"):
         Auto(full_up_to=-1)
-    assert kvarn.Auto().budget == kvarn.Hash().budget == Budget.parse("2%")
-    assert kvarn.TopK().budget == Budget.parse("1%")
+    assert kvarn.Hash().budget == Budget.parse("2%")
+    assert kvarn.Auto().budget == kvarn.TopK().budget == Budget.parse("1%")
     from kvarn.runtime.axes import ATTEND_AXIS
 
     assert ATTEND_AXIS.default == "full"

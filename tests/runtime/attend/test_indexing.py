@@ -88,7 +88,7 @@ def test_a_pack_keeps_the_index_of_a_model_with_windows(method: Sparse, tmp_path
     with windowed.context(1100, replace(method, sink=1), store=pack) as context:
         context.index()
         for name, column in context.store.columns.items():
-            assert (column.filled == (1024 if name == "centre" else 1060)).all()
+            assert (column.filled == (1024 if name == "frame" else 1060)).all()
 
 
 def test_layers_that_read_all_are_indexed_for_the_next_time(model: Model, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ CUTS = [
 ]
 
 
-@pytest.mark.parametrize("cuts", CUTS, ids=["grown", "centre", "run", "sorted", "first run"])
+@pytest.mark.parametrize("cuts", CUTS, ids=["grown", "frame", "run", "sorted", "first run"])
 def test_tables_depend_on_stored_keys_alone(model: Model, cuts: list) -> None:
     one, other = (Tabled(model, Ram().open(model.info, 1)) for _ in range(2))
     for cut in cuts:

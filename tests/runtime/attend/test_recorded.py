@@ -36,6 +36,7 @@ METHODS = [
     Uneven(**COMMON),
     TopK(index="flat", **COMMON),
     TopK(levels=2, **COMMON),
+    TopK(tail="means", **COMMON),
     TopK(levels=2, tail="means", budget_unit="query-head", **COMMON),
     Hash(**COMMON),
     Hash(**COMMON, rerank=4),

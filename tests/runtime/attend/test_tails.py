@@ -58,10 +58,11 @@ def _similar(keys: np.ndarray) -> np.ndarray:
     return np.stack(parts)
 
 
+@pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("store", [Ram("f16", "f16"), Ram("q4_0", "q8_0")], ids=lambda s: s.k)
-def test_a_step_with_means_is_the_formula(model, store) -> None:
+def test_a_step_with_means_is_the_formula(model, store, levels: int) -> None:
     """Softmax over the listed tokens, and of each block a token at its mean for each one left."""
-    spy = ChoiceSpy(MEANS)
+    spy = ChoiceSpy(replace(MEANS, levels=levels))
     read(model, spy, store=store)
     for index, (layer, q, stop, out) in spy.calls.items():
         lists, counts, _ = spy.chosen[index]
@@ -114,33 +115,32 @@ def test_means_lower_the_error_and_are_counted(model) -> None:
         assert means["index_bytes"] - plain["index_bytes"] == pytest.approx(extra, rel=0.03)
 
 
-def _column(context, name: str) -> np.ndarray:
+def _column(column) -> np.ndarray:
     import ctypes
 
-    column = getattr(context._cache.attend._index, name)
     n = 2 * 1024 * column.item_bytes
     raw = (ctypes.c_uint8 * n).from_address(int(column.segments(0)[0]))
     return np.frombuffer(raw, np.uint8).copy()
 
 
-def test_means_do_not_depend_on_when_they_were_built(model) -> None:
-    """Token by token, by chunks, after a cut, or afterwards beside blocks that were there."""
+@pytest.mark.parametrize("method", [MEANS, replace(MEANS, levels=1)], ids=["blocks", "sketches"])
+def test_means_do_not_depend_on_when_they_were_built(model, method) -> None:
+    """Token by token, by chunks, after a cut, or afterwards beside an index that was there."""
     ids = ids_of(model, 1030)
-    contexts = [model.context(1030, MEANS) for _ in range(2)]
+    contexts = [model.context(1030, method) for _ in range(2)]
     contexts[0].prefill(ids[:1020])
     contexts[1].prefill(ids[:1028])
     contexts[1].truncate(1020)
     logits = [[c.decode(token).copy() for token in ids[1020:]] for c in contexts]
     np.testing.assert_array_equal(*logits)
-    index = contexts[0]._cache.attend._index
-    built = [_column(contexts[0], name) for name in ("_means", "_blocks")]
-    assert built[0].any()
-    np.testing.assert_array_equal(_column(contexts[1], "_means"), built[0])
-    index._means.filled[:] = 0
+    means = contexts[0]._cache.attend._index.column
+    built = _column(means)
+    assert built.any()
+    np.testing.assert_array_equal(_column(contexts[1]._cache.attend._index.column), built)
+    means.filled[:] = 0
     contexts[0].index()
-    assert (index._means.filled == 1030).all()
-    for name, want in zip(("_means", "_blocks"), built):
-        np.testing.assert_array_equal(_column(contexts[0], name), want)
+    assert (means.filled == 1030).all()
+    np.testing.assert_array_equal(_column(means), built)
 
 
 def test_a_pack_with_blocks_gets_means_when_they_are_wanted(tmp_path) -> None:
@@ -165,8 +165,7 @@ def test_a_pack_with_blocks_gets_means_when_they_are_wanted(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"tail": "means"}, "levels 1 of index sketch: choose index sketch and levels 2"),
-        ({"tail": "means", "index": "flat"}, "levels 1 of index flat"),
+        ({"tail": "means", "index": "flat"}, "tail means needs index sketch, found index flat"),
         ({"tail": "long", "levels": 2}, "tail is 'long', expected one of none, means"),
     ],
 )

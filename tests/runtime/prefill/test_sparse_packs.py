@@ -242,12 +242,12 @@ def write_checked(path: Path, data: dict) -> None:
 def test_sketches_are_kept_with_their_centre(sketched: Path, model: Model, tmp_path: Path) -> None:
     """In columns of the centre that each chunk began with, the same in any sessions."""
     data = json.loads((sketched / "pack.json").read_text())["prefill"]
-    assert (data["index"], data["column digest"]) == ("sketch", "sketch-20240517")
+    assert (data["index"], data["column digest"]) == ("sketch", "sketch-20240517-scaled")
     info = pack_info(sketched)
-    assert info.prefill == "sparse (index sketch-20240517, k 40, from 1024, tail)"
-    names = ["sketch-20240517-c1", "sketch-20240517-c2"]
+    assert info.prefill == "sparse (index sketch-20240517-scaled, k 40, from 1024, tail)"
+    names = ["sketch-20240517-scaled-c1", "sketch-20240517-scaled-c2"]
     names += [name.replace("-c", "-factors-c") for name in names]
-    assert info.indexes == sorted(["centre", "means-20240517", *names])
+    assert info.indexes == sorted(["frame", "means-20240517", *names])
     assert not list(verify(sketched))
     ids, path, start = ids_of(model, N), tmp_path / "pack", 0
     for stop in (300, 1100, 1536, 2047, 2100, 2600, N):
@@ -258,7 +258,7 @@ def test_sketches_are_kept_with_their_centre(sketched: Path, model: Model, tmp_p
     assert _bytes_of(path) == _bytes_of(sketched)
     with model.context(N + 100, store=Disk(sketched, read_only=True)) as context:
         np.testing.assert_array_equal(context.logits, logits)
-    with pytest.raises(PackError, match=r"sketch-20240517.* asked for is .*simhash-32-20240517"):
+    with pytest.raises(PackError, match=r"sketch-20240517.*scaled.* asked for is .*simhash-32"):
         model.context(N + 100, store=Disk(sketched), prefill=SPARSE)
 
 

@@ -257,7 +257,7 @@ def test_the_default_index_is_that_of_the_models_encoders(model: Model) -> None:
     """Statistics name what was chosen."""
     with_encoders = kvarn.load()
     for one, index, column in (
-        (model, "sketch", f"sketch-{SEED}"),
+        (model, "sketch", f"sketch-{SEED}-scaled"),
         (with_encoders, "hash", "learned-"),
     ):
         default = SparsePrefill()

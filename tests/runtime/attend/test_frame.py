@@ -11,7 +11,7 @@ from kvarn.ops.reference.select import sketch_reference
 from kvarn.ops.select import Rotation
 from kvarn.runtime.attend import Full, TopK
 from kvarn.runtime.attend.sparse import SEED
-from kvarn.runtime.attend.sparse.centre import averaged
+from kvarn.runtime.attend.sparse.frame import N_FIRST, averaged, scales_of
 from kvarn.runtime.context import Context
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, Ram
@@ -54,12 +54,15 @@ def check(context: Context) -> None:
     n = len(context.tokens)
     full = max(m for m in (1, 2, 4, 8, 16) if m * SEGMENT <= n)
     rotation = Rotation.random(E, SEED).weights[: 64 * 64].reshape(64, 64)
+    squares = context.model.info.measured("queries", lambda: 1 / 0, "")  # measured by opening it
     for layer in range(2):
         store = context.store
         keys = read_kv(store.segments(layer), store.layout, HEADS, 0, n)[0].astype(np.float64)
         bits, factors = sketches(context, layer)
         for j in range(HEADS):
-            rest = keys[:, j] - keys[4 : full * SEGMENT, j].mean(0)
+            first = keys[N_FIRST : full * SEGMENT]
+            scales = scales_of(squares[layer], first.var(0).astype(np.float32))
+            rest = (keys[:, j] - first[:, j].mean(0)) * scales[j]
             signs, want = sketch_reference(rest, rotation)
             got = np.unpackbits(bits[:, j], axis=1, bitorder="little") * 2.0 - 1
             assert (got == signs).mean() > 0.999
@@ -123,11 +126,11 @@ def test_tokens_that_the_centre_is_of_are_overwritten(
     if disk:
         assert verify(tmp_path / "pack") == []
         context = opened(model, store)
-        assert {"sketch-20240517-c2", "centre"} <= set(context.store.columns)
+        assert {"sketch-20240517-scaled-c2", "frame"} <= set(context.store.columns)
         assert all(
             (column.filled == 2048).all()
             for name, column in context.store.columns.items()
-            if name.endswith("c2") or name == "centre"
+            if name.endswith("c2") or name == "frame"
         )
         context.index()
         check(context)
@@ -148,7 +151,7 @@ def test_a_pack_that_others_wrote_is_never_misread(model: Model, tmp_path: Path)
             check(context)
     assert seen == 3 * [(1, 2), (2, 2)]
     with opened(model, Disk(pack, read_only=True)) as context:
-        assert (context.store.columns["sketch-20240517-c4"].filled == 4096).all()
+        assert (context.store.columns["sketch-20240517-scaled-c4"].filled == 4096).all()
 
 
 def test_a_damaged_centre_is_measured_again(model: Model, tmp_path: Path) -> None:
@@ -156,12 +159,12 @@ def test_a_damaged_centre_is_measured_again(model: Model, tmp_path: Path) -> Non
     with opened(model, Disk(pack), read=2200) as context:
         want = context.decode(9).copy()
         context.truncate(2200)
-    file = pack / "index-centre"
+    file = pack / "index-frame"
     data = bytearray(file.read_bytes())
     for at in range(0, len(data), 64):
         data[at] ^= 1
     file.write_bytes(data)
-    assert any("centre" in line for line in verify(pack))
+    assert any("frame" in line for line in verify(pack))
     for store in (Disk(pack, read_only=True), Disk(pack)):
         with opened(model, store) as context:
             np.testing.assert_array_equal(context.decode(9), want)
@@ -174,4 +177,8 @@ def test_only_one_centres_columns_are_held(model: Model, tmp_path: Path) -> None
     for store in (Ram(), Disk(tmp_path / "pack")):
         with opened(model, store, read=4200) as context:
             columns = getattr(context.store, "columns", None) or context.store._columns
-            assert sorted(columns) == ["centre", "sketch-20240517-c4", "sketch-20240517-factors-c4"]
+            assert sorted(columns) == [
+                "frame",
+                "sketch-20240517-scaled-c4",
+                "sketch-20240517-scaled-factors-c4",
+            ]
