@@ -90,12 +90,12 @@ def test_a_reader_indexes_the_open_segment_alone(
 
         monkeypatch.setattr(owner, name, spied)
 
-    for name in ("sketch_keys", "block_keys", "block_means", "mean_keys"):
+    for name in ("sketch_keys", "block_keys", "block_means", "key_moments"):
         spy(select, name)
     spy(LayerNetworks, "sign_keys")
     ask(model, path, attend)
     assert spans
-    assert not [span for span in spans if span[1] < FULL or span[0] == "mean_keys"]
+    assert not [span for span in spans if span[1] < FULL or span[0] == "key_moments"]
 
 
 def test_a_reader_says_once_that_it_makes_an_index(

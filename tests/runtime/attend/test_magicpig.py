@@ -77,7 +77,7 @@ class Tabled:
 
     def __init__(self, model: Model, store: KVStore) -> None:
         self.model, self.store = model, store
-        self.index = TableIndex(self.model.config, self.store, Tables(6, 30), None)
+        self.index = TableIndex(self.model.info, self.store, Tables(6, 30), None)
         self.index.prepare(2 * RUN + 2000, 0)
 
     def append(self, start: int, stop: int, seed: int) -> None:
