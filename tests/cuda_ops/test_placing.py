@@ -72,10 +72,11 @@ def allocated(model: Model, n_ctx: int, attend: Any, kv: str) -> int:
 
         return call
 
+    ram = kvarn.Ram(kv, kv, centred=False)
+    model.context(n_ctx, attend, store=ram, kv_on="gpu").close()  # measures the model's queries
     with pytest.MonkeyPatch.context() as patch:
         for name, function in make.items():
             patch.setattr(torch, name, noting(function))
-        ram = kvarn.Ram(kv, kv, centred=False)
         context = model.context(n_ctx, attend, store=ram, kv_on="gpu")
     assert isinstance(context.store, ResidentStore)
     return sum(seen.values())

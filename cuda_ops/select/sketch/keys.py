@@ -97,7 +97,7 @@ def sums_kernel(kv, sums, squares, first, last, T: tl.constexpr, TILE: tl.conste
         for row in tl.static_range(TILE):  # one row and zeros: that sum is exact
             key = tl.sum(tl.where((counts & (r == row))[:, None], x, 0.0), 0)
             total += key
-            square += key * key
+            square = tl.fma(key, key, square)
     e, E = tl.arange(0, T.width), T.layout.head_dim
     at = (tl.program_id(0) * T.heads + j) * E + e
     tl.store(sums + at, total, e < E)

@@ -84,7 +84,7 @@ def _add_squares(total, row, n):
     """total += row ** 2, n floats at addresses."""
     for i in range(0, 4 * n, 64):
         x = v.load_f32(row, i)
-        v.store(total, i, v.load_f32(total, i) + x * x)
+        v.store(total, i, v.fma(x, x, v.load_f32(total, i)))
 
 
 @kernel
