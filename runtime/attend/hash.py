@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 AUTO, SIMHASH = "auto", "simhash"
 MOST_RERANK = 64
 NOTICE = (
-    "hash: this model has no learned encoders, so signatures are random projections (SimHash), "
-    "which choose worse tokens: `kvarn learn` trains encoders"
+    "hash: this model has no learned encoders, so signatures are random projections (SimHash), by "
+    "which real models read no better than by the first and newest tokens alone: `kvarn learn` "
+    "trains encoders; topk needs none"
 )
 
 
@@ -42,8 +43,8 @@ NOTICE = (
 class Hash(Budgeted, OverSlots):
     """softmax over sinks, window and the tokens of the k nearest signatures of each query head.
 
-    bits: of a signature, 32 or 64 (better beyond some 256K tokens); None: those of the learned
-    encoders, 32 without. encoders: "auto" takes the sidecar beside the model's file, those in it,
+    bits: of a signature, 32 or 64, which find more; None: those of the learned encoders, 32
+    without. encoders: "auto" takes the sidecar beside the model's file, those in it,
     or else SimHash; "simhash" random projections; or the path of a sidecar. rerank: each query head
     finds so many times k tokens by signatures and takes the k largest q·k among those that the
     heads of a pass (`ops.select`) found; 1 takes the nearest signatures as they are. Source:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ..attend import Attend, BoundAttend, Hash
+from ..attend.encoders.sidecar import own_encoders
 from ..attend.hash import check_rerank
 from ..methods import option
 from ..store.facts import PrefillFacts
@@ -106,7 +107,7 @@ class SparsePrefill(Prefill):
     def resolved(self, model: ModelInfo) -> SparsePrefill:
         index = self.index
         if index is None:
-            signs = self.rerank is not None or Hash().encoder(model) is not None
+            signs = self.rerank is not None or model.once(own_encoders) is not None
             index = "hash" if signs else "sketch"
         if index == "sketch":
             return replace(self, index=index)

@@ -109,7 +109,8 @@ class SimHash(Encoder):
     """Signs of projections onto random directions, the same for queries and keys.
 
     The directions of layer l are the normals of `hyperplanes` with the seed (seed, l), drawn by
-    element.
+    element. HashAttention's LSH baseline adds a coordinate to keys, which makes angles follow q·k
+    (Neyshabur and Srebro 2015); this has none (docs/methods.md).
     """
 
     bits: int

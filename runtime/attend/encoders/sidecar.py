@@ -63,18 +63,25 @@ def sidecar_path(model_path: Path) -> Path:
 
 
 def find_encoders(model: GGUFFile) -> Learned | None:
-    """The learned encoders beside a model's file, or those in it, or those that ship with kvarn;
-    None if there are none.
+    """The model's `own_encoders`, or else those that ship with kvarn; None if there are none.
 
     Raises `AttendError` or `GGUFError` for a file that is damaged or belongs to another model.
+    """
+    published = PUBLISHED / f"{fingerprint(model)}.hash.gguf"
+    if (learned := own_encoders(model)) is not None or not published.exists():
+        return learned
+    return read_sidecar(published, model)
+
+
+def own_encoders(model: GGUFFile) -> Learned | None:
+    """The learned encoders beside a model's file, or those in it; None if there are none.
+
+    Raises what `find_encoders` raises.
     """
     path = sidecar_path(model.path)
     if path.exists():
         return read_sidecar(path, model)
-    if f"{_PREFIX}version" in model.metadata:
-        return _Reader(model, model).read()
-    published = PUBLISHED / f"{fingerprint(model)}.hash.gguf"
-    return read_sidecar(published, model) if published.exists() else None
+    return _Reader(model, model).read() if f"{_PREFIX}version" in model.metadata else None
 
 
 def read_sidecar(path: Path, model: GGUFFile) -> Learned:

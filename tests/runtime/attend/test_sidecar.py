@@ -24,6 +24,7 @@ from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.gguf import GGUFError, open_gguf
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.prefill.sparse import SparsePrefill
 from lab.peers.model import Shape, write_model
 
 from ..reading import SHAPE
@@ -116,15 +117,18 @@ def test_a_file_can_be_named(path: Path, tmp_path: Path) -> None:
 def test_what_ships_with_kvarn_is_taken_by_the_models_fingerprint(
     path: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    """Also for a copy of another name; what stands beside the model comes first."""
+    """Also for a copy of another name; what stands beside the model comes first, and only that
+    makes sparse prefill choose by signatures unasked."""
     model = load(path)
     monkeypatch.setattr(sidecar, "PUBLISHED", tmp_path)
     shipped = random_encoders(model, 64, seed=2, hidden=0)
     write_sidecar(tmp_path / f"{model.fingerprint}.hash.gguf", shipped, "llama")
     copy = Path(shutil.copy(path, tmp_path / "copy.gguf"))
     assert find_encoders(load(copy).file).digest == shipped.digest
+    assert SparsePrefill().resolved(load(copy).info).index == "sketch"
     beside = put_beside(copy, seed=3)
     assert find_encoders(load(copy).file).digest == read_sidecar(beside, model.file).digest
+    assert SparsePrefill().resolved(load(copy).info).index == "hash"
     write_model(tmp_path / "other.gguf", "f16", Shape(2, 64, 4, 2, 16, 96, 512))
     assert find_encoders(load(tmp_path / "other.gguf").file) is None
 
