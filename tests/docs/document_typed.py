@@ -139,6 +139,10 @@ SMALLER = {
         "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3 --keep "
         "streaming,nacl,snapkv --keep-budget 40%,50%"
     ),
+    "python -m lab.evicting -m gemma-3-270m-q4_k_m.gguf -f TEXT --decode 200 --out FILE": (
+        "python -m lab.evicting -m model.gguf -f book.txt --ctx 256 --decode 3 --keep-budget 50% "
+        "--out losses.jsonl"
+    ),
     "kvarn eval -m SmolLM2-135M-Instruct.gguf --chat --task ruler --length 4096 --question decoded "
     "--method full,auto --text FOLDER": (
         f"kvarn eval -hf {REAL_MODEL} --chat --task niah_single_2 --question decoded --method "
