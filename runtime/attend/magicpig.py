@@ -11,11 +11,11 @@ from ...system.values import count
 from ..methods import option
 from .errors import AttendError
 from .indexes import TableIndex
-from .sparse import Sparse, TokenIndex
+from .sparse import SEED, Sparse, TokenIndex
 from .sparse.options import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ...ops.select import Tables
     from ..loading.model_info import ModelInfo
@@ -35,8 +35,10 @@ class MagicPig(Sparse):
     projections; keys less their mean. u is the probability of that, so numerator and denominator of
     attention are right in the mean over the projections. Each query head reads only what it drew
     itself. tables: "KxL", 4-16 and 2-1000. index_bytes: the most that tables may take; None: half
-    of the free memory, or of the free disk for packs that are written. Source: MagicPIG, sections
-    4.3 and 5.1 (sinks, window; layers 0 and 16 of 32 read every token).
+    of the free memory, or of the free disk for packs that are written. table_seed: draws the
+    projections; tables of another seed are made anew. dense_layers "0,16,…": of the layers without
+    a sliding window, the first and every 16th after it. Source: MagicPIG, sections 4.3 and 5.1
+    (sinks, window; layers 0 and 16 of 32 read every token).
     """
 
     name: ClassVar[str] = "magicpig"
@@ -55,12 +57,15 @@ class MagicPig(Sparse):
         "the most bytes that its tables may take (default: half of what is free)",
         partial(count, most=_MOST_BYTES),
     )
+    table_seed: int = option(SEED, "draws its planes: other seeds draw other tokens", int)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.key_tables()
         if self.index_bytes is not None and self.index_bytes < 1:
             raise AttendError(f"index-bytes is {self.index_bytes}, expected at least 1")
+        if self.table_seed < 0:
+            raise AttendError(f"table-seed is {self.table_seed}, expected 0 or more")
 
     def key_tables(self) -> Tables:
         """The tables that the option names; `AttendError` for others than there can be."""
@@ -77,7 +82,8 @@ class MagicPig(Sparse):
         return Tables(bits, count)
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        return TableIndex(model, store, self.key_tables(), self.index_bytes)
+        tables, most = self.key_tables(), self.index_bytes
+        return TableIndex(model, store, tables, most, self.table_seed)
 
     def most(self, stored: int, group: int, share: float) -> int:
         return stored
@@ -85,10 +91,11 @@ class MagicPig(Sparse):
     def reads_all(self, stored: int, group: int, share: float) -> bool:
         return self.sink + self.window >= stored
 
-    def dense(self, n_layers: int) -> frozenset[int]:
+    def dense(self, n_layers: int, windowed: Collection[int] = ()) -> frozenset[int]:
         if self.dense_layers == EVERY_16TH:
-            return frozenset(range(0, n_layers, _EVERY))
-        return super().dense(n_layers)
+            choosing = [i for i in range(n_layers) if i not in windowed]
+            return frozenset(choosing[::_EVERY])
+        return super().dense(n_layers, windowed)
 
     def shortened(self) -> Self:
         return replace(self, dense_layers=NONE)

@@ -32,11 +32,16 @@ class TableIndex(CentredIndex):
     weighs = True
 
     def __init__(
-        self, model: ModelInfo, store: KVStore, tables: Tables, most_bytes: int | None
+        self,
+        model: ModelInfo,
+        store: KVStore,
+        tables: Tables,
+        most_bytes: int | None,
+        seed: int = SEED,
     ) -> None:
         self._config = config = model.config
         self._tables, self._most_bytes = tables, most_bytes
-        self._name = f"tables-{tables.bits}x{tables.number}-{SEED}"
+        self._seed, self._name = seed, f"tables-{tables.bits}x{tables.number}-{seed}"
         super().__init__(model, store, {self._name: tables.item_bytes})
         self._coded = np.zeros(config.n_layers, np.int64)
         self._hashings: dict[int, Hashing] = {}
@@ -111,7 +116,7 @@ class TableIndex(CentredIndex):
 
         known = self._hashings.get(i)
         if known is None:
-            planes = table_planes(self._config.head_dim, self._tables, (SEED, i))
+            planes = table_planes(self._config.head_dim, self._tables, (self._seed, i))
             self._hashings[i] = known = Hashing(self._tables, planes, centre)
         elif known.centre is not centre:
             self._hashings[i] = known = replace(known, centre=centre)

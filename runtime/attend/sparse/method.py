@@ -14,6 +14,7 @@ from ..errors import AttendError
 from .options import SparseOptions
 
 if TYPE_CHECKING:
+    from ....models.config import ModelConfig
     from ...loading.model_info import ModelInfo
     from ...store import KVStore
     from ..base import BoundAttend
@@ -31,9 +32,14 @@ class Sparse(SparseOptions, ABC):
 
         if self.host_only and isinstance(store.device, KVDevice):
             raise AttendError(f"{self.host_only}: K and V have to be in the host's memory")
-        dense = self.dense(model.config.n_layers)
+        dense = self.dense_in(model.config)
         index = self.make_index(model, store)
         return SparseAttention(self, dense, model.config, store, n_ctx, index)
+
+    def dense_in(self, config: ModelConfig) -> frozenset[int]:
+        """The layers of a model that read every token by choice."""
+        windowed = [i for i, layer in enumerate(config.layers) if layer.window is not None]
+        return self.dense(config.n_layers, windowed)
 
     @abstractmethod
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
@@ -57,7 +63,7 @@ class OverSlots(Sparse, ABC):
 
         if not isinstance(store, SlotStore):
             return super().open(model, store, n_ctx)
-        dense = self.dense(model.config.n_layers)
+        dense = self.dense_in(model.config)
         index = self.make_slot_index(model, store)
         return SlotAttention(self, dense, model.config, store, n_ctx, index)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,8 +58,11 @@ class SparseOptions(Attend, ABC):
         """For each of the layers that choose, how many tokens it may read beside their mean."""
         return [1.0] * n_layers
 
-    def dense(self, n_layers: int) -> frozenset[int]:
-        """The layers that read every token; `AttendError` where the model has no such layer."""
+    def dense(self, n_layers: int, windowed: Collection[int] = ()) -> frozenset[int]:
+        """The layers that read every token; `AttendError` where the model has no such layer.
+
+        windowed: those with a sliding window, which never choose.
+        """
         words: Sequence[object] = self.dense_layers
         if isinstance(words, str):
             words = [] if words == NONE else words.split(",")

@@ -176,6 +176,7 @@ def test_a_pack_keeps_the_tables_of_full_runs(model: Model, tmp_path: Path) -> N
     ],
 )
 def test_impossible_options_are_refused_in_words(options: dict, words: str) -> None:
+        ({"table_seed": -1}, "table-seed is -1, expected 0 or more"),
     with pytest.raises(AttendError, match=words):
         MagicPig(**options)
 
@@ -195,13 +196,30 @@ def test_layers_that_are_not_there_and_large_tables_are_refused(model: Model) ->
         Tabled(model, Ram().open(model.info, 1)).index.prepare(1 << 34, 0)
 
 
-def test_the_dense_layers_are_every_16th_by_default() -> None:
+def test_another_seed_draws_by_other_planes_and_has_tables_of_its_own(model: Model) -> None:
+    outputs = []
+    for seed in (SEED, 3, 3):
+        spy = Spy(replace(METHOD, table_seed=seed))
+        with model.context(1101, spy, store=Ram()) as context:
+            context.prefill([token % 500 for token in range(1100)])
+            context.decode(7)
+            outputs.append(np.array([out for *_, out in spy.calls.values()]))
+            (column,) = spy.inner._index.columns(spy.calls[0].layer)
+            name = f"tables-6x30-{seed}-c1"
+            assert column is context.store.column(name, Tables(6, 30).item_bytes)
+    assert not np.array_equal(outputs[0], outputs[1])
+    np.testing.assert_array_equal(outputs[1], outputs[2])
+
+
+def test_the_dense_layers_are_every_16th_of_those_that_choose_by_default() -> None:
     assert MagicPig().dense(33) == {0, 16, 32}
     assert MagicPig(dense_layers="3").dense(33) == {3}
     assert MagicPig(dense_layers="none").dense(33) == set()
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "bench"])
+    assert MagicPig().dense(18, [i for i in range(18) if i % 6 != 5]) == {5}
+    assert MagicPig().dense(40, range(3)) == {3, 19, 35}
 def test_a_budget_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     prompt = ["-p", "The mill", "-n", "2"] if command == "run" else []
     assert main([command, *prompt, "--method", "magicpig", "--budget", "2%"]) == 1
