@@ -205,6 +205,7 @@ class SparsePrompts(AroundPrompts):
         tokens = [
             np.r_[:first, chosen[:n], stop : position + 1].astype(np.uint32)
             for chosen, n in zip(self._lists[row], self._counts[row])
+            for _ in range(q.shape[1] // len(self._counts[row]))
         ]
         reads = self._measured[layer.index]
         self._probe.measure(reads, layer, q, position, tokens, out[row : row + 1])

@@ -214,8 +214,7 @@ class SparseAttention(BoundAttend):
         reads.index_seconds += chose - began
         reads.attention_seconds += time.perf_counter() - chose
         if self._probe is not None and reads.steps % self.method.probe == 0:
-            tokens = [row[:n] for row, n in zip(chosen.lists, chosen.counts)]
-            self._probe.measure(reads, layer, q, stored - 1, tokens, out)
+            self._probe.measure(reads, layer, q, stored - 1, chosen.of_heads(q.shape[1]), out)
 
     def _among(self, layer: LayerView, stored: int) -> Range | None:
         """The tokens to choose from; None where everything is read."""

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from ....ops.device import Array, Device
     from ....ops.select import Range, Wanted
     from ...store import Column
-    from ..base import F32, I32, U64, LayerView
+    from ..base import F32, I32, U32, U64, LayerView
 
 SEED = 20_240_517
 """Of every choice at random: projections, and the order among equal scores."""
+NO_WEIGHT = -1e29
+"""Up to this log weight, a token does not count for a query head: another one of its group has
+drawn it."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,16 @@ class Chosen:
             np.zeros((config.n_heads, room) if weighed else (0, 0), np.float32),
             np.zeros((kv_heads, taken_words(n_slots)), np.uint64),
         )
+
+    def of_heads(self, n_heads: int) -> list[U32]:
+        """The tokens that each query head attends to: those of its KV head's list, and where they
+        are weighed those alone that count for it."""
+        group = n_heads // len(self.counts)
+        lists = [self.lists[h // group][: self.counts[h // group]] for h in range(n_heads)]
+        if not self.log_weights.size:
+            return lists
+        weighed = zip(lists, self.log_weights)
+        return [tokens[weights[: len(tokens)] > NO_WEIGHT] for tokens, weights in weighed]
 
 
 class Choice(NamedTuple):

@@ -25,7 +25,7 @@ class Probe:
 
         heads, kv_heads = config.n_heads, config.n_kv_heads
         self._scratch = ExactScratch(heads, kv_heads, n_ctx, 1, store.layout)
-        self._group, self._full = heads // kv_heads, FullAttention()
+        self._full = FullAttention()
         self._exact = np.empty((1, heads, config.head_dim), np.float32)
 
     def measure(
@@ -37,8 +37,8 @@ class Probe:
         lists: Sequence[U32],
         out: F32,
     ) -> None:
-        """Compare out (1, H, E), attention of the token at a position over the tokens lists[j] of
-        KV head j, with exact attention, and add the result to `reads`."""
+        """Compare out (1, H, E), attention of the token at a position over the tokens lists[h] of
+        query head h, with exact attention, and add the result to `reads`."""
         covered, entropy = self._covered(layer, q, position + 1, lists)
         reads.probes += 1
         reads.covered_mass += covered
@@ -71,8 +71,5 @@ class Probe:
         sums = mass.sum(axis=1, dtype=np.float64)
         # -Σ p ln p = ln Σ m - Σ m s / Σ m for p = m / Σ m and m = e^s.
         entropy = np.log(sums) - np.einsum("hn,hn->h", mass, scores, dtype=np.float64) / sums
-        covered = [
-            row[lists[h // self._group]].sum(dtype=np.float64) / sums[h]
-            for h, row in enumerate(mass)
-        ]
+        covered = [row[lists[h]].sum(dtype=np.float64) / sums[h] for h, row in enumerate(mass)]
         return float(np.mean(covered)), float(np.mean(entropy))

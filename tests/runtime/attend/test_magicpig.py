@@ -26,39 +26,44 @@ METHOD = MagicPig(tables="6x30", sink=4, window=16, dense_layers="none")
 
 
 def attended(q, keys, values, layer: int, scale: float, n_averaged: int) -> tuple:
-    """One query head by itself: equation 11 in float64; and how many tokens it reads."""
+    """One query head by itself: equation 11 in float64; how many tokens it reads, and their share
+    of the softmax."""
     stop = len(keys)
     planes = table_planes(len(q), Tables(6, 30), (SEED, layer)).swapaxes(1, 2).reshape(-1, len(q))
     centred = keys.astype(np.float64) - keys[4:n_averaged].mean(0, dtype=np.float64)
     drawn, weights = draw_reference(q[None].astype(np.float64), centred, planes[:180], 6, 30)
     own = np.r_[:4, 4 + np.flatnonzero(drawn[0, 4 : stop - 16]), stop - 16 : stop]
-    logits = scale * keys[own].astype(np.float64) @ q
+    scores = scale * keys.astype(np.float64) @ q
+    softmax = np.exp(scores - scores.max())
+    logits = scores[own]
     logits[4:-16] += weights[0, own[4:-16]]
     mass = np.exp(logits - logits.max())
-    return mass @ values[own] / mass.sum(), len(own)
+    return mass @ values[own] / mass.sum(), len(own), softmax[own].sum() / softmax.sum()
 
 
 @pytest.mark.parametrize("kind", ["f16", "q4_0"])
 def test_each_head_reads_what_it_drew_itself(model: Model, kind: str) -> None:
     """The output of each of the heads that share a KV head is that of the head alone."""
-    spy, n = Spy(METHOD), 1100
+    spy, n = Spy(replace(METHOD, probe=1)), 1100
     ids = np.random.default_rng(0).integers(0, 512, n + 1).tolist()
     context = model.context(n + 1, spy, store=Ram(kind, kind))
     context.prefill(ids[:n])
     context.decode(ids[n])
     for index, (layer, q, stop, out) in spy.calls.items():
-        store, counts = layer.store, []
+        store, counts, covered = layer.store, [], []
         keys, values = read_kv(store.segments(index), store.layout, 2, 0, stop)
         for h in range(4):
-            want, count = attended(
+            want, count, share = attended(
                 q[0, h], keys[:, h // 2], values[:, h // 2], index, layer.config.attention_scale,
                 SEGMENT,
             )  # fmt: skip
             np.testing.assert_allclose(out[0, h], want, atol=1e-6 * max(1, np.abs(want).max()))
             counts.append(count)
+            covered.append(share)
         assert len(set(counts)) > 2  # heads differ in what they draw
-        read = spy.inner.reads[index].attended_tokens
-        assert max(counts) < read < 2 * stop * 0.9
+        reads = spy.inner.reads[index]
+        assert max(counts) < reads.attended_tokens < 2 * stop * 0.9
+        assert reads.covered_mass == pytest.approx(np.mean(covered), rel=1e-5)
 
 
 def test_until_a_segment_is_full_and_in_dense_layers_all_is_read(model: Model) -> None:
@@ -171,12 +176,12 @@ def test_a_pack_keeps_the_tables_of_full_runs(model: Model, tmp_path: Path) -> N
         ({"tables": "10x1"}, "tables 10x1 are 1 tables, expected 2 to 1000"),
         ({"tables": "10x1001"}, "tables 10x1001 are 1001 tables, expected 2 to 1000"),
         ({"index_bytes": 0}, "index-bytes is 0, expected at least 1"),
+        ({"table_seed": -1}, "table-seed is -1, expected 0 or more"),
         ({"dense_layers": "x"}, "dense layers are 'x', expected numbers such as 0,16, or none"),
         ({"sink": -1}, "sink is -1, expected 0 or more"),
     ],
 )
 def test_impossible_options_are_refused_in_words(options: dict, words: str) -> None:
-        ({"table_seed": -1}, "table-seed is -1, expected 0 or more"),
     with pytest.raises(AttendError, match=words):
         MagicPig(**options)
 
@@ -213,13 +218,13 @@ def test_another_seed_draws_by_other_planes_and_has_tables_of_its_own(model: Mod
 
 def test_the_dense_layers_are_every_16th_of_those_that_choose_by_default() -> None:
     assert MagicPig().dense(33) == {0, 16, 32}
+    assert MagicPig().dense(18, [i for i in range(18) if i % 6 != 5]) == {5}
+    assert MagicPig().dense(40, range(3)) == {3, 19, 35}
     assert MagicPig(dense_layers="3").dense(33) == {3}
     assert MagicPig(dense_layers="none").dense(33) == set()
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "bench"])
-    assert MagicPig().dense(18, [i for i in range(18) if i % 6 != 5]) == {5}
-    assert MagicPig().dense(40, range(3)) == {3, 19, 35}
 def test_a_budget_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     prompt = ["-p", "The mill", "-n", "2"] if command == "run" else []
     assert main([command, *prompt, "--method", "magicpig", "--budget", "2%"]) == 1
