@@ -74,7 +74,7 @@ def compare_methods(
     results = [MethodLosses(name) for name in (*methods, *keeps)]
     totals = [_Totals() for _ in results]
     for passage in passages:
-        pack = Disk(folder / _pack_name(passage, prefill, model), *kinds)
+        pack = Disk(folder / pack_name(passage, prefill, model), *kinds)
         build_pack(
             model, pack, passage.read, len(passage.read), prefill, observer.progress(passage.name)
         )
@@ -142,7 +142,7 @@ class _Totals:
         return attended / stored, covered / probes, error / probes
 
 
-def _pack_name(passage: Passage, prefill: Prefill | None, model: Model) -> str:
+def pack_name(passage: Passage, prefill: Prefill | None, model: Model) -> str:
     """A name of its own for each passage, model and way of reading."""
     facts = repr((passage.read, prefill, model.info.fingerprint))
     return blake2b(facts.encode(), digest_size=12).hexdigest()
