@@ -20,6 +20,7 @@ from .base import LayerView
 from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
 from .errors import AttendError
+from .losses import SIMHASH as SIMHASH_LOSS
 from .sparse import SEED, Budgeted, Chosen, OverSlots, SlotIndex
 
 if TYPE_CHECKING:
@@ -32,11 +33,8 @@ if TYPE_CHECKING:
 
 AUTO, SIMHASH = "auto", "simhash"
 MOST_RERANK = 64
-NOTICE = (
-    "hash: this model has no learned encoders, so signatures are random projections (SimHash), by "
-    "which real models read no better than by the first and newest tokens alone: `kvarn learn` "
-    "trains encoders; topk needs none"
-)
+ASKED = "hash: " + SIMHASH_LOSS.line("`kvarn learn` trains encoders; topk needs none")
+NOTICE = f"hash: this model has no learned encoders; {ASKED.removeprefix('hash: ')}"
 
 
 @dataclass(frozen=True)
@@ -94,11 +92,11 @@ class Hash(Budgeted, OverSlots):
         return super().host_only if self.rerank == 1 else "--rerank"
 
     def encoder_or_simhash(self, model: ModelInfo) -> tuple[Encoder, str]:
-        """What computes signatures, and a line for the user where the model has no encoders."""
+        """What computes signatures, and a line for the user where these are not learned."""
         encoder = self.encoder(model)
         if encoder is not None:
             return encoder, ""
-        return SimHash(self.bits or BITS[0], SEED), NOTICE if self.encoders == AUTO else ""
+        return SimHash(self.bits or BITS[0], SEED), NOTICE if self.encoders == AUTO else ASKED
 
     def encoder(self, model: ModelInfo) -> Encoder | None:
         """The encoders that the options name; None for SimHash.

@@ -19,7 +19,7 @@ from kvarn.runtime.attend.encoders.sidecar import (
     sidecar_path,
     write_sidecar,
 )
-from kvarn.runtime.attend.hash import NOTICE
+from kvarn.runtime.attend.hash import ASKED, NOTICE
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.gguf import GGUFError, open_gguf
 from kvarn.runtime.loading.load import load
@@ -97,7 +97,7 @@ def test_without_a_sidecar_or_where_asked_signatures_are_simhash(path: Path) -> 
     assert plain.notices == (NOTICE,)
     put_beside(path)
     forced = attended(load(path), Hash(budget=40, sink=4, window=16, encoders="simhash"))
-    assert not forced.notices
+    assert forced.notices == (ASKED,)
     other = attended(load(path), Hash(budget=40, sink=4, window=16))
     for index in (0, 1):
         for a, b in zip(plain.calls[index][2], forced.calls[index][2]):
