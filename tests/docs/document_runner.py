@@ -69,7 +69,7 @@ def note_kernels() -> None:
     find = kernel_cache.find
 
     def noted(name: str, parse: Callable[[bytes], T]) -> T | None:
-        if not name.endswith(".names"):  # those are lists of kernels
+        if not name.endswith((".names", ".means")):  # lists of kernels, and what was measured
             _asked.append(name)
         return find(name, parse)
 

@@ -36,6 +36,8 @@ NOT_TYPED = {
     "kvarn build": "compiles all kernels",
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
+    "python -m lab.peers.decode MODEL.gguf …": "measures for two minutes",
+    "python -m lab.results.draws": "needs packs of a real model",
     "python -m lab.longctx --depths 1048576 --methods hash --no-prompts": "takes 22 GB",
     "kvarn bench -m 1b-q4_0.gguf -p 512,20 -n 0 -d 32768,131072 --fill 1024 -r 1 --kv-type q8_0": (
         "measures a model that make longctx writes"
@@ -132,6 +134,10 @@ FEW = "--length 256 --contexts 1 --questions 1"
 SMALLER = {
     "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 16384 --decode 500 --method "
     "topk:budget=2%,hash:budget=2%": (
+        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
+    ),
+    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 16384 --decode 500 --method "
+    "topk:budget=1%:budget-unit=query-head:tail=means,topk:budget=2%:index=flat": (
         "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
     ),
     "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 8192 --decode 500 --keep "
