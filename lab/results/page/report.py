@@ -46,7 +46,8 @@ SUMMARY = f"""## Which method, which budget
 The least budget of each method at which the whole interval of its score less full attention's is
 within a point, over all tasks of a section; "none up to" tells the largest that was measured. Only
 sections that are measured to the end are here. `--method auto` reads every token up to
-{Auto.full_up_to:,} tokens in the context, and beyond that what `topk` chooses with {Auto.budget}.
+{Auto.full_up_to:,} tokens in the context, and beyond that what `topk` chose with
+a shared budget of 2%, the default of that time.
 """
 VERDICTS = f"""## Verdicts
 

@@ -50,7 +50,7 @@ READ_BY = {
     "index-blocks": ("blocks", "means"),
     "index-means": ("means", "prefill hash", "prefill sketch"),
     "index-sketch": ("sketch", "prefill sketch"),
-    "index-centre": ("sketch", "prefill sketch"),
+    "index-frame": ("sketch", "prefill sketch"),
     "index-simhash": ("hash", "rerank", "prefill hash"),
     "index-tables": ("tables",),
 }

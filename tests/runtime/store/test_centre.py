@@ -11,13 +11,14 @@ import pytest
 
 import kvarn
 from kvarn import Disk, Ram
+from kvarn.jit import kernel_cache
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.loading import loaded_model
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.loading.model_info import ModelInfo
 from kvarn.runtime.model import Model
-from kvarn.runtime.store import KVStore, PackError, RamStore, SlotPlan, centre
+from kvarn.runtime.store import KVStore, PackError, RamStore, SlotPlan
 from kvarn.runtime.store.centre import has_centre, mean_keys
 from kvarn.runtime.store.disk.verify import verify
 from kvarn.runtime.store.slots import SlotStore
@@ -119,11 +120,11 @@ def test_the_mean_is_computed_once_and_is_that_of_keys(
 def test_measuring_it_is_said(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     listened = load(model.path, notice=told.append)
-    monkeypatch.setattr(centre.kernel_cache, "find", lambda name, parse: None)
+    monkeypatch.setattr(kernel_cache, "find", lambda name, parse: None)
     monkeypatch.setattr(loaded_model, "measured_keys", lambda *_: np.zeros(1))
-    monkeypatch.setattr(centre.kernel_cache, "keep", lambda name, payload: None)
+    monkeypatch.setattr(kernel_cache, "keep", lambda name, payload: None)
     mean_keys(listened.info)
-    assert [line.partition(",")[0] for line in told] == [f"measuring the mean keys of {model.name}"]
+    assert [line.partition(",")[0] for line in told] == [f"measuring the keys of {model.name}"]
 
 
 def test_only_four_bits_lack_it_and_only_where_scores_are_not_capped(model: Model) -> None:
