@@ -74,7 +74,7 @@ def _read(model: ModelInfo, transformer: Transformer, attend: Attend) -> tuple[K
     cache = open_cache(model, n, transformer.max_chunk, Axes(Ram(), attend=attend))
     reader = TokenReader(transformer, cache, model.tell)
     for chunk in reader.chunks(ids):
-        reader.forward(chunk, n_out=1)
+        reader.forward(chunk)  # all rows: the last layer computes queries of those alone
     return cache, n
 
 

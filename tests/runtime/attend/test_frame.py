@@ -74,6 +74,27 @@ def test_the_centre_is_fixed_at_powers_of_two() -> None:
     assert [averaged(n) for n in counts] == [0, 0, 1, 1, 2, 2, 4, 4, 8, 8, 16, 16]
 
 
+def test_scales_are_the_formula_and_keep_the_mean_square() -> None:
+    q = np.array([[4.0, 1.0, 0.0], [1.0, 1.0, 1.0]], np.float32)
+    v = np.array([[1.0, 16.0, 3.0], [2.0, 2.0, 2.0]], np.float32)
+    got = scales_of(q, v)
+    want = [((a + 0.03 * 5 / 3) / (b + 0.03 * 20 / 3)) ** 0.25 for a, b in zip(q[0], v[0])]
+    np.testing.assert_allclose(got[0] / got[0, 0], want / want[0], rtol=1e-6)
+    spread = v[0] + 0.03 * 20 / 3
+    np.testing.assert_allclose((got[0] ** 2 * spread).mean(), spread.mean(), rtol=1e-6)
+    np.testing.assert_allclose(got[1], 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dead", [0.0, np.inf, np.nan])
+def test_a_head_without_spread_has_no_scales(dead: float) -> None:
+    """The other head has its own."""
+    x = np.array([[dead, dead], [1.0, 9.0]], np.float32)
+    for q, v in ((x, x[::-1].copy()), (np.ones((2, 2), np.float32), x)):
+        scales = scales_of(q, v)
+        assert np.isfinite(scales).all() and (scales > 0).all()
+        assert (scales[0] == 1).all()
+
+
 def test_short_contexts_are_read_whole(model: Model) -> None:
     logits = []
     for attend in (METHOD, Full()):
