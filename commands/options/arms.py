@@ -18,6 +18,7 @@ from .values import positive, typed
 if TYPE_CHECKING:
     from ...evals.quality import Arm
 
+COMMON_BUDGET = "2%"
 EVAL_KEEPS: Axis[Keep] = replace(KEEP_AXIS, methods={**KEEPS, Oracle.name: Oracle})
 
 
@@ -36,8 +37,8 @@ def add_arm_options(parser: argparse.ArgumentParser) -> None:
         "--budget",
         metavar="N,…",
         type=budgets_of,
-        default=["2%"],
-        help="tokens read per KV head, for methods that choose: 2%% (default) or a number",
+        help="tokens read, for methods that choose: a share or a number (default: "
+        f"{COMMON_BUDGET}% per KV head, and of auto what it reads by itself)",
     )
     group.add_argument(
         "--probe",
@@ -98,10 +99,19 @@ def arms_from(options: argparse.Namespace) -> Iterator[Arm]:
                     yield Arm(method, budget, keep, share, attend, keeping, prefill, reading)
 
 
-def _budgets(method: str, budgets: list[str]) -> list[str]:
-    """The budgets that a method is to be run with; [""] where it takes none or names its own."""
-    takes = "budget" in ATTEND_AXIS.named(method).options()
-    return budgets if takes and ":budget=" not in method else [""]
+def _budgets(method: str, budgets: list[str] | None) -> list[str]:
+    """The budgets that a method is to be run with; [""] where it takes none or names its own.
+
+    Without any, methods are compared at 2% per KV head, and one that counts in another unit has its
+    own default.
+    """
+    kind = ATTEND_AXIS.named(method)
+    if "budget" not in kind.options() or ":budget=" in method:
+        return [""]
+    if budgets is None:
+        shared = getattr(kind, "budget_unit", "kv-head") == "kv-head"
+        return [COMMON_BUDGET if shared else str(kind.default("budget"))]
+    return budgets
 
 
 def keeps_from(
