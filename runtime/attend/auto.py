@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from ...ops.device import KVDevice
@@ -10,8 +10,7 @@ from ...system.values import Budget
 from ..methods import option
 from ..store.slots import SlotStore
 from .errors import AttendError
-from .sparse.method import UNITS
-from .topk import TAILS, TopK
+from .topk import TopK
 
 if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
@@ -37,16 +36,8 @@ class Auto(TopK):
     )
 
     budget: Budget | str | int = Budget.parse("1%")  # noqa: RUF009 - frozen
-    budget_unit: str = option(
-        "query-head",
-        "whose budget it is: shared by the query heads of a KV head, or each one's",
-        choices=UNITS,
-    )
-    tail: str = option(
-        "means",
-        "what is not chosen counts: not at all, or by the means of its blocks",
-        choices=TAILS,
-    )
+    budget_unit: str = "query-head"
+    tail: str = "means"
     full_up_to: int = option(8192, "read every token as long as there are at most N", int)
 
     def __post_init__(self) -> None:
@@ -60,15 +51,14 @@ class Auto(TopK):
 
     @property
     def needs_all_tokens(self) -> bool:
-        return replace(self.as_topk(), tail="none").needs_all_tokens
+        return super(Auto, self._without_tail()).needs_all_tokens
 
     @property
     def host_only(self) -> str:
-        return replace(self.as_topk(), tail="none").host_only
+        return super(Auto, self._without_tail()).host_only
 
-    def as_topk(self) -> TopK:
-        """The method that chooses, with all of its options."""
-        return TopK(**{field.name: getattr(self, field.name) for field in fields(TopK)})
+    def _without_tail(self) -> Self:
+        return replace(self, tail="none")
 
     def shortened(self) -> Self:
         return replace(super().shortened(), full_up_to=0)
@@ -85,11 +75,11 @@ class Auto(TopK):
             notice = f"full attention, for the context has {n_ctx:,} tokens at most"
         else:
             in_order = not isinstance(store, SlotStore) and not isinstance(store.device, KVDevice)
-            method = self if in_order else replace(self, tail="none")
+            method = self if in_order else self._without_tail()
             bound = super(Auto, method).open(model, store, n_ctx)
             notice = (
                 f"full attention up to {self.full_up_to:,} tokens, then topk with a budget of "
-                f"{self.budget} per {self.budget_unit}"
+                f"{self.budget} per {self.budget_unit.replace('-', ' ')}"
             )
             if method.tail == "means":
                 notice += ", and means for the rest"

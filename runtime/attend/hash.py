@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 AUTO, SIMHASH = "auto", "simhash"
 MOST_RERANK = 64
-ASKED = "hash: " + SIMHASH_LOSS.line("`kvarn learn` trains encoders; topk needs none")
-NOTICE = f"hash: this model has no learned encoders; {ASKED.removeprefix('hash: ')}"
+_LOSS = SIMHASH_LOSS.line("`kvarn learn` trains encoders; topk needs none")
+ASKED = f"hash: {_LOSS}"
+NOTICE = f"hash: this model has no learned encoders; {_LOSS}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..attend.hash import SignatureIndex
 from ..attend.indexes.sketches import RERANKED, SketchIndex
-from ..attend.sparse import SEED, TokenIndex
+from ..attend.sparse import SEED, CentredIndex, TokenIndex
 from ..attend.sparse.frame import averaged
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class RowSketches(RowIndex, SketchIndex):
     def prepare(self, n_ctx: int, k: int) -> None:
         from ...ops.select import RowSketchScratch
 
-        self._frames.prepare(self._model)
+        CentredIndex.prepare(self, n_ctx, k)
         config, most = self._config, RERANKED * k
         self._rows = RowSketchScratch(config.n_heads, config.n_kv_heads, n_ctx, most, self._layout)
 

@@ -98,6 +98,14 @@ def test_a_sample_gives_the_first_limits(device) -> None:
     assert (counts >= 2 * k).all() and (counts < 5 * k).all()
 
 
+def test_each_head_has_its_own_frame(device) -> None:
+    n = 1500
+    cache = Cache(device, keys_of(6, n, 2, 64), "f16")
+    cache.frame = frame_of(2, 64)
+    cache.sketch(0, n)
+    cache.check(queries_of(6, 4, 64), ops.Range(4, 1400, n), ops.Wanted(60, 60, SEED))
+
+
 def test_a_sample_that_promises_too_much_is_corrected(device) -> None:
     """Keys like the query lie only where the sample looks."""
     n, k = 9000, 300

@@ -9,7 +9,7 @@ softmax(q · (k - c)) = softmax(q · k), and keys less their mean differ in dire
 sketch spends its bits on all dimensions alike, and its error grows with |k - c| |q|. The scales
 make that product smallest in the mean, without changing q · (k - c): models have dimensions in
 which keys vary most and queries hardly look. Of the best 1% of tokens, sketches of Gemma 3 270M
-then find 76% instead of 30%. s is such that keys keep their mean square.
+then find 70 to 76% instead of 30%. s is such that keys keep their mean square.
 
 Both are of the first n full segments, the largest such n: they are fixed for good at 16,384 tokens,
 and depend on the model and the stored tokens alone, not on how a prompt was cut into calls. The
@@ -62,10 +62,10 @@ def averaged(stored: int) -> int:
 
 
 class KeyFrame(NamedTuple):
-    """The frame of a layer's keys, float32 (J, E) each, and on the device as kernels take it."""
+    """The frame of a layer's keys on the device: its centre float32 (J, E), and all of it as
+    kernels take it."""
 
     centre: Array
-    scales: F32
     padded: Frame
 
 
@@ -104,9 +104,8 @@ class Frames:
             self._store(i, n, parts)
             column.filled[i] = max(stop, column.filled[i])
         centre, scales = parts
-        frame = KeyFrame(
-            self._device.put(centre), scales, self._device.select.Frame.of(centre, scales)
-        )
+        padded = self._device.select.Frame.of(centre, scales)
+        frame = KeyFrame(self._device.put(centre), padded)
         self.known[i] = n, frame
         return frame
 

@@ -185,35 +185,6 @@ def test_moments_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
         key_moments(cache.segments, cache.layout, 2, 7, 7)
 
 
-def test_scales_change_what_is_near_and_no_product(make_cache, queries) -> None:
-    """With one large dimension that queries do not look at, few of the best are found without."""
-    n, rng = 4 * SEGMENT, np.random.default_rng(4)
-    cache = make_cache(64, "f16", "f16", 1, n)
-    keys = rng.standard_normal((n, 1, 64)).astype(np.float32)
-    keys[..., 3] *= 60
-    append_kv(keys, cache.v, cache.segments, cache.layout, 0)
-    q = queries(1, 1, 64)
-    q[..., 3] *= 1 / 60
-    scales = np.ones((1, 64), np.float32)
-    scales[0, 3] = 1 / 60
-    stored = cache.stored()[0][:, 0].astype(np.float64)
-    want = largest_reference((stored @ q[0, 0].astype(np.float64))[None], 1, 0, n, n, 40, SEED)[0]
-    shares = []
-    for frame in (None, Frame.of(np.zeros((1, 64), np.float32), scales)):
-        sketches = Sketches(cache, frame)
-        sketches.add(0, n)
-        got = sketches.choose(q, Range(0, n, n), 40, 80)[0]
-        shares.append(len(np.intersect1d(got, want)) / 40)
-    assert shares[1] > 0.5 > 3 * shares[0]
-
-
-def test_a_frame_of_other_keys_is_refused(make_cache, queries) -> None:
-    cache = make_cache(64, "f16", "f16", 2, 100)
-    sketches = Sketches(cache, Frame.plain(1, 64))
-    with pytest.raises(OpsError, match=r"a frame \(1, 64\), expected \(2, 64\)"):
-        sketches.choose(queries(1, 2, 64), Range(0, 100, 100), 4, 8)
-
-
 @pytest.mark.parametrize("side", [1, -1])
 def test_sums_beyond_int8_saturate(make_cache, queries, side: int) -> None:
     """Keys near the query's line: the largest estimates are cut off, on both sides."""

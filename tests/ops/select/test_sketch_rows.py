@@ -11,6 +11,7 @@ from kvarn.ops.reference.select import largest_reference
 from kvarn.ops.select import Range, RowSketchScratch, Wanted, best_sketched_rows
 
 from .test_sketch import SEED, Sketches
+from .test_sketch_frames import frame_of
 
 
 def _rows(sketches: Sketches, q, among: Range, k: int, few: int, scratch=None):
@@ -53,7 +54,7 @@ def test_each_row_chooses_as_alone(
         (40_000, 128, 400, 800, 3),
     ):
         cache = make_cache(head_dim, kind, kind, n_kv_heads, last)
-        sketches = Sketches(cache)
+        sketches = Sketches(cache, frame_of(n_kv_heads, head_dim))
         sketches.add(0, last)
         q = queries(n_rows, n_kv_heads * group, head_dim)
         _check(sketches, q, Range(first, last, last), k, few)

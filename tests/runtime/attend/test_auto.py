@@ -28,7 +28,6 @@ def test_beyond_its_length_it_is_topk(tiny: Model) -> None:
     topk = TopK(**common, budget_unit="query-head", tail="means")
     expected = reading.read(tiny, topk, N, 4)
     np.testing.assert_array_equal(got[1], expected[1])
-    assert Auto(**common).as_topk() == topk
 
 
 def test_what_evicts_has_no_means(tiny: Model) -> None:
@@ -39,7 +38,7 @@ def test_what_evicts_has_no_means(tiny: Model) -> None:
     with tiny.context(1200, auto, keep=keep) as context:
         context.prefill([1 + i % 50 for i in range(N)])
         got = context.decode(1).copy()
-        assert context.notices[0].endswith("then topk with a budget of 40 per query-head")
+        assert context.notices[0].endswith("then topk with a budget of 40 per query head")
     with tiny.context(1200, replace(auto, tail="none"), keep=keep) as context:
         context.prefill([1 + i % 50 for i in range(N)])
         np.testing.assert_array_equal(context.decode(1), got)
@@ -63,7 +62,7 @@ def test_a_line_says_what_it_does(tiny: Model) -> None:
     with tiny.context(1051, Auto(full_up_to=1050)) as context:
         assert context.notices[0] == (
             "method auto: full attention up to 1,050 tokens, then topk with a budget of 1% per "
-            "query-head, and means for the rest"
+            "query head, and means for the rest"
         )
 
 
