@@ -6,7 +6,8 @@ attention object. It does not export `Weights` and `Transformer`, which import t
 
 from .architectures import ARCHITECTURES as ARCHITECTURES
 from .architectures import Architecture as Architecture
-from .config import LayerConfig as LayerConfig
 from .config import ModelConfig as ModelConfig
-from .config import RopeConfig as RopeConfig
 from .errors import ModelError as ModelError
+from .layer_config import AttentionConfig as AttentionConfig
+from .layer_config import LayerConfig as LayerConfig
+from .layer_config import RopeConfig as RopeConfig

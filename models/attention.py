@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ..ops.device import Array, Recorded
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 class Attention(Protocol):
     """Stores the keys and values of new tokens, and attends to the stored ones.
 
-    `Transformer.forward` calls it once for each layer, in order, with arrays of its device. The
-    object knows the position of the first new token. It reads window, scale and softcap from
-    `LayerConfig`.
+    `Transformer.forward` calls it once for each layer of `ModelConfig.kv_layers`, in order, with
+    arrays of its device. The object knows the position of the first new token. It reads window,
+    scale and softcap from `AttentionConfig`.
     """
 
     @property
@@ -33,18 +33,3 @@ class Attention(Protocol):
         R is T, or less in the last layer, which needs only the outputs of the last R tokens. q and
         k are rotated. q is not multiplied by `attention_scale` yet.
         """
-
-
-class FirstRows:
-    """The attention of a pass of which only the first `n` rows are tokens."""
-
-    every_query: ClassVar[bool] = True
-    graphs: ClassVar[dict[bool, Recorded] | None] = None
-
-    def __init__(self, attention: Attention, n: int) -> None:
-        self._attention, self._n = attention, n
-
-    def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
-        """See `Attention`."""
-        n = self._n
-        self._attention(layer, q[:n], k[:n], v[:n], out[:n])

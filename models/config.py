@@ -4,65 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
 from ..system.text import brief
 from .architectures import ARCHITECTURES, Architecture
+from .bounds import (
+    MAX_CONTEXT,
+    MAX_EMBD,
+    MAX_FF,
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_VOCAB,
+)
 from .errors import ModelError
+from .layer_config import AttentionConfig, DenseConfig, LayerConfig, RopeConfig
 from .metadata import Keys
-
-# Bounds that no real model reaches: a hostile file must not make kvarn allocate absurd memory.
-MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
-MAX_HEADS = 4096
-MAX_HEAD_DIM = 256  # of the attention kernels
-MAX_EMBD = 1 << 17
-MAX_FF = 1 << 20
-MAX_VOCAB = 1 << 19  # twice the largest published one
-MAX_CONTEXT = (1 << 31) - 1
-
-# llama.cpp's defaults for keys that a file may omit.
-ROPE_BASE = 10_000.0
-YARN_BETA_FAST = 32.0
-YARN_BETA_SLOW = 1.0
-YARN_BETAS = (1e-3, 1e6)
-"""Smallest and largest value of both."""
-LEAST_FACTOR, MAX_FACTOR, MAX_LOG_MULTIPLIER = 1e-6, 1e6, 1e3
-
-RopeScaling = Literal["none", "linear", "yarn", "longrope"]
-
-
-@dataclass(frozen=True)
-class RopeConfig:
-    """One rotation: angles(p, i) = p * scale * base^(-2i / n_rot), amplitude `amplitude`.
-
-    `scaling` "yarn" blends scaled and unscaled angles by frequency (see `rope.py`).
-    """
-
-    n_rot: int
-    base: float
-    scale: float
-    scaling: RopeScaling
-    n_ctx_orig: int
-    amplitude: float
-    beta_fast: float = YARN_BETA_FAST
-    beta_slow: float = YARN_BETA_SLOW
-
-
-@dataclass(frozen=True)
-class LayerConfig:
-    """The parameters of one layer's attention."""
-
-    window: int | None
-    """A query at p sees keys p - window + 1 .. p; None: all."""
-    rope: RopeConfig | None
-    """None: the layer does not rotate."""
-    attention_scale: float
-    """Factor on q·k."""
-    attention_softcap: float
-    """Scores become cap * tanh(score / cap); 0: no cap."""
+from .rope_keys import read_rope, read_windowed_rope
 
 
 @dataclass(frozen=True)
@@ -75,7 +37,6 @@ class ModelConfig:
     n_kv_heads: int
     head_dim: int
     n_embd: int
-    n_ff: int
     n_vocab: int
     n_ctx_train: int
     n_ctx_orig: int
@@ -88,6 +49,16 @@ class ModelConfig:
     """Queries at p are multiplied by temperature_scale * ln(1 + p // n_ctx_orig) + 1."""
     rope_tensors: Literal["none", "freqs", "longrope"]
     layers: tuple[LayerConfig, ...]
+
+    @cached_property
+    def kv_layers(self) -> tuple[AttentionConfig, ...]:
+        """The layers that have keys and values. Stores, packs and methods count only these."""
+        return tuple(layer.mixer for layer in self.layers)
+
+    @property
+    def n_kv_layers(self) -> int:
+        """How many layers have keys and values."""
+        return len(self.kv_layers)
 
     @staticmethod
     def from_metadata(metadata: Mapping[str, Any]) -> ModelConfig:
@@ -107,7 +78,7 @@ class ModelConfig:
         n_ctx_orig = keys.integer(
             "rope.scaling.original_context_length", n_ctx_train, high=MAX_CONTEXT
         )
-        rope = _rope(keys, architecture, head_dim, n_ctx_orig)
+        rope = read_rope(keys, architecture, head_dim, n_ctx_orig)
         divisor = head_dim
         if n_layers == architecture.scale_by_embedding_at:
             divisor = n_embd // n_heads
@@ -122,7 +93,6 @@ class ModelConfig:
             n_kv_heads=n_kv_heads,
             head_dim=head_dim,
             n_embd=n_embd,
-            n_ff=keys.integer("feed_forward_length", high=MAX_FF),
             n_vocab=_vocabulary(metadata, keys),
             n_ctx_train=n_ctx_train,
             n_ctx_orig=n_ctx_orig,
@@ -180,54 +150,6 @@ def _vocabulary(metadata: Mapping[str, Any], keys: Keys) -> int:
     return len(tokens)
 
 
-def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int) -> RopeConfig:
-    n_rot = keys.integer("rope.dimension_count", head_dim, low=2, high=head_dim)
-    if n_rot % 2 or (architecture.whole_head_rope and n_rot != head_dim):
-        expected = str(head_dim) if architecture.whole_head_rope else "an even number"
-        raise keys.error("rope.dimension_count", n_rot, expected)
-    scaling = keys.text("rope.scaling.type", "linear")
-    if scaling not in ("none", "linear", "yarn", "longrope"):
-        raise keys.error("rope.scaling.type", scaling, "none, linear, yarn or longrope")
-    old_factor = keys.number("rope.scale_linear", 0.0)
-    factor = keys.number("rope.scaling.factor", old_factor, high=MAX_FACTOR)
-    if scaling == "none" or factor == 0.0:
-        factor = 1.0
-    if factor < LEAST_FACTOR:
-        raise keys.error("rope.scaling.factor", factor, f"0 or a number from {LEAST_FACTOR:g}")
-    amplitude, beta_fast, beta_slow = _attention_factor(keys), YARN_BETA_FAST, YARN_BETA_SLOW
-    if scaling == "yarn":
-        key = "rope.scaling.yarn_log_multiplier"
-        log_multiplier = keys.number(key, 0.0, high=MAX_LOG_MULTIPLIER)
-        amplitude *= yarn_amplitude(factor, log_multiplier)
-        low, high = YARN_BETAS
-        beta_fast = keys.number("rope.scaling.yarn_beta_fast", beta_fast, low=low, high=high)
-        beta_slow = keys.number("rope.scaling.yarn_beta_slow", beta_slow, low=low, high=high)
-    return RopeConfig(
-        n_rot=n_rot,
-        base=keys.number("rope.freq_base", ROPE_BASE, low=1.0001, high=1e12),
-        scale=1.0 / factor,
-        scaling=cast(RopeScaling, scaling),
-        n_ctx_orig=n_ctx_orig,
-        amplitude=amplitude,
-        beta_fast=beta_fast,
-        beta_slow=beta_slow,
-    )
-
-
-def _attention_factor(keys: Keys) -> float:
-    """A factor on the amplitude, in addition to that of the kind of scaling."""
-    return keys.number("rope.scaling.attn_factor", 1.0, high=1e6)
-
-
-def yarn_amplitude(factor: float, log_multiplier: float = 0.0) -> float:
-    """m(1) / m(log_multiplier) with m(k) = 1 + 0.1 k ln(factor), m(k) = 1 for factors up to 1.
-
-    Source: YaRN (arXiv 2309.00071) section 3.4, as llama.cpp's context applies it.
-    """
-    growth = 0.1 * math.log(factor) if factor > 1.0 else 0.0
-    return (1.0 + growth) / (1.0 + log_multiplier * growth)
-
-
 def _rope_tensors(
     architecture: Architecture, rope: RopeConfig
 ) -> Literal["none", "freqs", "longrope"]:
@@ -239,8 +161,9 @@ def _rope_tensors(
 def _layers(
     keys: Keys, architecture: Architecture, n_layers: int, rope: RopeConfig, scale: float
 ) -> tuple[LayerConfig, ...]:
+    feed_forward = DenseConfig(keys.integer("feed_forward_length", high=MAX_FF))
     windowed, window = _windowed(keys, architecture, n_layers)
-    windowed_rope = _windowed_rope(keys, architecture, rope) if any(windowed) else rope
+    windowed_rope = read_windowed_rope(keys, architecture, rope) if any(windowed) else rope
     softcap = architecture.attention_softcap
     if softcap:
         softcap = keys.number("attn_logit_softcapping", softcap, low=1e-3)
@@ -252,12 +175,13 @@ def _layers(
 
     def layer(index: int) -> LayerConfig:
         layer_rope = windowed_rope if windowed[index] else rope
-        return LayerConfig(
+        attention = AttentionConfig(
             window=window if windowed[index] else None,
             rope=layer_rope if rotated(index) else None,
             attention_scale=scale,
             attention_softcap=softcap,
         )
+        return LayerConfig(attention, feed_forward)
 
     return tuple(layer(index) for index in range(n_layers))
 
@@ -284,16 +208,3 @@ def _windowed(
         return tuple(bool(flag) for flag in flags), window
     period = keys.integer(key, windowing.period, low=0, high=MAX_CONTEXT)
     return tuple(period == 0 or i % period < period - 1 for i in range(n_layers)), window
-
-
-def _windowed_rope(keys: Keys, architecture: Architecture, rope: RopeConfig) -> RopeConfig:
-    windowing = architecture.windowing
-    # llama.cpp reads the windowed base of cohere2, but rotates by the global one.
-    if windowing is None or architecture.rope_layers == "windowed":
-        return rope
-    base = keys.number(
-        "rope.freq_base_swa", windowing.rope_base or rope.base, low=1.0001, high=1e12
-    )
-    if windowing.scaled:
-        return replace(rope, base=base)
-    return replace(rope, base=base, scale=1.0, amplitude=_attention_factor(keys))

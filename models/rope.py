@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ops.device import Array, Device
-from .config import ModelConfig, RopeConfig
+from .config import ModelConfig
+from .layer_config import RopeConfig
 from .weights import Weights
 
 F32 = npt.NDArray[np.float32]
@@ -93,7 +94,7 @@ class Rotations:
     def __init__(
         self, config: ModelConfig, weights: Weights, max_chunk: int, device: Device
     ) -> None:
-        ropes = [layer.rope for layer in config.layers]
+        ropes = [layer.mixer.rope for layer in config.layers]
         self._config, self._weights = config, weights
         self._max_chunk, self._device = max_chunk, device
         self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))

@@ -1,30 +1,28 @@
 """The forward pass of every architecture: token ids in, hidden states and logits out.
 
-Per layer: norm → q, k, v (→ norms) → rope → attention object → output projection (→ norm) → add →
-norm → gate, up → activation → down (→ norm) → add. In cohere2 both halves read the same norm.
-
-In the last layer, what follows K and V is computed only for tokens whose hidden states are wanted.
+Embedding → layers (`layer.py`), each a mixer and a feed-forward → norm → output matrix. In the last
+layer, what other tokens do not need is computed only for tokens whose hidden states are wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.device import Activations, Array, Recorded, Weight
-from .attention import Attention, FirstRows
-from .buffers import Buffers, Rows
+from ..ops.device import Array, Recorded
+from .attention import Attention
 from .config import ModelConfig
 from .errors import ModelError
+from .layer import Layer
 from .rope import Rotations
-from .weights import LayerWeights, Linear, Weights
+from .weights import Weights
+from .widths import input_widths, row_widths
+from .workspace import Rows, Watcher, Workspace
 
 I32 = npt.NDArray[np.int32]
-Watcher = Callable[[Activations, Weight], None]
-"""Gets inputs of T rows and the matrix that will multiply them."""
 
 
 class Transformer:
@@ -41,15 +39,16 @@ class Transformer:
         self.config = config
         self.weights = weights
         self.max_chunk = max_chunk
-        self._watchers: list[Watcher] = []
         self.device = device = weights.device
-        self._buffers = Buffers(config, max_chunk, device)
-        self._embd_in = device.activations(max_chunk, config.n_embd)
-        self._attended_in = device.activations(max_chunk, config.n_heads * config.head_dim)
-        self._ff_in = device.activations(max_chunk, config.n_ff)
-        # A layer ends with the norm of the next one: adding and norming are one operation.
-        self._next_norms = [*(w.attn_norm for w in weights.layers[1:]), weights.output_norm]
+        widths = row_widths(config), input_widths(config)
+        self._work = Workspace(config, device, max_chunk, *widths)
+        self._watchers = self._work.watchers
+        self._normed_in = self._work.input("normed")
         self._rotations = Rotations(config, weights, max_chunk, device)
+        self._layers = [
+            Layer(index, weights, rotation, config, self._work)
+            for index, rotation in enumerate(self._rotations.of_layer)
+        ]
         self._graphs: dict[bool, list[Recorded]] = {}
         self._next_logits = device.memory((1, config.n_vocab), np.float32)
         self._logits_graph: Recorded | None = None
@@ -81,29 +80,30 @@ class Transformer:
         config, device = self.config, self.device
         least = device.least_rows if prompt and not self._watchers else 1
         n_rows = max(n, min(least, self.max_chunk))
-        b = self._buffers.rows(0, n_rows)
+        b = self._work.rows(0, n_rows)
         device.put(ids, b.ids[:n])
         if config.temperature_scale:
-            device.put(self._temperatures(start, n_rows), b.temperature)
+            device.put(self._temperatures(start, n_rows), b.array("temperature"))
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
         angles = self._rotations.angles(start, n_rows, long)
         if n_rows > n:
-            self._run(b, b, angles, FirstRows(attention, n))
+            self._run(b, b, self._work.rows(0, n), angles, attention)
             return b.normed[n - n_out : n]
         if n > 1 or self._watchers:
             every = attention.every_query or self._watchers
             n_wanted = n if every else min(n, max(n_out, device.least_rows))
-            self._run(b, self._buffers.rows(n - n_wanted, n), angles, attention)
+            wanted = self._work.rows(n - n_wanted, n)
+            self._run(b, wanted, b, angles, attention)
             return b.normed[n - n_out :]
         if (graphs := attention.graphs) is not None:
             if long not in graphs:
-                graphs[long] = device.record(self._run, b, b, angles, attention)
+                graphs[long] = device.record(self._run, b, b, b, angles, attention)
             graphs[long].run()
         else:
             first, *others = self._graphs_for(long, b, angles)
             first.run()
-            for index, graph in enumerate(others):
-                attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
+            for layer, graph in zip(self._layers, others):
+                layer.mixer.mix(attention, b, b)
                 graph.run()
         return b.normed
 
@@ -116,15 +116,19 @@ class Transformer:
         finally:
             self._watchers.remove(watcher)
 
-    def _run(self, b: Rows, wanted: Rows, angles: list[Array], attention: Attention) -> None:
-        """From `b.ids` to `wanted.normed`, the rows for which the last layer computes outputs."""
+    def _run(
+        self, b: Rows, wanted: Rows, tokens: Rows, angles: list[Array], attention: Attention
+    ) -> None:
+        """From `b.ids` to `wanted.normed`: the rows for which the last layer computes outputs.
+
+        Mixers mix `tokens`: the first rows of `b`, where the others only fill up the pass.
+        """
         self._embed(b)
-        last = self.config.n_layers - 1
-        for index in range(last + 1):
-            outputs = wanted if index == last else b
-            self._project(index, b, outputs, angles)
-            attention(index, outputs.q_heads, b.k_heads, b.v_heads, outputs.attended_heads)
-            self._finish(index, outputs)
+        for layer in self._layers:
+            outputs = wanted if layer is self._layers[-1] else b
+            layer.project(b, outputs, angles)
+            layer.mixer.mix(attention, tokens, outputs if tokens is b else tokens)
+            layer.finish(outputs)
 
     def logits(self, hidden: Array, out: Array) -> None:
         """Write the logits (T, n_vocab) of `hidden` (T, n_embd), such as `forward` returns."""
@@ -137,7 +141,7 @@ class Transformer:
     def next_logits(self, hidden: npt.NDArray[np.float32]) -> Array:
         """The logits (1, n_vocab) of one hidden state (1, n_embd) of the host, as `logits` gives
         them. Operations are recorded once. The next call overwrites the result."""
-        row = self.device.put(hidden, self._buffers.rows(0, 1).normed)
+        row = self.device.put(hidden, self._work.rows(0, 1).normed)
         if self._watchers:
             self._project_out(row, self._next_logits)
             return self._next_logits
@@ -148,7 +152,7 @@ class Transformer:
 
     def _project_out(self, hidden: Array, out: Array) -> None:
         config = self.config
-        self._linear(self._embd_in.set(hidden), self.weights.output, out)
+        self._work.linear(self._normed_in.set(hidden), self.weights.output, out)
         if config.logit_scale != 1.0:
             self.device.pointwise.scale(out, config.logit_scale)
         if config.final_softcap:
@@ -174,7 +178,7 @@ class Transformer:
             )
 
     def _graphs_for(self, long: bool, b: Rows, angles: list[Array]) -> list[Recorded]:
-        """The graphs of a single token from each layer's attention to the next, recorded once.
+        """The graphs of a single token from each layer's mixing to the next, recorded once.
 
         All tokens use the same arrays: buffers, weights and the tables' memory.
         """
@@ -186,106 +190,20 @@ class Transformer:
         return self._graphs[long]
 
     def _between(self, index: int, b: Rows, angles: list[Array]) -> None:
-        """The part of `_run` from the attention of layer index - 1 to that of layer `index`."""
+        """The part of `_run` from what layer index - 1 mixed to what layer `index` will mix."""
         if index == 0:
             self._embed(b)
         else:
-            self._finish(index - 1, b)
-        if index < self.config.n_layers:
-            self._project(index, b, b, angles)
+            self._layers[index - 1].finish(b)
+        if index < len(self._layers):
+            self._layers[index].project(b, b, angles)
 
     def _embed(self, b: Rows) -> None:
         """`b.x` and `b.normed` of the tokens `b.ids`, for the first layer."""
         self.device.get_rows(self.weights.token_embd, b.ids, b.x)
         if self.config.embedding_scale != 1.0:
             self.device.pointwise.scale(b.x, self.config.embedding_scale)
-        self._norm(b, self.weights.layers[0].attn_norm)
-
-    def _project(self, index: int, b: Rows, outputs: Rows, angles: list[Array]) -> None:
-        """rope(k) and v of `b.normed`, rope(q) of `outputs.normed`, which `_embd_in` then holds.
-
-        Rotates the other rows of q, too, though nobody reads them.
-        """
-        layer, rotation = self.weights.layers[index], self._rotations.of_layer[index]
-        eps, style = self.config.norm_eps, self.config.architecture.rope
-        pointwise = self.device.pointwise
-        source = self._embd_in.set(b.normed)
-        q, k, v = (layer.attn_q, outputs.q), (layer.attn_k, b.k), (layer.attn_v, b.v)
-        if outputs is b:
-            self._multiply(source, k, v, q)
-        else:
-            self._multiply(source, k, v)
-            self._multiply(source.set(outputs.normed), q)
-        self._add_biases(q, k, v)
-        if layer.attn_q_norm is not None and layer.attn_k_norm is not None:
-            pointwise.rms_norm(b.q_rows, layer.attn_q_norm, eps, b.q_rows)
-            pointwise.rms_norm(b.k_rows, layer.attn_k_norm, eps, b.k_rows)
-        if rotation is not None:
-            pointwise.rope(b.q_heads, b.k_heads, angles[rotation], style)
-        if self.config.temperature_scale:
-            pointwise.scale_rows(b.q, b.temperature)
-
-    def _finish(self, index: int, b: Rows) -> None:
-        """From `b.attended` and `b.normed` to the layer's output, normed for the next layer."""
-        layer = self.weights.layers[index]
-        if self.config.architecture.parallel:
-            # Both halves read the same normed input, which `_embd_in` still holds.
-            self._linear(self._attended_in.set(b.attended), layer.attn_output, b.branch)
-            self._feed_forward(layer, b, b.other)
-            self.device.pointwise.add(b.x, b.other, b.x)
-        else:
-            assert layer.ffn_norm is not None
-            self._linear(self._attended_in.set(b.attended), layer.attn_output, b.branch)
-            self._join(b, layer.post_attention_norm, layer.ffn_norm)
-            self._embd_in.set(b.normed)
-            self._feed_forward(layer, b, b.branch)
-        self._join(b, layer.post_ffw_norm, self._next_norms[index])
-
-    def _feed_forward(self, layer: LayerWeights, b: Rows, out: Array) -> None:
-        """ffn_down(activation(ffn_gate) * ffn_up) of what `_embd_in` holds, into `out`."""
-        pointwise = self.device.pointwise
-        gate, up = (layer.ffn_gate, b.gate), (layer.ffn_up, b.up)
-        self._multiply(self._embd_in, gate, up)
-        self._add_biases(gate, up)
-        gated = (
-            pointwise.swiglu if self.config.architecture.activation == "silu" else pointwise.geglu
-        )
-        gated(b.gate, b.up, b.gate)
-        self._linear(self._ff_in.set(b.gate), layer.ffn_down, out)
-
-    def _join(self, b: Rows, post_norm: Array | None, next_norm: Array) -> None:
-        """x += branch, which `post_norm` norms first if it is given; normed = norm of x."""
-        eps, pointwise = self.config.norm_eps, self.device.pointwise
-        if post_norm is not None:
-            pointwise.rms_norm(b.branch, post_norm, eps, b.branch)
-        if self.config.architecture.norm == "rms":
-            pointwise.add_rms_norm(b.x, b.branch, next_norm, eps, b.normed)
-        else:
-            pointwise.add_layer_norm(b.x, b.branch, next_norm, None, eps, b.normed)
-
-    def _norm(self, b: Rows, weight: Array) -> None:
-        pointwise = self.device.pointwise
-        if self.config.architecture.norm == "rms":
-            pointwise.rms_norm(b.x, weight, self.config.norm_eps, b.normed)
-        else:
-            pointwise.layer_norm(b.x, weight, None, self.config.norm_eps, b.normed)
-
-    def _multiply(self, source: Activations, *products: tuple[Linear, Array]) -> None:
-        """Write the product of the source's vectors by each matrix, without its bias."""
-        weights = [projection.weight for projection, _ in products]
-        for watcher in self._watchers:
-            for weight in weights:
-                watcher(source, weight)
-        self.device.linear_many(source, weights, [out for _, out in products])
-
-    def _add_biases(self, *products: tuple[Linear, Array]) -> None:
-        for projection, out in products:
-            if projection.bias is not None:
-                self.device.pointwise.add_row(out, projection.bias)
-
-    def _linear(self, source: Activations, projection: Linear, out: Array) -> None:
-        self._multiply(source, (projection, out))
-        self._add_biases((projection, out))
+        self._work.norm(self.weights.layers[0].attn_norm, b.x, b.normed)
 
     def _temperatures(self, start: int, n: int) -> npt.NDArray[np.float32]:
         """Factors on queries: 1 + temperature_scale * ln(1 + floor(p / n_ctx_orig))."""

@@ -16,9 +16,9 @@ from gguf import GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
 from ...models.architectures import ARCHITECTURES
-from ...models.config import (
+from ...models.bounds import MAX_CONTEXT
+from ...models.rope_keys import (
     LEAST_FACTOR,
-    MAX_CONTEXT,
     MAX_FACTOR,
     MAX_LOG_MULTIPLIER,
     YARN_BETAS,

@@ -56,7 +56,7 @@ class Learning:
         self, model: Model, texts: Texts, settings: Settings, store: Ram, checkpoint: Path
     ) -> None:
         config = model.config
-        layers = [i for i, layer in enumerate(config.layers) if layer.window is None]
+        layers = [i for i, layer in enumerate(config.kv_layers) if layer.window is None]
         if not layers:
             raise LearnError(f"{model.name} has a sliding window in every layer: none is sparse")
         self._model, self._texts, self._settings = model, texts, settings

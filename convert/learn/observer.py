@@ -62,7 +62,7 @@ class Observer(BoundAttend):
         """Discard the records: a context of `n_ctx` tokens begins."""
         self.log_norms = {
             i: np.zeros((config.n_kv_heads, n_ctx), np.float32)
-            for i, layer in enumerate(config.layers)
+            for i, layer in enumerate(config.kv_layers)
             if layer.window is None
         }
 

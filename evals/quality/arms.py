@@ -101,7 +101,7 @@ class _Recording(Ram):
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         config = model.config
         layout = TileLayout(config.head_dim)
-        return _RecordingStore(layout, config.n_layers, config.n_kv_heads, self.names)
+        return _RecordingStore(layout, config.n_kv_layers, config.n_kv_heads, self.names)
 
 
 class _RecordingStore(RamStore):

@@ -113,7 +113,7 @@ def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
     item = 4 + 2 + bits // 8 + block_item_bytes(bits)  # signatures, factors, sketches, blocks
     segment = layout.segment_bytes(config.n_kv_heads) + config.n_kv_heads * SEGMENT * item
     longest = max(plan.n_gen, plan.prompts * CHUNK_TOKENS)
-    return n_segments(depth + longest) * config.n_layers * segment + ROOM_BYTES
+    return n_segments(depth + longest) * config.n_kv_layers * segment + ROOM_BYTES
 
 
 def llama_bytes_needed(model: Model, plan: Plan, depth: int) -> int:
@@ -121,7 +121,7 @@ def llama_bytes_needed(model: Model, plan: Plan, depth: int) -> int:
     config = model.config
     layout = TileLayout(config.head_dim, plan.kv_type, plan.kv_type)
     segment = layout.segment_bytes(config.n_kv_heads)
-    return 2 * n_segments(depth + plan.n_gen) * config.n_layers * segment + ROOM_BYTES
+    return 2 * n_segments(depth + plan.n_gen) * config.n_kv_layers * segment + ROOM_BYTES
 
 
 def rows_at(model: Model, depth: int, plan: Plan, observer: Observer) -> Iterator[Row]:
@@ -187,7 +187,7 @@ def _row(model: Model, name: str, result: Result, bandwidth: float) -> Row:
     figures = result.as_dict()
     config, speed = model.config, figures["avg_ts"]
     layout = TileLayout(config.head_dim, result.type_k, result.type_v)
-    token = config.n_layers * layout.segment_bytes(config.n_kv_heads) / SEGMENT
+    token = config.n_kv_layers * layout.segment_bytes(config.n_kv_heads) / SEGMENT
     read = figures["read_bytes"]  # None where everything is read
     read = result.case.n_depth * token if read is None else read
     index, attention = (

@@ -47,10 +47,10 @@ class Replay(Attend):
         file, config = self.selections, model.config
         selections = Selections.read(file)
         found = selections.source.n_layers, selections.source.n_kv_heads
-        if found != (config.n_layers, config.n_kv_heads):
+        if found != (config.n_kv_layers, config.n_kv_heads):
             raise AttendError(
                 f"{file} holds selections of {found[0]} layers with {found[1]} KV heads, this "
-                f"model has {config.n_layers} with {config.n_kv_heads}"
+                f"model has {config.n_kv_layers} with {config.n_kv_heads}"
             )
         if not selections.most:
             raise AttendError(f"{file} is empty: nothing was selected when it was recorded")

@@ -64,7 +64,7 @@ def facts(peer: Peer) -> dict[str, Any]:
     """The bytes that a token reads, and the size of the file."""
     config, weights = peer.model.config, peer.model.transformer.weights
     layout = TileLayout(config.head_dim, peer.kv_type, peer.kv_type)
-    segment = config.n_layers * layout.segment_bytes(config.n_kv_heads)
+    segment = config.n_kv_layers * layout.segment_bytes(config.n_kv_heads)
     return {
         "weight_bytes_per_token": weights.bytes_per_token,
         "kv_bytes_per_token": segment / SEGMENT,

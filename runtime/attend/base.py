@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...models.config import LayerConfig
+    from ...models.layer_config import AttentionConfig
     from ...ops.device import Device, Scratch
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
@@ -32,7 +32,7 @@ class LayerView:
     """One layer of one context, as an attend method sees it."""
 
     index: int
-    config: LayerConfig
+    config: AttentionConfig
     store: KVStore
     scratch: Scratch
     """For `device.attention`."""

@@ -145,7 +145,7 @@ class SignatureIndex(SlotIndex):
         self.column = store.column(encoder.name, encoder.bits // 8)
         self._bits, self._config, self._rerank = encoder.bits, config, rerank
         self._layout, self._device = store.layout, store.device
-        sparse = [i for i, layer in enumerate(config.layers) if layer.window is None]
+        sparse = [i for i, layer in enumerate(config.kv_layers) if layer.window is None]
         networks = {i: encoder.networks(config, i) for i in sparse}
         if (centre := store.centre) is not None:
             networks = {i: layer.for_centred_keys(centre[i]) for i, layer in networks.items()}

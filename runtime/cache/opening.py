@@ -19,7 +19,7 @@ from .whole import WholeCache
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...models.config import LayerConfig
+    from ...models.layer_config import AttentionConfig
     from ..attend import Attend
     from ..keep import Keep
     from ..loading.model_info import ModelInfo
@@ -49,7 +49,7 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
         return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
     store = axes.store.open(model, n_ctx)
     with closed_on_error(store):
-        layers = _layer_views(model, model.config.layers, store, n_ctx, max_chunk)
+        layers = _layer_views(model, model.config.kv_layers, store, n_ctx, max_chunk)
         bound = attend.open(model, store, n_ctx)
         return WholeCache(store, bound, layers, n_ctx, _notice(keep, n_ctx), model.tell)
 
@@ -80,7 +80,7 @@ def _open_slots(
         most, heads = max(plan.sizes), config.n_kv_heads
         room = max(most, SEGMENT) if keep.holds_prompts else most
         # The slots hold just the tokens of a window, not in the order of positions.
-        without_windows = [replace(layer, window=None) for layer in config.layers]
+        without_windows = [replace(layer, window=None) for layer in config.kv_layers]
         layers = _layer_views(model, without_windows, opened, room, max_chunk)
         bound = attend.open(model, opened, max(n_ctx, most) if keep.holds_prompts else most)
         staging = Staging(opened.layout, config.n_heads // heads, heads, most, max_chunk)
@@ -88,7 +88,7 @@ def _open_slots(
         parts = SlotParts(opened, bound, staging, keep.n_slots(n_ctx), queries)
         slots = [
             keep.open_layer(view, parts) if layer.window is None else Ring(view, parts, sinks=0)
-            for layer, view in zip(config.layers, layers)
+            for layer, view in zip(config.kv_layers, layers)
         ]
         if keep.holds_prompts:
             return ScoredCache(parts, layers, slots, n_ctx)
@@ -96,7 +96,7 @@ def _open_slots(
 
 
 def _layer_views(
-    model: ModelInfo, layers: Sequence[LayerConfig], store: KVStore, n_ctx: int, max_chunk: int
+    model: ModelInfo, layers: Sequence[AttentionConfig], store: KVStore, n_ctx: int, max_chunk: int
 ) -> list[LayerView]:
     """The layers of a context whose layers hold up to `n_ctx` tokens each."""
     config = model.config

@@ -53,10 +53,10 @@ def measured_queries(model: ModelInfo, transformer: Transformer) -> F32:
     one into the other.
     """
     config = model.config
-    watch = _Watched(np.zeros((config.n_layers, config.n_heads, config.head_dim)))
+    watch = _Watched(np.zeros((config.n_kv_layers, config.n_heads, config.head_dim)))
     _read(model, transformer, watch)
-    squares = watch.sums.reshape(config.n_layers, config.n_kv_heads, -1, config.head_dim).mean(2)
-    for row, layer in zip(squares, config.layers, strict=True):
+    squares = watch.sums.reshape(config.n_kv_layers, config.n_kv_heads, -1, config.head_dim).mean(2)
+    for row, layer in zip(squares, config.kv_layers, strict=True):
         if layer.rope is not None:
             n = layer.rope.n_rot
             first, second = np.arange(0, n, 2), np.arange(1, n, 2)

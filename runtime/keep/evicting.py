@@ -65,8 +65,8 @@ class Evicting(Keep):
     def plan(self, config: ModelConfig, n_ctx: int) -> SlotPlan:
         """The slots of each layer. A layer with a window has a slot for each of its tokens."""
         n_slots = self.n_slots(n_ctx) + self.spare_slots
-        sizes = tuple(layer.window or n_slots for layer in config.layers)
-        whole = (i for i, layer in enumerate(config.layers) if layer.window is None)
+        sizes = tuple(layer.window or n_slots for layer in config.kv_layers)
+        whole = (i for i, layer in enumerate(config.kv_layers) if layer.window is None)
         return SlotPlan(str(self), sizes, tuple(whole) if self.holds_prompts else ())
 
     @abstractmethod

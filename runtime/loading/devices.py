@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...cuda_ops.machine import Card, checked
 from ...models.config import ModelConfig
+from ...models.widths import input_widths, row_widths
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...system.errors import KvarnError
 from ...system.text import one_line
@@ -135,8 +136,7 @@ def _working_bytes(file: GGUFFile, config: ModelConfig, chunk: int) -> int:
     loading = max(sizes, default=0)
     from ...cuda_ops.linear.linear import SCRATCH_WEIGHTS
 
-    width = 4 * config.n_embd + 2 * (config.n_heads + config.n_kv_heads) * config.head_dim
-    floats = chunk * (width + 2 * config.n_ff) + 32 * config.n_vocab
-    halves = chunk * (config.n_embd + config.n_heads * config.head_dim + config.n_ff)
+    floats = chunk * sum(row_widths(config).values()) + 32 * config.n_vocab
+    halves = chunk * sum(input_widths(config).values())
     reading = 4 * floats + 2 * (halves + 3 * SCRATCH_WEIGHTS)
     return max(loading + UNPACKING_BYTES, reading)

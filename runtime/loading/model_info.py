@@ -54,7 +54,7 @@ class ModelInfo:
         float32, little-endian. purpose: of a line that tells of it.
         """
         config = self.config
-        shape = config.n_layers, config.n_kv_heads, config.head_dim
+        shape = config.n_kv_layers, config.n_kv_heads, config.head_dim
         name = f"{kind}-{self.fingerprint}-{sources.digest(sources.ALL)}.means"
 
         def parse(data: bytes) -> F32:

@@ -64,7 +64,7 @@ class SparsePrompts(AroundPrompts):
     ) -> None:
         from ...ops.attention.prefill.listed import ListedScratch
 
-        super().__init__(inner, config.n_layers)
+        super().__init__(inner, config.n_kv_layers)
         self._options, self._config, self._index = options, config, index
         self.notices = tuple(dict.fromkeys((*inner.notices, *index.notices)))
         index.prepare(n_ctx, options.k)
@@ -76,7 +76,7 @@ class SparsePrompts(AroundPrompts):
         self._softmaxes = np.zeros((ROWS, config.n_heads, 2), np.float32)
         self._ahead = ReadAhead([])
         self._probe = Probe(config, store, n_ctx) if options.probe else None
-        self._store, self._measured = store, [LayerReads(i) for i in range(config.n_layers)]
+        self._store, self._measured = store, [LayerReads(i) for i in range(config.n_kv_layers)]
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         self._measured = [LayerReads(reads.layer) for reads in self.prompt_reads]

@@ -85,7 +85,7 @@ class BlocksPrefill(Prefill):
             self._check_window(attend.window, "--window")
 
     def resolved(self, model: ModelInfo) -> BlocksPrefill:
-        windows = [layer.window or 0 for layer in model.config.layers]
+        windows = [layer.window or 0 for layer in model.config.kv_layers]
         self._check_window(max(windows), f"layers of {model.name}")
         return self
 
@@ -146,7 +146,7 @@ class BlockPrompts(AroundPrompts):
     ) -> None:
         from ...ops.attention.prefill.listed import ListedScratch
 
-        super().__init__(inner, config.n_layers)
+        super().__init__(inner, config.n_kv_layers)
         self._prefill, self._store, self._counts_all = prefill, store, not inner.prompt_reads
         self._scratch = ListedScratch(config.n_heads, config.n_kv_heads, store.layout)
         self._lists = np.zeros((CHUNK, config.n_kv_heads, 1), np.uint32)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def has_centre(config: ModelConfig, k_type: str) -> bool:
     """Whether keys are stored without their mean: in 4 bits, unless scores are capped, since a
     constant changes what the cap does."""
-    return k_type == "q4_0" and not any(layer.attention_softcap for layer in config.layers)
+    return k_type == "q4_0" and not any(layer.attention_softcap for layer in config.kv_layers)
 
 
 def mean_keys(model: ModelInfo) -> F32:

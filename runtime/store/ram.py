@@ -52,7 +52,7 @@ class Ram(Store):
 
     def _empty(self, config: ModelConfig) -> RamStore:
         windows = windows_of(config)
-        return RamStore(self.layout(config), config.n_layers, config.n_kv_heads, windows)
+        return RamStore(self.layout(config), config.n_kv_layers, config.n_kv_heads, windows)
 
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         store, available = self._empty(model.config), available_bytes()

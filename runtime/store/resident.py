@@ -52,7 +52,7 @@ class Resident(Store):
             layout, centre = behind.layout, behind.centre
         try:
             self.device.check_served(layout)
-            shape = config.n_layers, config.n_kv_heads
+            shape = config.n_kv_layers, config.n_kv_heads
             store = ResidentStore(self.device, layout, *shape, n_ctx, behind)
         except BaseException:
             if behind is not None:

@@ -36,7 +36,7 @@ sixteenth of what the layers would take whole."""
 def windows_of(config: ModelConfig) -> tuple[int, ...]:
     """The window of each layer of which only the newest tokens are held, 0 for the others; () if
     all layers are held whole."""
-    windows = tuple(layer.window or 0 for layer in config.layers)
+    windows = tuple(layer.window or 0 for layer in config.kv_layers)
     windows = tuple(window if window <= MOST_WINDOW else 0 for window in windows)
     return windows if any(windows) else ()
 

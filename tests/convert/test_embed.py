@@ -31,7 +31,7 @@ def encoders_of(model: Model) -> Learned:
 
     layers = {
         i: LearnedLayer(dense(config.n_heads), dense(config.n_kv_heads))
-        for i, layer in enumerate(config.layers)
+        for i, layer in enumerate(config.kv_layers)
         if layer.window is None
     }
     return Learned(32, 16, 1024, model.fingerprint, model.name, layers)

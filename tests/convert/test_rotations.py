@@ -47,8 +47,8 @@ def same_rotation(
 def test_a_converted_model_rotates_as_transformers_does(name: str) -> None:
     config, tensors = converted(GOLDEN[name]["config"])
     expected = GOLDEN[name]["rotations"]
-    windowed = next(layer for layer in config.layers if layer.rope is not None)
-    distant = next(layer for layer in reversed(config.layers) if layer.rope is not None)
+    windowed = next(layer for layer in config.kv_layers if layer.rope is not None)
+    distant = next(layer for layer in reversed(config.kv_layers) if layer.rope is not None)
     short = tensors.get("rope_factors_short.weight", tensors.get("rope_freqs.weight"))
     same_rotation(distant.rope, short, expected["global"])
     same_rotation(windowed.rope, short, expected.get("windowed", expected["global"]))

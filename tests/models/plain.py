@@ -208,7 +208,7 @@ class PlainAttention:
         keys = k.copy() if first else np.concatenate([self.keys[layer], k])
         values = v.copy() if first else np.concatenate([self.values[layer], v])
         self.keys[layer], self.values[layer] = keys, values
-        config = self.config.layers[layer]
+        config = self.config.kv_layers[layer]
         out[:] = attention_reference.attention_reference(
             q,
             keys,

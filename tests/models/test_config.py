@@ -47,8 +47,9 @@ def test_sizes_and_defaults() -> None:
     )
     config = ModelConfig.from_metadata(values)
     assert (config.n_heads, config.n_kv_heads, config.head_dim) == (4, 4, 16)
-    assert (config.n_embd, config.n_ff, config.n_vocab, config.n_layers) == (64, 96, 97, 3)
-    layer = config.layers[0]
+    assert (config.n_embd, config.n_vocab, config.n_layers) == (64, 97, 3)
+    assert {layer.feed_forward.n_ff for layer in config.layers} == {96}
+    layer = config.kv_layers[0]
     assert layer.rope is not None
     assert (layer.rope.n_rot, layer.rope.base, layer.rope.scale) == (16, 10_000.0, 1.0)
     assert (layer.window, layer.attention_scale, layer.attention_softcap) == (None, 0.25, 0.0)
@@ -81,13 +82,13 @@ def test_which_layers_are_windowed_and_rotated(
     name: str, windows: list[int | None], rotated: list[bool]
 ) -> None:
     config = ModelConfig.from_metadata(metadata(BY_NAME[name]))
-    assert [layer.window for layer in config.layers] == windows
-    assert [layer.rope is not None for layer in config.layers] == rotated
+    assert [layer.window for layer in config.kv_layers] == windows
+    assert [layer.rope is not None for layer in config.kv_layers] == rotated
 
 
 def test_gemma3_rotates_windowed_layers_by_their_own_unscaled_base() -> None:
     config = ModelConfig.from_metadata(metadata(BY_NAME["gemma3"]))
-    local, distant = config.layers[0].rope, config.layers[5].rope
+    local, distant = config.kv_layers[0].rope, config.kv_layers[5].rope
     assert local is not None and distant is not None
     assert (local.base, local.scale) == (10_000.0, 1.0)
     assert (distant.base, distant.scale) == (1e6, 0.125)
@@ -97,7 +98,7 @@ def test_yarn_leaves_the_amplitude_of_unscaled_windowed_layers() -> None:
     """llama.cpp's ggml multiplies it by 1 + 0.1 ln(factor), which is 1 in windowed layers."""
     values = keys("gemma3", rope__scaling__type="yarn", rope__scaling__attn_factor=0.9)
     config = ModelConfig.from_metadata(values)
-    local, distant = config.layers[0].rope, config.layers[5].rope
+    local, distant = config.kv_layers[0].rope, config.kv_layers[5].rope
     assert local is not None and distant is not None
     assert local.amplitude == 0.9
     assert distant.amplitude == pytest.approx(0.9 * (1 + 0.1 * math.log(8)))
@@ -106,14 +107,14 @@ def test_yarn_leaves_the_amplitude_of_unscaled_windowed_layers() -> None:
 @pytest.mark.parametrize("name", ["llama-yarn", "qwen2-yarn", "mistral3"])
 def test_the_betas_of_yarn_are_those_of_the_file(name: str) -> None:
     betas = {"rope__scaling__yarn_beta_fast": 8.0, "rope__scaling__yarn_beta_slow": 2.0}
-    rope = ModelConfig.from_metadata(keys(name, **betas)).layers[0].rope
+    rope = ModelConfig.from_metadata(keys(name, **betas)).kv_layers[0].rope
     assert rope is not None
     assert (rope.beta_fast, rope.beta_slow) == (8.0, 2.0)
 
 
 def test_a_window_of_zero_layers_per_period_means_all() -> None:
     config = ModelConfig.from_metadata(keys("gemma2", attention__sliding_window_pattern=0))
-    assert [layer.window for layer in config.layers] == [16] * 4
+    assert [layer.window for layer in config.kv_layers] == [16] * 4
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from kvarn.models import ModelConfig, ModelError
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 
+from ..kv_layers import with_kv_layers
+
 N_CTX = 256
 
 
@@ -86,16 +88,16 @@ def test_the_last_layer_is_computed_for_the_tokens_asked_for(
 
 
 def without(config: ModelConfig, **changes: Any) -> ModelConfig:
-    """The configuration with fields of every layer changed."""
-    return replace(config, layers=tuple(replace(layer, **changes) for layer in config.layers))
+    """The configuration with fields of every layer's attention changed."""
+    return with_kv_layers(config, (replace(layer, **changes) for layer in config.kv_layers))
 
 
 def no_rope_scaling(config: ModelConfig) -> ModelConfig:
-    return replace(
+    return with_kv_layers(
         config,
-        layers=tuple(
+        (
             replace(layer, rope=layer.rope and replace(layer.rope, scaling="linear", scale=1.0))
-            for layer in config.layers
+            for layer in config.kv_layers
         ),
     )
 
@@ -111,7 +113,7 @@ ABLATIONS: dict[str, tuple[str, Callable[[ModelConfig], ModelConfig]]] = {
     "neox style": ("qwen3", lambda c: other(c, rope="normal")),
     "linear scaling": ("llama-linear", no_rope_scaling),
     "yarn": ("llama-yarn", no_rope_scaling),
-    "gemma3's own base": ("gemma3", lambda c: without(c, rope=c.layers[0].rope)),
+    "gemma3's own base": ("gemma3", lambda c: without(c, rope=c.kv_layers[0].rope)),
     "window": ("gemma2", lambda c: without(c, window=None)),
     "window of one less": ("cohere2", lambda c: without(c, window=11)),
     "attention scale": ("gemma2-46", lambda c: without(c, attention_scale=8**-0.5)),
@@ -122,7 +124,7 @@ ABLATIONS: dict[str, tuple[str, Callable[[ModelConfig], ModelConfig]]] = {
     "temperature": ("mistral3", lambda c: replace(c, temperature_scale=0.0)),
     "logit scale": ("cohere2", lambda c: replace(c, logit_scale=1.0)),
     "norm": ("cohere2", lambda c: other(c, norm="rms")),
-    "layers without rope": ("smollm3", lambda c: without(c, rope=c.layers[0].rope)),
+    "layers without rope": ("smollm3", lambda c: without(c, rope=c.kv_layers[0].rope)),
 }
 
 

@@ -101,8 +101,8 @@ def test_fused_matrices_and_biases_are_split_by_rows(
     golden_models: Callable[[str], Any], plain_ops: ModuleType
 ) -> None:
     golden = golden_models("llama-fused")
-    layer = load(golden, plain_ops).layers[1]
-    parts = (layer.attn_q, layer.attn_k, layer.attn_v)
+    attention = load(golden, plain_ops).layers[1].mixer
+    parts = (attention.q, attention.k, attention.v)
     assert [part.weight.matrix.shape for part in parts] == [(64, 64), (32, 64), (32, 64)]
     whole = np.concatenate([part.weight.matrix for part in parts])
     np.testing.assert_array_equal(whole, golden.arrays["blk.1.attn_qkv.weight"])
@@ -123,7 +123,7 @@ def test_a_fused_matrix_may_have_its_biases_apart(
         blk__0__attn_k__bias=bias[64:96],
         blk__0__attn_v__bias=bias[96:],
     ).layers[0]
-    np.testing.assert_array_equal(layer.attn_v.bias, bias[96:])
+    np.testing.assert_array_equal(layer.mixer.v.bias, bias[96:])
 
 
 class Counted:
@@ -150,7 +150,8 @@ def test_matrices_that_are_laid_out_anew_let_go_of_the_file(
     ]
     tensors.update((tensor.name, tensor) for tensor in counted)
     layer = Weights.load(tensors, ModelConfig.from_metadata(golden.metadata)).layers[0]
-    for projection in (layer.attn_q, layer.attn_k, layer.attn_v, layer.attn_output):
+    attention = layer.mixer
+    for projection in (attention.q, attention.k, attention.v, attention.output):
         assert projection.weight.treatment == "repacked"
     assert [tensor.released for tensor in counted] == [1, 1]
 

@@ -16,6 +16,7 @@ from kvarn.runtime.keep import KEEPS, Evicting, KeepError
 from kvarn.runtime.keep.slots import ReplacingSlots
 from kvarn.runtime.model import Model
 
+from ..kv_layers import with_kv_layers
 from .reading import ids_of
 
 GREEDY = kvarn.Sampler(temp=0)
@@ -77,10 +78,10 @@ def test_streaming_reads_what_a_mask_of_sinks_and_window_lets_through(tiny: Mode
 
 
 def with_windows(model: Model, *windows: int | None) -> Model:
-    layers = zip(model.config.layers, windows)
+    layers = zip(model.config.kv_layers, windows)
     changed = copy(model)
-    changed.config = replace(
-        model.config, layers=tuple(replace(layer, window=window) for layer, window in layers)
+    changed.config = with_kv_layers(
+        model.config, (replace(layer, window=window) for layer, window in layers)
     )
     return changed
 

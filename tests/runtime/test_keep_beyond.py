@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.models.config import LayerConfig
+from kvarn.models.layer_config import AttentionConfig
 from kvarn.models.transformer import Transformer
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch
@@ -24,6 +24,7 @@ from kvarn.runtime.keep.scored.queries import Queries
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import SlotStore
 
+from ..kv_layers import with_kv_layers
 from .reading import ids_of
 
 GREEDY = kvarn.Sampler(temp=0)
@@ -42,8 +43,8 @@ def plain(model: Model) -> Model:
 
 def with_windows(model: Model) -> Model:
     """The first layer with a window, which is larger than the context."""
-    changed, (first, *others) = copy(model), model.config.layers
-    changed.config = replace(model.config, layers=(replace(first, window=200), *others))
+    changed, (first, *others) = copy(model), model.config.kv_layers
+    changed.config = with_kv_layers(model.config, (replace(first, window=200), *others))
     return changed
 
 
@@ -200,7 +201,7 @@ def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
     staging = Staging(layout, heads // kv_heads, kv_heads, n_slots, CHUNK)
     parts = SlotParts(store, FullAttention(), staging, n_slots, Queries((), heads, head_dim))
     scratch = AttentionScratch(heads, kv_heads, layout, max_rows=CHUNK, n_ctx=n_slots)
-    config = LayerConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
+    config = AttentionConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
     out, start = np.empty_like(q), LAST_POSITION - n
     view = LayerView(0, config, store, scratch)
     slots = keep.open_layer(view, parts)

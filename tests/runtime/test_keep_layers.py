@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 import kvarn
 from kvarn.jit import threads
-from kvarn.models.config import LayerConfig
+from kvarn.models.layer_config import AttentionConfig
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch
 from kvarn.ops.evict import Staging
@@ -37,7 +37,7 @@ class Layer:
         self.store.reserve(n_slots)
         staging = Staging(self.layout, HEADS // KV_HEADS, KV_HEADS, n_slots, 512)
         scratch = AttentionScratch(HEADS, KV_HEADS, self.layout, max_rows=CHUNK, n_ctx=n_slots)
-        config = LayerConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
+        config = AttentionConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
         view = LayerView(1, config, self.store, scratch)
         queries = Queries((), HEADS, HEAD_DIM)
         parts = SlotParts(self.store, FullAttention(), staging, n_slots, queries)

@@ -170,7 +170,7 @@ def test_what_stays_is_what_numpy_keeps(
         for layer in range(2):
             assert context.kept(layer).tolist() == [list(range(N))] * 2
         context.decode(5)
-    for layer, config in enumerate(tiny.config.layers):
+    for layer, config in enumerate(tiny.config.kv_layers):
         keys, scale = watch.keys[layer], config.attention_scale
         here = keys + watch.centres.get(layer, 0) if isinstance(keep, kvarn.L2Norm) else keys
         want = expected(keep, watch.query(layer, N), here, BUDGET, layer, N, scale)
@@ -197,7 +197,7 @@ def test_later_evictions_bound_memory(
         assert context.kept(0).shape == (2, BUDGET + 69)
         context.prefill(ids[369:380])  # an eviction between its first and its second token
         assert context.kept(0).shape == (2, BUDGET + 10)
-        for layer, config in enumerate(tiny.config.layers):
+        for layer, config in enumerate(tiny.config.kv_layers):
             if isinstance(keep, kvarn.H2O):
                 continue  # its sums have a history, see below
             q, held = watch.query(layer, 370), watch.held[layer]
@@ -229,7 +229,7 @@ def test_sums_of_heavy_hitters_go_on(tiny: Model, monkeypatch: pytest.MonkeyPatc
             context.decode(token)
         first = watch.keys[0], context.kept(0)[:, :BUDGET].astype(int)
         context.decode(1)
-    scale = tiny.config.layers[0].attention_scale
+    scale = tiny.config.kv_layers[0].attention_scale
     q = watch.query(0, 600)
     before = paid(q[:530], first[0], scale)
     after = paid(q[530:], watch.keys[0], scale)

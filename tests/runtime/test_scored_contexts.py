@@ -20,6 +20,7 @@ from kvarn.runtime.keep.scored.queries import BLOCK, Queries
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.disk.verify import verify
 
+from ..kv_layers import with_kv_layers
 from .reading import ids_of
 
 BUDGET, N = 130, 700
@@ -95,10 +96,10 @@ def test_a_pack_of_other_options_is_refused(tiny: Model, tmp_path: Path) -> None
 
 
 def with_windows(model: Model, *windows: int | None) -> Model:
-    layers = zip(model.config.layers, windows)
+    layers = zip(model.config.kv_layers, windows)
     changed = copy(model)
-    changed.config = replace(
-        model.config, layers=tuple(replace(layer, window=window) for layer, window in layers)
+    changed.config = with_kv_layers(
+        model.config, (replace(layer, window=window) for layer, window in layers)
     )
     return changed
 

@@ -206,7 +206,7 @@ class _Reader:
                 f"fingerprint {facts.fingerprint}, and {self.model.path.name} has fingerprint "
                 f"{of_model}: train others with `kvarn learn`, or use --encoders simhash"
             )
-        numbers = [i for i, layer in enumerate(self.config.layers) if layer.window is None]
+        numbers = [i for i, layer in enumerate(self.config.kv_layers) if layer.window is None]
         part = self._embedded if facts.embedded else self._tensors
         layers = {number: self._layer(number, facts, part(number, facts)) for number in numbers}
         learned = Learned(

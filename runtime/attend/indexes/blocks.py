@@ -38,7 +38,7 @@ class BlockIndex(TokenIndex):
         self._rotation = Rotation.random(config.head_dim, SEED)
         self._frame = Frame.plain(config.n_kv_heads, config.head_dim)
         self._item_bytes = block_item_bytes(self._rotation.bits)
-        self._scanned = np.zeros((config.n_layers, config.n_kv_heads), np.int64)
+        self._scanned = np.zeros((config.n_kv_layers, config.n_kv_heads), np.int64)
         self.column = self._blocks = store.column(f"blocks-{SEED}", self._item_bytes)
 
     def prepare(self, n_ctx: int, k: int) -> None:

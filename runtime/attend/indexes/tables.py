@@ -45,7 +45,7 @@ class TableIndex(CentredIndex):
         self._tables, self._most_bytes = tables, most_bytes
         self._seed, self._name = seed, f"tables-{tables.bits}x{tables.number}-{seed}"
         super().__init__(model, store, {self._name: tables.item_bytes})
-        self._coded = np.zeros(config.n_layers, np.int64)
+        self._coded = np.zeros(config.n_kv_layers, np.int64)
         self._hashings: dict[int, Hashing] = {}
 
     def prepare(self, n_ctx: int, k: int) -> None:
@@ -61,7 +61,7 @@ class TableIndex(CentredIndex):
 
     def _check_bytes(self, n_ctx: int) -> None:
         config, store, tables = self._config, self._store, self._tables
-        each = SEGMENT * config.n_layers * config.n_kv_heads * tables.item_bytes
+        each = SEGMENT * config.n_kv_layers * config.n_kv_heads * tables.item_bytes
         needed = n_segments(n_ctx) * each
         if self._most_bytes is not None:
             allowed, whose = self._most_bytes, f"--index-bytes {self._most_bytes}"

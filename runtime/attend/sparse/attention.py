@@ -55,7 +55,7 @@ class SparseAttention(BoundAttend):
         self._store, self._index, self.notices = store, index, index.notices
         self._device = device = store.device
         self._layers = layers = ChoosingLayers(method, dense, config, n_ctx)
-        self.reads = [LayerReads(i) for i in range(config.n_layers)]
+        self.reads = [LayerReads(i) for i in range(config.n_kv_layers)]
         self._chosen = self._room_for(n_ctx, layers.room)
         heads, kv_heads = config.n_heads, config.n_kv_heads
         self._scratch = device.gathered_scratch(heads, kv_heads, store.layout, layers.room)
@@ -64,9 +64,9 @@ class SparseAttention(BoundAttend):
         self._probe = Probe(config, store, n_ctx) if method.probe else None
         self.records = index.records and store.records and not method.probe
         self._choices = RecordedChoices(layers, device)
-        self._counts = device.zeros((config.n_layers, kv_heads), device.list_types[1])
+        self._counts = device.zeros((config.n_kv_layers, kv_heads), device.list_types[1])
         """How many tokens each KV head of a recorded token has read."""
-        self._times = np.zeros((config.n_layers, 3), np.int64)
+        self._times = np.zeros((config.n_kv_layers, 3), np.int64)
         """Nanoseconds at which a layer of a recorded token began, had chosen and had read."""
         self._recorded, self._prompt = False, False
         self._sources: list[object] = []
@@ -90,7 +90,7 @@ class SparseAttention(BoundAttend):
         sources = self._index.sources(start) if records else None
         if sources is None or self._ahead.due(self._store):
             if self._on_gpu and not prompt:
-                shape = n_tokens * self._config.n_layers, self._config.n_kv_heads
+                shape = n_tokens * self._config.n_kv_layers, self._config.n_kv_heads
                 self._pass_counts = self._device.memory(shape, self._device.list_types[1])
             return None
         self._recorded = True

@@ -21,7 +21,7 @@ class ChoosingLayers:
         self, method: SparseOptions, dense: frozenset[int], config: ModelConfig, n_ctx: int
     ) -> None:
         # Of the model's layers: over slots, those with a window look like the others.
-        self.indexed = {i for i, layer in enumerate(config.layers) if layer.window is None}
+        self.indexed = {i for i, layer in enumerate(config.kv_layers) if layer.window is None}
         """Those without a sliding window. Dense ones are among them: they may choose next time."""
         self.choosing = sorted(self.indexed - dense)
         self._method, self._group = method, config.n_heads // config.n_kv_heads

@@ -196,7 +196,7 @@ class Disk(Store):
                 f"it was made with {manifest.model}, this model is {facts}: use the file that it "
                 f"was made with, {one_line(manifest.model.path)}",
             )
-        layers = zip(manifest.windows, model.config.layers)
+        layers = zip(manifest.windows, model.config.kv_layers)
         if any(window and not 0 < (layer.window or 0) <= window for window, layer in layers):
             raise PackError(
                 path, "this model's layers have longer windows than it was made for: make another"
@@ -248,7 +248,7 @@ def facts_of(model: ModelInfo) -> ModelFacts:
     return ModelFacts(
         model.name,
         model.fingerprint,
-        config.n_layers,
+        config.n_kv_layers,
         config.n_kv_heads,
         config.head_dim,
         config.n_embd,

@@ -21,7 +21,7 @@ def random_encoders(model: Model, bits: int = 32, seed: int = 0, hidden: int = H
             _dense(rng, config, config.n_heads, widths_of(config.head_dim, hidden, bits)),
             _dense(rng, config, config.n_kv_heads, widths_of(config.head_dim, hidden, bits)),
         )
-        for i, layer in enumerate(config.layers)
+        for i, layer in enumerate(config.kv_layers)
         if layer.window is None
     }
     return Learned(bits, hidden, 4096, model.fingerprint, model.name, layers)

@@ -79,7 +79,7 @@ def test_blocks_are_built_when_a_segment_is_full(model: Model) -> None:
 def test_a_pack_keeps_the_index_of_a_model_with_windows(method: Sparse, tmp_path: Path) -> None:
     """Layers with a window have no items and hold none up."""
     windowed, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")
-    assert any(layer.window for layer in windowed.config.layers)
+    assert any(layer.window for layer in windowed.config.kv_layers)
     with windowed.context(1100, method, store=pack) as context:
         context.prefill(ids_of(windowed, 1060))
     assert pack_info(tmp_path / "pack").indexes

@@ -44,7 +44,7 @@ def test_while_much_comes_from_disk_it_is_asked(
 ) -> None:
     read = count(0, ahead.ENOUGH)
     monkeypatch.setattr(ahead, "bytes_from_disk", lambda: next(read))
-    layers = sum(layer.window is None for layer in tiny.config.layers)
+    layers = sum(layer.window is None for layer in tiny.config.kv_layers)
     expected = _decoded(tiny, kvarn.Ram())
     assert asked == []
     found = _decoded(tiny, kvarn.Disk(tmp_path / "pack"))
@@ -93,7 +93,7 @@ def test_layers_that_lack_little_are_left_alone_until_much_comes(
     steps: list[int] = []
     monkeypatch.setattr(read_ahead, "CAN_READ_AHEAD", True)
     monkeypatch.setattr(read_ahead, "read_ahead", lambda *args: steps.append(1) or 0)
-    layers, n = sum(layer.window is None for layer in tiny.config.layers), 2 * ahead.REST + 2
+    layers, n = sum(layer.window is None for layer in tiny.config.kv_layers), 2 * ahead.REST + 2
     # Each layer is asked for once, and then once more after the rest; a flood ends it.
     for each, asked in ((ahead.ENOUGH, 2 * 2 * layers), (ahead.FLOOD, 2 * n * layers)):
         read = count(0, each)

@@ -145,7 +145,7 @@ def test_means_do_not_depend_on_when_they_were_built(model, method) -> None:
 
 def test_a_pack_with_blocks_gets_means_when_they_are_wanted(tmp_path) -> None:
     model, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")
-    assert any(layer.window for layer in model.config.layers)
+    assert any(layer.window for layer in model.config.kv_layers)
     ids = ids_of(model, 1063)
     with model.context(1100, PLAIN, store=pack) as context:
         context.prefill(ids[:1060])

@@ -52,7 +52,7 @@ def test_measured_queries_are_mean_squares_of_pairs(tmp_path: Path, name: str) -
     for index, chunks in collecting.queries.items():
         q = np.concatenate(chunks)[N_FIRST:].astype(np.float64)
         squares = (q**2).mean(0).reshape(config.n_kv_heads, group, -1).mean(1)
-        rope = config.layers[index].rope
+        rope = config.kv_layers[index].rope
         assert rope is not None
         for j in range(config.n_kv_heads):
             for i in range(rope.n_rot // 2):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import kvarn
 from kvarn.jit.launch.launcher import Stopped
-from kvarn.models.transformer import Transformer
+from kvarn.models.layer import Layer
 from kvarn.runtime.attend import Attend
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.prompt import CHUNK
@@ -34,15 +34,15 @@ def flag() -> Flag:
 @pytest.fixture
 def set_in_layer(monkeypatch: pytest.MonkeyPatch, flag: Flag) -> Callable[[int], None]:
     """From now on, the flag is set while a pass computes this layer."""
-    known = Transformer._finish
+    known = Layer.finish
 
     def set_in_layer(layer: int) -> None:
-        def finish(self: Transformer, index: int, b: Any) -> None:
-            if index == layer:
+        def finish(self: Layer, b: Any) -> None:
+            if self.index == layer:
                 flag[0] = 1
-            known(self, index, b)
+            known(self, b)
 
-        monkeypatch.setattr(Transformer, "_finish", finish)
+        monkeypatch.setattr(Layer, "finish", finish)
 
     return set_in_layer
 

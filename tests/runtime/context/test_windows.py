@@ -171,6 +171,6 @@ def test_memory_is_what_was_said_before(mini: Model, kind: str) -> None:
         context.prefill(ids_of(mini, 512))
         assert context.n_bytes <= context.store.bytes_for(place)  # type: ignore[attr-defined]
     config, store = mini.config, context.store
-    n_whole = sum(layer.window is None for layer in config.layers)
+    n_whole = sum(layer.window is None for layer in config.kv_layers)
     segment = store.layout.segment_bytes(config.n_kv_heads)
     assert context.n_bytes < segment * (7 * n_whole + 4 * (config.n_layers - n_whole))

@@ -305,10 +305,10 @@ def test_blocks_of_a_pack_that_is_cut_to_nothing_are_forgotten(pack: Path, model
 def test_layers_with_windows_read_them(tmp_path: Path) -> None:
     """And a rehearsal reads a block."""
     windowed = kvarn.load()
-    assert any(layer.window for layer in windowed.config.layers)
+    assert any(layer.window for layer in windowed.config.kv_layers)
     with windowed.context(N_FILLED + N_READ, prefill=BLOCKS.shortened()) as context:
         read_deep(context)
-        for layer, reads in zip(windowed.config.layers, context.stats.prompt_layers):
+        for layer, reads in zip(windowed.config.kv_layers, context.stats.prompt_layers):
             assert bool(reads.steps) == (layer.window is None)
 
 
@@ -326,7 +326,7 @@ def test_refusals_in_words(model: Model) -> None:
     with pytest.raises(PrefillError, match=r"1,024 tokens, fewer than the window of 1,100 \(--win"):
         model.context(1000, TopK(window=1100), prefill=BLOCKS)
     windowed = kvarn.load()
-    window = max(layer.window or 0 for layer in windowed.config.layers)
+    window = max(layer.window or 0 for layer in windowed.config.kv_layers)
     if window > 512:
         with pytest.raises(PrefillError, match=rf"512 tokens, fewer .* {window:,} \(layers of"):
             windowed.context(1000, prefill=BlocksPrefill(512))

@@ -325,11 +325,11 @@ def test_columns_that_are_missing_are_computed_again(
 
 def test_a_model_with_windows_keeps_its_signatures_and_is_read_sparsely(tmp_path: Path) -> None:
     windowed, store = kvarn.load(), Disk(tmp_path / "pack")
-    assert any(layer.window for layer in windowed.config.layers)
+    assert any(layer.window for layer in windowed.config.kv_layers)
     prefill = SparsePrefill(k=40, index="hash", from_=1024)
     with windowed.context(2000, store=store, prefill=prefill) as context:
         context.prefill(ids_of(windowed, 1800))
-        for layer, reads in zip(windowed.config.layers, context.stats.prompt_layers):
+        for layer, reads in zip(windowed.config.kv_layers, context.stats.prompt_layers):
             assert bool(reads.steps) == (layer.window is None)
     with windowed.context(2000, store=store) as context:
         assert (context._cache.attend._index.column.filled == 1024).all()

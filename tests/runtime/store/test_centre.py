@@ -23,6 +23,7 @@ from kvarn.runtime.store.centre import has_centre, mean_keys
 from kvarn.runtime.store.disk.verify import verify
 from kvarn.runtime.store.slots import SlotStore
 
+from ...kv_layers import with_kv_layers
 from ..reading import ids_of
 
 N = 700
@@ -131,7 +132,7 @@ def test_only_four_bits_lack_it_and_only_where_scores_are_not_capped(model: Mode
     config = model.config
     assert has_centre(config, "q4_0")
     assert not has_centre(config, "q8_0") and not has_centre(config, "f16")
-    capped = replace(config, layers=[replace(l, attention_softcap=30.0) for l in config.layers])
+    capped = with_kv_layers(config, (replace(l, attention_softcap=30.0) for l in config.kv_layers))
     assert not has_centre(capped, "q4_0")
     assert model.context(64, store=Ram("q4_0", "f16")).store.centre is not None
     assert model.context(64, store=Ram("q4_0", centred=False)).store.centre is None

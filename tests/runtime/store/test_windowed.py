@@ -17,7 +17,7 @@ MOST = 30 * SEGMENT
 
 
 def config_of(*windows: int | None) -> Any:
-    return SimpleNamespace(layers=[SimpleNamespace(window=window) for window in windows])
+    return SimpleNamespace(kv_layers=[SimpleNamespace(window=window) for window in windows])
 
 
 def test_long_windows_are_held_whole() -> None:

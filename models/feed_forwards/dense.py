@@ -1,0 +1,67 @@
+"""The dense feed-forward: down(activation(gate) * up)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..loader import Linear, Loader
+
+if TYPE_CHECKING:
+    from ...ops.device import Activations, Array
+    from ..config import ModelConfig
+    from ..layer_config import DenseConfig
+    from ..workspace import Rows, Workspace
+
+
+@dataclass(frozen=True)
+class DenseWeights:
+    """The tensors of one layer's dense feed-forward."""
+
+    gate: Linear
+    up: Linear
+    down: Linear
+
+    @staticmethod
+    def load(loader: Loader, prefix: str, config: ModelConfig, layer: DenseConfig) -> DenseWeights:
+        """Read `{prefix}.ffn_gate`, `ffn_up` (or both from `ffn_up`) and `ffn_down`."""
+        n_ff, n_embd = layer.n_ff, config.n_embd
+        if config.architecture.fused_gate_up:
+            gate, up = loader.split(f"{prefix}.ffn_up", [n_ff, n_ff], n_embd)
+        else:
+            gate = loader.linear(f"{prefix}.ffn_gate", n_ff, n_embd)
+            up = loader.linear(f"{prefix}.ffn_up", n_ff, n_embd)
+        return DenseWeights(gate, up, loader.linear(f"{prefix}.ffn_down", n_embd, n_ff))
+
+
+class Dense:
+    """The dense feed-forward of one layer."""
+
+    def __init__(
+        self, weights: DenseWeights, layer: DenseConfig, config: ModelConfig, work: Workspace
+    ) -> None:
+        self._weights, self._work, self._n_ff = weights, work, layer.n_ff
+        pointwise = work.device.pointwise
+        silu = config.architecture.activation == "silu"
+        self._gated = pointwise.swiglu if silu else pointwise.geglu
+        self._down_in = work.input("gated")
+
+    @staticmethod
+    def widths(layer: DenseConfig) -> dict[str, int]:
+        """Floats of a row, by name."""
+        return {"gate": layer.n_ff, "up": layer.n_ff}
+
+    @staticmethod
+    def inputs(layer: DenseConfig) -> dict[str, int]:
+        """Columns of the down projection."""
+        return {"gated": layer.n_ff}
+
+    def __call__(self, source: Activations, b: Rows, out: Array) -> None:
+        """See `FeedForward`."""
+        weights, work = self._weights, self._work
+        gate, up = b.array("gate", self._n_ff), b.array("up", self._n_ff)
+        products = (weights.gate, gate), (weights.up, up)
+        work.multiply(source, *products)
+        work.add_biases(*products)
+        self._gated(gate, up, gate)
+        work.linear(self._down_in.set(gate), weights.down, out)

@@ -1,0 +1,68 @@
+"""One layer: x += mixer(norm(x)), then x += feed_forward(norm(x)), and the norms around them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .feed_forwards import feed_forward_of
+from .mixers import mixer_of
+
+if TYPE_CHECKING:
+    from ..ops.device import Array
+    from .config import ModelConfig
+    from .loader import Norm
+    from .weights import Weights
+    from .workspace import Rows, Workspace
+
+
+class Layer:
+    """Layer `index` of a model. `Rows.normed` holds its normed input, and later that of the next.
+
+    A layer ends with the norm of the next one: adding and norming are one operation. In a
+    `parallel` architecture both halves read the same normed input.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        weights: Weights,
+        rotation: int | None,
+        config: ModelConfig,
+        work: Workspace,
+    ) -> None:
+        layers = weights.layers
+        self.index = index
+        self._weights, self._work = layers[index], work
+        last = index == len(layers) - 1
+        self._next_norm = weights.output_norm if last else layers[index + 1].attn_norm
+        self.mixer = mixer_of(layers[index].mixer, index, rotation, config, work)
+        self._feed_forward = feed_forward_of(
+            layers[index].feed_forward, config.layers[index], config, work
+        )
+        self._parallel, self._n_embd = config.architecture.parallel, config.n_embd
+        self._normed_in = work.input("normed")
+
+    def project(self, b: Rows, outputs: Rows, angles: list[Array]) -> None:
+        """What the mixer needs before it mixes (`Mixer.project`)."""
+        self.mixer.project(self._normed_in.set(b.normed), b, outputs, angles)
+
+    def finish(self, b: Rows) -> None:
+        """From what the mixer mixed to the layer's output, normed for the next layer."""
+        weights, work = self._weights, self._work
+        self.mixer.output(b, b.branch)
+        if self._parallel:
+            # The input of matrix products still holds what `project` put there.
+            other = b.array("other", self._n_embd)
+            self._feed_forward(self._normed_in, b, other)
+            work.device.pointwise.add(b.x, other, b.x)
+        else:
+            assert weights.ffn_norm is not None
+            self._join(b, weights.post_attention_norm, weights.ffn_norm)
+            self._feed_forward(self._normed_in.set(b.normed), b, b.branch)
+        self._join(b, weights.post_ffw_norm, self._next_norm)
+
+    def _join(self, b: Rows, post_norm: Norm | None, next_norm: Norm) -> None:
+        """x += branch, which `post_norm` norms first if it is given; normed = norm of x."""
+        if post_norm is not None:
+            self._work.norm(post_norm, b.branch, b.branch)
+        self._work.add_norm(next_norm, b.x, b.branch, b.normed)

@@ -1,0 +1,58 @@
+"""The configuration of one layer: its mixer and its feed-forward, each of one kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+# llama.cpp's defaults for keys that a file may omit.
+YARN_BETA_FAST = 32.0
+YARN_BETA_SLOW = 1.0
+
+RopeScaling = Literal["none", "linear", "yarn", "longrope"]
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """One rotation: angles(p, i) = p * scale * base^(-2i / n_rot), amplitude `amplitude`.
+
+    `scaling` "yarn" blends scaled and unscaled angles by frequency (see `rope.py`).
+    """
+
+    n_rot: int
+    base: float
+    scale: float
+    scaling: RopeScaling
+    n_ctx_orig: int
+    amplitude: float
+    beta_fast: float = YARN_BETA_FAST
+    beta_slow: float = YARN_BETA_SLOW
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """A layer's mixer: attention to keys and values that contexts store."""
+
+    window: int | None
+    """A query at p sees keys p - window + 1 .. p; None: all."""
+    rope: RopeConfig | None
+    """None: the layer does not rotate."""
+    attention_scale: float
+    """Factor on q·k."""
+    attention_softcap: float
+    """Scores become cap * tanh(score / cap); 0: no cap."""
+
+
+@dataclass(frozen=True)
+class DenseConfig:
+    """A layer's feed-forward: one network for all tokens."""
+
+    n_ff: int
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """One layer: a mixer of tokens and a feed-forward, each of one kind."""
+
+    mixer: AttentionConfig
+    feed_forward: DenseConfig

@@ -1,0 +1,110 @@
+"""A file's tensors, checked one by one and prepared for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..jit.arena import Arena
+from ..ops.device import Array, Device, Weight
+from ..ops.reference.quants import dequantise
+from .errors import ModelError
+from .tensors import TensorLike
+
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x W^T + bias."""
+
+    weight: Weight
+    bias: Array | None
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The weight, and the bias of a layer norm that has one."""
+
+    weight: Array
+    bias: Array | None
+
+
+class Loader:
+    """Tensors by name. All methods raise a `ModelError` that names a tensor which is missing or has
+    another shape."""
+
+    def __init__(self, tensors: Mapping[str, TensorLike], arena: Arena, device: Device) -> None:
+        self._tensors, self._arena, self.device = tensors, arena, device
+        self._used: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def unused(self) -> list[str]:
+        """The tensors that nobody asked for."""
+        return [name for name in self._tensors if name not in self._used]
+
+    def linear(self, name: str, n_rows: int, n_cols: int) -> Linear:
+        """`{name}.weight` (n_rows, n_cols), with `{name}.bias` if there is one."""
+        weight = self.matrix(f"{name}.weight", (n_rows, n_cols))
+        return Linear(weight, self.optional(f"{name}.bias", n_rows))
+
+    def split(self, name: str, n_rows: list[int], n_cols: int) -> tuple[Linear, ...]:
+        """A stored matrix as several, by rows."""
+        tensor = self.tensor(f"{name}.weight", (sum(n_rows), n_cols))
+        bias = self.optional(f"{name}.bias", sum(n_rows))
+        parts, first = [], 0
+        for number, n in enumerate(n_rows):
+            rows = slice(first, first + n)
+            weight = self.device.weight(
+                tensor.type, tensor.data[rows], n_cols, f"{name}.weight[{number}]", self._arena
+            )
+            parts.append(Linear(weight, None if bias is None else bias[rows]))
+            first += n
+        if all(part.weight.is_copy for part in parts):
+            tensor.release()
+        return tuple(parts)
+
+    def matrix(self, name: str, shape: tuple[int, int], products: bool = True) -> Weight:
+        """A matrix for products, or one of which only single rows are read."""
+        tensor = self.tensor(name, shape)
+        arena = self._arena if products else None
+        weight = self.device.weight(tensor.type, tensor.data, shape[1], name, arena)
+        if weight.is_copy:
+            tensor.release()
+        return weight
+
+    def norm(self, name: str, n: int) -> Norm:
+        """`{name}.weight` (n,), with `{name}.bias` if there is one."""
+        return Norm(self.vector(f"{name}.weight", n), self.optional(f"{name}.bias", n))
+
+    def optional(self, name: str, n: int) -> Array | None:
+        """A vector, or None where the file has none."""
+        return self.vector(name, n) if name in self else None
+
+    def vector(self, name: str, n: int) -> Array:
+        """A vector, float32 (n,), on the device."""
+        return self.device.put(self.values(name, n))
+
+    def values(self, name: str, n: int) -> F32:
+        """A vector, float32 (n,), on the host."""
+        tensor = self.tensor(name, (n,))
+        values = dequantise(tensor.type, tensor.data.reshape(1, -1)).reshape(n)
+        return np.ascontiguousarray(values, np.float32)
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> TensorLike:
+        """A tensor of this shape, as the file has it."""
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise ModelError(f"cannot load the model: tensor {name} is missing")
+        if tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"cannot load the model: tensor {name} has shape {tuple(tensor.shape)}, "
+                f"expected {shape}"
+            )
+        self._used.add(name)
+        return tensor

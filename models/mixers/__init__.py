@@ -1,0 +1,64 @@
+"""What mixes the tokens of a layer: attention. One file for each kind.
+
+A kind has weights, which load themselves (`load`), and a mixer, which the forward pass calls in
+three steps (`Mixer`). `models.config` says which layer has which kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from .attention import AttentionMixer, AttentionWeights
+
+if TYPE_CHECKING:
+    from ...ops.device import Activations, Array
+    from ..attention import Attention
+    from ..config import ModelConfig
+    from ..layer_config import LayerConfig
+    from ..loader import Loader
+    from ..workspace import Rows, Workspace
+
+MixerWeights = AttentionWeights
+"""The weights of any kind."""
+
+
+class Mixer(Protocol):
+    """One layer's mixer, in the three steps between which the forward pass may be recorded.
+
+    `project` and `output` know no context: what is recorded of them serves all contexts.
+    """
+
+    def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
+        """Compute what `mix` needs of `source`, which holds the normed rows of `b`.
+
+        outputs: the rows whose outputs are wanted, `b` itself or the last of them. Afterwards
+        `source` holds the normed rows of `outputs`. angles: rows of each of the model's rotations.
+        """
+
+    def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
+        """Mix the rows `tokens` with the context's earlier ones, for the rows `outputs`."""
+
+    def output(self, b: Rows, out: Array) -> None:
+        """The layer's branch, float32 (T, n_embd), of what `mix` wrote for the rows `b`."""
+
+
+def load_mixer(loader: Loader, prefix: str, config: ModelConfig) -> MixerWeights:
+    """The weights of the mixer of layer `prefix` ("blk.3")."""
+    return AttentionWeights.load(loader, prefix, config)
+
+
+def mixer_of(
+    weights: MixerWeights, index: int, rotation: int | None, config: ModelConfig, work: Workspace
+) -> Mixer:
+    """The mixer of layer `index`."""
+    return AttentionMixer(weights, index, rotation, config, work)
+
+
+def widths(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
+    """Floats of a row in the memory of the layer's mixer, by name."""
+    return AttentionMixer.widths(config)
+
+
+def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
+    """Columns of the inputs of matrix products beside the normed row, by name."""
+    return AttentionMixer.inputs(config)

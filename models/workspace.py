@@ -1,0 +1,126 @@
+"""What layers compute with: memory that is allocated once, matrix products and norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..ops.device import Activations, Array, Device, Weight
+    from .config import ModelConfig
+    from .loader import Linear, Norm
+
+Watcher: TypeAlias = "Callable[[Activations, Weight], None]"
+"""Gets inputs of T rows and the matrix that will multiply them."""
+
+
+class Rows:
+    """Rows first … stop - 1 of the forward pass's memory: token ids, and arrays by name."""
+
+    def __init__(
+        self, config: ModelConfig, memory: dict[str, Array], ids: Array, first: int, stop: int
+    ) -> None:
+        self._memory, self._first, self._stop = memory, first, stop
+        self._views: dict[tuple[str | int, ...], Array] = {}
+        self.ids = ids[first:stop]
+        self.x, self.normed, self.branch = (
+            self.array(name, config.n_embd) for name in ("x", "normed", "branch")
+        )
+
+    def array(self, name: str, *shape: int) -> Array:
+        """float32 (n, *shape): these rows of the memory `name`, the same object each time.
+
+        All who use the memory at one time give a row as many floats.
+        """
+        key: tuple[str | int, ...] = (name, *shape)
+        if key not in self._views:
+            width = math.prod(shape)
+            rows = self._memory[name][self._first * width : self._stop * width]
+            self._views[key] = rows.reshape(self._stop - self._first, *shape)
+        return self._views[key]
+
+
+class Workspace:
+    """The memory of a device for up to `max_chunk` tokens, and what layers do with it.
+
+    rows, inputs: floats of a row and columns of the inputs of matrix products, by name (`widths`).
+    Later calls allocate nothing but views.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        device: Device,
+        max_chunk: int,
+        rows: dict[str, int],
+        inputs: dict[str, int],
+    ) -> None:
+        self.device = device
+        self.watchers: list[Watcher] = []
+        self._eps, self._rms = config.norm_eps, config.architecture.norm == "rms"
+        self._config = config
+        self._memory = {
+            name: device.memory((max_chunk * width,), np.float32) for name, width in rows.items()
+        }
+        # A pass also computes rows that hold no token: these have to hold numbers.
+        mixed = self._memory["mixed"]
+        device.put(np.zeros(len(mixed), np.float32), mixed)
+        # Recording a graph reads the ids, so they have to be valid from the start.
+        self._ids = device.memory((max_chunk,), np.int32)
+        device.put(np.zeros(max_chunk, np.int32), self._ids)
+        self._inputs = {
+            name: device.activations(max_chunk, n_cols) for name, n_cols in inputs.items()
+        }
+        self._rows: dict[tuple[int, int], Rows] = {}
+
+    def rows(self, first: int, stop: int) -> Rows:
+        """Rows first … stop - 1; the same object as long as it is cached."""
+        key = first, stop
+        if key not in self._rows:
+            # Most are single tokens and full chunks; a prompt has one chunk of another size.
+            if len(self._rows) >= 8:
+                self._rows.clear()
+            self._rows[key] = Rows(self._config, self._memory, self._ids, first, stop)
+        return self._rows[key]
+
+    def input(self, name: str) -> Activations:
+        """The input of matrix products with this name."""
+        return self._inputs[name]
+
+    def multiply(self, source: Activations, *products: tuple[Linear, Array]) -> None:
+        """Write the product of the source's vectors by each matrix, without its bias."""
+        weights = [projection.weight for projection, _ in products]
+        for watcher in self.watchers:
+            for weight in weights:
+                watcher(source, weight)
+        self.device.linear_many(source, weights, [out for _, out in products])
+
+    def add_biases(self, *products: tuple[Linear, Array]) -> None:
+        """Add the bias of each projection that has one."""
+        for projection, out in products:
+            if projection.bias is not None:
+                self.device.pointwise.add_row(out, projection.bias)
+
+    def linear(self, source: Activations, projection: Linear, out: Array) -> None:
+        """The product with one matrix, with its bias."""
+        self.multiply(source, (projection, out))
+        self.add_biases((projection, out))
+
+    def norm(self, norm: Norm, x: Array, out: Array) -> None:
+        """out = norm of x, in the architecture's kind."""
+        pointwise = self.device.pointwise
+        if self._rms:
+            pointwise.rms_norm(x, norm.weight, self._eps, out)
+        else:
+            pointwise.layer_norm(x, norm.weight, norm.bias, self._eps, out)
+
+    def add_norm(self, norm: Norm, x: Array, branch: Array, out: Array) -> None:
+        """x += branch; out = norm of x."""
+        pointwise = self.device.pointwise
+        if self._rms:
+            pointwise.add_rms_norm(x, branch, norm.weight, self._eps, out)
+        else:
+            pointwise.add_layer_norm(x, branch, norm.weight, norm.bias, self._eps, out)
