@@ -46,8 +46,8 @@ from .sums import load_sums, store_sums, tile_of, vectors_of
 RUN = 512  # columns per run: 16 rows of them are 32 KiB
 
 
-def make_float_matvec(type_name: str) -> DefinedKernel:
-    """The kernel `y = W x` of one type; x: address of float32[K], n: K."""
+def make_float_row(type_name: str) -> Any:
+    """The jitted product of a row of one type by one token, for `by_rows`."""
     size = QUANT_TYPES[type_name].n_bytes
 
     @jit
@@ -66,7 +66,12 @@ def make_float_matvec(type_name: str) -> DefinedKernel:
             total += load_float(type_name, row + k * size) * load_one_f32(x, k * 4)
         store(out.data, 0, total)
 
-    return by_rows(_one_row, int)
+    return _one_row
+
+
+def make_float_matvec(type_name: str) -> DefinedKernel:
+    """The kernel `y = W x` of one type; x: address of float32[K], n: K."""
+    return by_rows(make_float_row(type_name), int)
 
 
 @intrinsic(prefer_literal=True)
@@ -136,8 +141,11 @@ def _multiply_run(weights, run, x, n_tokens, stride, sums):
         _one(weights, run, x, stride, sums)
 
 
-def make_float_matmul(type_name: str) -> DefinedKernel:
-    """The kernel `Y = X W^T` of one type; its traits are `FloatMatmulTraits`."""
+FLOAT_TRAITS = FloatMatmulTraits(run_bytes=RUN * 64, token_bytes=64)
+
+
+def make_float_panel(type_name: str) -> Any:
+    """The jitted product of up to 16 rows of one type by any number of tokens."""
     size = QUANT_TYPES[type_name].n_bytes
 
     @jit
@@ -166,7 +174,14 @@ def make_float_matmul(type_name: str) -> DefinedKernel:
                 total = load_one_f32(sums, (t * 16 + r) * 4)
                 store(out.data, t * out.row_bytes + 4 * r, total)
 
-    @kernel(traits=FloatMatmulTraits(run_bytes=RUN * 64, token_bytes=64))
+    return _one_panel
+
+
+def make_float_matmul(type_name: str) -> DefinedKernel:
+    """The kernel `Y = X W^T` of one type; its traits are `FloatMatmulTraits`."""
+    _one_panel = make_float_panel(type_name)
+
+    @kernel(traits=FLOAT_TRAITS)
     def float_matmul_kernel(
         share: Share, w: Matrix, x: int, n_cols: int, out: Output, scratch: Buffers
     ):

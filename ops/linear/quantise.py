@@ -1,7 +1,10 @@
 """Kernels that quantise vectors to int8, and that arrange them in groups, see `activations`."""
 
+from typing import Any
+
 import numpy as np
 
+from ...jit.cached import jit
 from ...jit.launch import DefinedKernel
 from ...jit.launch.define import Share, bounds, kernel
 from ...jit.simd import (
@@ -74,11 +77,40 @@ def quantise_256_kernel(share: Share, x: int, n_rows: int, n_cols: int, out: Qua
             store(out.s, 32 * k + 2 * j, np.int16(hsum_i32(widen_i32(qj))))
 
 
+def make_put_token(layout: GroupLayout) -> Any:
+    """The jitted function that puts block number `block` of x at place t of a group's block."""
+    columns, words, row_bytes, centre = layout.block, layout.words, layout.row, layout.centre
+    d_at, s_at, s_row = layout.d, layout.s, layout.s_row
+    factor = np.float32(-centre if centre else 1)
+
+    @jit
+    def _put_token(x, block, to, t):
+        for k in range(0, columns, 32):
+            codes = load_i8x32(x.q, block * columns + k)
+            if words:
+                store(to, t * row_bytes + 2 * k, widen_i16(codes))
+            else:
+                store(to, t * row_bytes + k, codes)
+        store(to, d_at + 4 * t, load_one_f32(x.d, 4 * block))
+        if columns == 32:
+            store(to, s_at + 4 * t, load_one_f32(x.s, 4 * block) * factor)
+        elif centre:
+            wide = widen_i32(load_i16x16(x.s, 32 * block)) * set_i32(-centre)
+            if s_row == 64:
+                store(to, s_at + 64 * t, wide)
+            else:
+                store(to, s_at + 32 * t, _even_lanes(wide) + _odd_lanes(wide))
+        elif s_row == 32:
+            store(to, s_at + 32 * t, load_i16x16(x.s, 32 * block))
+        else:
+            store(to, s_at + 16 * t, _sums_of_two(load_i16x16(x.s, 32 * block)))
+
+    return _put_token
+
+
 def make_group(layout: GroupLayout) -> DefinedKernel:
     """The kernel that copies rows of quantised activations into groups of one layout."""
-    block, words, row_bytes, centre = layout.block, layout.words, layout.row, layout.centre
-    d_at, s_at, s_row, n_bytes, run = layout.d, layout.s, layout.s_row, layout.n_bytes, layout.run
-    factor = np.float32(-centre if centre else 1)
+    n_bytes, run, put_token = layout.n_bytes, layout.run, make_put_token(layout)
 
     @kernel
     def group_kernel(share: Share, x: Quantised, n_tokens: int, n_blocks: int, out: int):
@@ -92,25 +124,6 @@ def make_group(layout: GroupLayout) -> DefinedKernel:
             for i in range(n_blocks):
                 to = out + ((i // run * groups + group) * run + i % run) * n_bytes
                 for t in range(TOKENS):
-                    at = (group * TOKENS + t) * n_blocks + i
-                    for k in range(0, block, 32):
-                        codes = load_i8x32(x.q, at * block + k)
-                        if words:
-                            store(to, t * row_bytes + 2 * k, widen_i16(codes))
-                        else:
-                            store(to, t * row_bytes + k, codes)
-                    store(to, d_at + 4 * t, load_one_f32(x.d, 4 * at))
-                    if block == 32:
-                        store(to, s_at + 4 * t, load_one_f32(x.s, 4 * at) * factor)
-                    elif centre:
-                        wide = widen_i32(load_i16x16(x.s, 32 * at)) * set_i32(-centre)
-                        if s_row == 64:
-                            store(to, s_at + 64 * t, wide)
-                        else:
-                            store(to, s_at + 32 * t, _even_lanes(wide) + _odd_lanes(wide))
-                    elif s_row == 32:
-                        store(to, s_at + 32 * t, load_i16x16(x.s, 32 * at))
-                    else:
-                        store(to, s_at + 16 * t, _sums_of_two(load_i16x16(x.s, 32 * at)))
+                    put_token(x, (group * TOKENS + t) * n_blocks + i, to, t)
 
     return group_kernel

@@ -97,8 +97,8 @@ def by_rows(product: Any, vectors: type, at_once: int = 1) -> DefinedKernel:
     return rows_kernel
 
 
-def make_rows(type_name: str, tokens: int) -> DefinedKernel:
-    """The kernel of one format for up to `tokens` tokens; reads that many rows of activations."""
+def make_row(type_name: str, tokens: int) -> Any:
+    """The jitted product of a row of one format by `tokens` tokens, for `by_rows`."""
     kind = KINDS[type_name]
     f = FORMATS[kind]
     size, at_once = f.n_bytes, BLOCKS_AT_ONCE if f.block == 32 else 1
@@ -118,4 +118,9 @@ def make_rows(type_name: str, tokens: int) -> DefinedKernel:
             row, x = row + size, blocks_on(x, 1)
         store_totals(sums, out)
 
-    return by_rows(_one_row, Quantised)
+    return _one_row
+
+
+def make_rows(type_name: str, tokens: int) -> DefinedKernel:
+    """The kernel of one format for up to `tokens` tokens; reads that many rows of activations."""
+    return by_rows(make_row(type_name, tokens), Quantised)

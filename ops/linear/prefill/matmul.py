@@ -160,21 +160,24 @@ def _make_use(kind: int) -> Any:
     return _use_run
 
 
-def _traits(kind: int) -> MatmulTraits:
-    layout, group = panel_layout(FORMATS[kind]), group_layout(FORMATS[kind])
+def matmul_traits(type_name: str) -> MatmulTraits:
+    """The traits of a format's kernels for many tokens."""
+    f = FORMATS[KINDS[type_name]]
+    layout, group = panel_layout(f), group_layout(f)
     run_bytes = PANELS_PER_TILE * group.run * layout.n_bytes + layout.rows_bytes
     return MatmulTraits(*group, run_bytes, group_bytes=TILES * SUMS_BYTES)
 
 
-def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
-    """The kernel `Y = X W^T` of one format; its traits are `MatmulTraits`."""
+def make_panels(type_name: str, interleaved: bool) -> Any:
+    """The jitted product of rows of one format by any number of tokens."""
     kind = KINDS[type_name]
     f, layout, group = FORMATS[kind], panel_layout(FORMATS[kind]), group_layout(FORMATS[kind])
     size = f.n_bytes * (16 if interleaved else 1)  # from block to block
     x_bytes, run = group.n_bytes, group.run
     run_bytes = run * layout.n_bytes  # of a panel
-    traits = _traits(kind)
-    sums_at = traits.run_bytes  # in a thread's buffer; before them rows to be transposed
+    sums_at = matmul_traits(
+        type_name
+    ).run_bytes  # in a thread's buffer; before them rows to be transposed
     rows_at = sums_at - layout.rows_bytes
     _unpack_run, _use_run = _make_unpack(kind, interleaved), _make_use(kind)
 
@@ -207,7 +210,14 @@ def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
                     _store_some(sums, left, Output(to, out.row_bytes, out.n_tokens))
                 sums += groups * SUMS_BYTES
 
-    @kernel(traits=traits)
+    return _panels
+
+
+def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
+    """The kernel `Y = X W^T` of one format; its traits are `MatmulTraits`."""
+    _panels = make_panels(type_name, interleaved)
+
+    @kernel(traits=matmul_traits(type_name))
     def matmul_kernel(
         share: Share, w: Matrix, x: int, n_blocks: int, out: Output, scratch: Buffers
     ):
