@@ -7,6 +7,7 @@ from .api import add as add
 from .api import add_layer_norm as add_layer_norm
 from .api import add_rms_norm as add_rms_norm
 from .api import add_row as add_row
+from .api import clamped_swiglu as clamped_swiglu
 from .api import geglu as geglu
 from .api import layer_norm as layer_norm
 from .api import rms_norm as rms_norm

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ...jit.launch import DefinedKernel, lazy_kernel
 from ..errors import OpsError
-from .codes import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU
+from .codes import ADD, CLAMPED_SWIGLU, GEGLU, SCALE, SOFTCAP, SWIGLU
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
@@ -176,6 +176,14 @@ def geglu(gate: F32, up: F32, out: F32) -> None:
     float32 (T, F). out may be gate or up. Source: ggml_gelu, without its table in f16.
     """
     _elementwise("geglu", GEGLU, gate, up, 0.0, out)
+
+
+def clamped_swiglu(gate: F32, up: F32, out: F32) -> None:
+    """out = g / (1 + exp(-1.702 g)) (u + 1), g = min(gate, 7), u = up clamped to -7 … 7.
+
+    float32 (T, F). out may be gate or up. Source: gpt-oss's reference model.
+    """
+    _elementwise("clamped_swiglu", CLAMPED_SWIGLU, gate, up, 0.0, out)
 
 
 def add(x: F32, y: F32, out: F32) -> None:

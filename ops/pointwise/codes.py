@@ -1,3 +1,3 @@
 """The operations of the elementwise kernels, by number. Imports no Numba."""
 
-SWIGLU, GEGLU, ADD, SCALE, SOFTCAP = range(5)
+SWIGLU, GEGLU, ADD, SCALE, SOFTCAP, CLAMPED_SWIGLU = range(6)

@@ -1,4 +1,4 @@
-"""Elementwise kernels: swiglu, geglu, add, scale, softcap."""
+"""Elementwise kernels: gated activations, add, scale, softcap."""
 
 import math
 
@@ -13,12 +13,15 @@ from ...jit.simd import (
     store,
     store_tail,
     vexp,
+    vmax,
+    vmin,
     vtanh,
 )
-from .codes import ADD, GEGLU, SCALE, SWIGLU
+from .codes import ADD, CLAMPED_SWIGLU, GEGLU, SCALE, SWIGLU
 
 _GELU = 2 * math.sqrt(2 / math.pi)
 _CUBE = _GELU * 0.044715
+ALPHA, LIMIT = 1.702, 7.0  # gpt-oss: "swiglu" of its reference model
 
 
 @jit
@@ -37,11 +40,21 @@ def _gelu(x):
 
 
 @jit
+def _clamped_swiglu(gate, up):
+    """g / (1 + exp(-ALPHA g)) (u + 1), g = min(gate, LIMIT), u = up clamped to -LIMIT … LIMIT."""
+    one, limit = set_f32(1.0), set_f32(LIMIT)
+    g, u = vmin(gate, limit), vmax(vmin(up, limit), set_f32(-LIMIT))
+    return g / (one + vexp(g * set_f32(-ALPHA))) * (u + one)
+
+
+@jit
 def _apply(op, x, y, c):
     if op == SWIGLU:
         return _silu(x) * y
     if op == GEGLU:
         return _gelu(x) * y
+    if op == CLAMPED_SWIGLU:
+        return _clamped_swiglu(x, y)
     if op == ADD:
         return x + y
     if op == SCALE:

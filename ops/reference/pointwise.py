@@ -73,6 +73,12 @@ def geglu_reference(gate: Array, up: Array) -> F64:
     return gelu_reference(gate) * up
 
 
+def clamped_swiglu_reference(gate: Array, up: Array) -> F64:
+    """g / (1 + exp(-1.702 g)) (u + 1), g = min(gate, 7), u = up clamped to -7 … 7."""
+    g, u = np.minimum(gate.astype(np.float64), 7), np.clip(up.astype(np.float64), -7, 7)
+    return np.asarray(g * np.exp(-np.logaddexp(0, -1.702 * g)) * (u + 1))
+
+
 def softcap_reference(x: Array, cap: float) -> F64:
     """cap * tanh(x / cap)."""
     return cap * np.tanh(x.astype(np.float64) / cap)

@@ -75,6 +75,7 @@ def test_norm_in_place_and_of_zeros() -> None:
     [
         (pointwise.swiglu, reference.swiglu_reference),
         (pointwise.geglu, reference.geglu_reference),
+        (pointwise.clamped_swiglu, reference.clamped_swiglu_reference),
         (pointwise.add, np.add),
     ],
 )
