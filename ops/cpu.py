@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..jit.launch import Graph
     from .attention.api import AttentionScratch
     from .attention.decode.gathered import GatheredScratch
+    from .experts import ExpertMatrix, Routing
+    from .experts.api import ExpertsScratch
     from .linear import Activations, Weight
 
     F32 = NDArray[np.float32]
@@ -116,6 +118,14 @@ class Cpu(Device):
     def get_rows(self, weight: Weight, ids: I32, out: F32) -> None:
         self._linear.get_rows(weight, ids, out)
 
+    def expert_matrix(self, type: QuantType, data: U8, n_cols: int, name: str = "") -> ExpertMatrix:
+        return self._experts.ExpertMatrix.prepare(type, data, n_cols, name)
+
+    def experts_scratch(
+        self, routing: Routing, n_embd: int, n_ff: int, max_rows: int
+    ) -> ExpertsScratch:
+        return self._experts.ExpertsScratch(routing, n_embd, n_ff, max_rows)
+
     def append_kv(self, k: F32, v: F32, places: I64, layout: TileLayout, start: int) -> None:
         self._attention.append_kv(k, v, places, layout, start)
 
@@ -176,6 +186,10 @@ class Cpu(Device):
         return gathered_attention
 
     @cached_property
+    def experts(self) -> Callable[..., None]:
+        return self._experts.experts
+
+    @cached_property
     def _tell_time(self) -> Callable[[int], None]:
         from ..jit.launch.clock import tell_time
 
@@ -186,6 +200,12 @@ class Cpu(Device):
         from . import linear
 
         return linear
+
+    @cached_property
+    def _experts(self) -> Any:
+        from .experts import api
+
+        return api
 
     @cached_property
     def _attention(self) -> Any:

@@ -15,12 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeAlias
 
+from .errors import OpsError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from ..jit.arena import Arena
     from .attention.layout import TileLayout
+    from .experts import Routing
     from .types import QuantType
 
     F32 = NDArray[np.float32]
@@ -51,6 +54,25 @@ class Weight(Protocol):
     @property
     def is_copy(self) -> bool:
         """Whether products read memory of the device, not the file's pages."""
+
+
+class ExpertMatrixLike(Protocol):
+    """A matrix of each of a layer's experts, prepared by a device; see `ops.experts`."""
+
+    @property
+    def name(self) -> str:
+        """Its tensor's name."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all experts."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether products read memory of the device, not the file's pages."""
+
+    def halves(self) -> tuple[Any, Any]:
+        """The first and the second half of each expert's rows."""
 
 
 class Activations(Protocol):
@@ -165,6 +187,27 @@ class Device(ABC):
     @abstractmethod
     def get_rows(self, weight: Any, ids: Array, out: Array) -> None:
         """out[t] = W[ids[t]]: ids int32 (T,), out float32 (T, K)."""
+
+    # Routed experts: devices that do not compute them refuse their first matrix by name.
+
+    def expert_matrix(
+        self, type: QuantType, data: U8, n_cols: int, name: str = ""
+    ) -> ExpertMatrixLike:
+        """Prepare a file's tensor, uint8 (n_experts, N, row_bytes(type, n_cols)), to be read in
+        place as far as the device can."""
+        raise OpsError(
+            f"loading {name}: found routed experts, which the device {self.name} does not compute;"
+            " use --device cpu"
+        )
+
+    def experts_scratch(self, routing: Routing, n_embd: int, n_ff: int, max_rows: int) -> Scratch:
+        """For `experts` of up to `max_rows` tokens."""
+        raise NotImplementedError
+
+    @property
+    def experts(self) -> Callable[..., None]:
+        """`ops.experts.api.experts`."""
+        raise NotImplementedError
 
     @property
     @abstractmethod

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.cpu import CPU
+from kvarn.ops.device import Device
+from kvarn.ops.errors import OpsError
+from kvarn.ops.types import QUANT_TYPES
 
 
 def _column(n_segments: int, kv_heads: int, item_bytes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,6 +34,13 @@ def test_items_are_written_where_they_are_read() -> None:
     CPU.write_items(places[1:2], items)
     assert (memory[1] == 7).all()
     np.testing.assert_array_equal(memory[::2], before[::2])
+
+
+def test_a_device_without_experts_refuses_them_by_name() -> None:
+    data, q8_0 = np.zeros((2, 3, 34), np.uint8), QUANT_TYPES["Q8_0"]
+    assert CPU.expert_matrix(q8_0, data, 32, "x").n_bytes == data.nbytes
+    with pytest.raises(OpsError, match="loading x: found routed experts, which the device cpu"):
+        Device.expert_matrix(CPU, q8_0, data, 32, "x")
 
 
 def test_a_recorded_number_is_read_when_the_graph_runs() -> None:
