@@ -12,6 +12,7 @@ from .pointwise_kernels import (
     ADD,
     GEGLU,
     SCALE,
+    SIGMOID,
     SOFTCAP,
     SWIGLU,
     elementwise_kernel,
@@ -163,6 +164,21 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
     float32 (T, F). out may be gate or up. Source: ggml_gelu, without its table in f16.
     """
     _elementwise("geglu", GEGLU, gate, up, 0.0, out)
+
+
+def sigmoid_gate(x: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
+    """out = x / (1 + exp(-gate)); float32 of one shape. out may be x or gate."""
+    _elementwise("sigmoid_gate", SIGMOID, gate, x, 0.0, out)
+
+
+def split_pairs(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> None:
+    """first = x[:, :, 0], second = x[:, :, 1]; x float32 (T, heads, 2, n)."""
+    if len(x.shape) != 4 or x.shape[2] != 2:
+        raise _expected("split_pairs: x", x, "(tokens, heads, 2, elements)")
+    check_floats("split_pairs: x", x, tuple(x.shape))
+    for i, half in enumerate((first, second)):
+        check_floats("split_pairs: half", half, (*x.shape[:2], x.shape[3]))
+        half.copy_(x[:, :, i])
 
 
 def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:

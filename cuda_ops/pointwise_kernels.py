@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-SWIGLU, GEGLU, ADD, SCALE, SOFTCAP = (tl.constexpr(i) for i in range(5))
+SWIGLU, GEGLU, ADD, SCALE, SOFTCAP, SIGMOID = (tl.constexpr(i) for i in range(6))
 
 
 @triton.jit
@@ -38,6 +38,8 @@ def elementwise_kernel(x, y, out, n, c, OP: tl.constexpr, BLOCK: tl.constexpr):
             z = a + b
         elif OP == SWIGLU:
             z = a / (1.0 + tl.exp(-a)) * b
+        elif OP == SIGMOID:
+            z = b / (1.0 + tl.exp(-a))
         else:  # gelu(x) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
             z = a / (1.0 + tl.exp(-1.5957691216057308 * (a + 0.044715 * a * a * a))) * b
     tl.store(out + i, z, inside)

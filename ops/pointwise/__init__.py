@@ -1,4 +1,4 @@
-"""Operations on rows and single elements: norms, rope, gated activations, sums, soft caps.
+"""Operations on rows and single elements: norms, rope, gated activations, sums, soft caps, splits.
 
 Every result is the same for any number of threads.
 """
@@ -14,5 +14,7 @@ from .api import rms_norm as rms_norm
 from .api import rope as rope
 from .api import scale as scale
 from .api import scale_rows as scale_rows
+from .api import sigmoid_gate as sigmoid_gate
 from .api import softcap as softcap
+from .api import split_pairs as split_pairs
 from .api import swiglu as swiglu

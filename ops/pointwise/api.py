@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ...jit.launch import DefinedKernel, lazy_kernel
 from ..errors import OpsError
-from .codes import ADD, CLAMPED_SWIGLU, GEGLU, SCALE, SOFTCAP, SWIGLU
+from .codes import ADD, CLAMPED_SWIGLU, GEGLU, SCALE, SIGMOID, SOFTCAP, SWIGLU
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
@@ -25,6 +25,13 @@ def _rows_kernel() -> DefinedKernel:
     from .elementwise import rows_kernel
 
     return rows_kernel
+
+
+@lazy_kernel
+def _split_kernel() -> DefinedKernel:
+    from .elementwise import split_kernel
+
+    return split_kernel
 
 
 @lazy_kernel
@@ -184,6 +191,27 @@ def clamped_swiglu(gate: F32, up: F32, out: F32) -> None:
     float32 (T, F). out may be gate or up. Source: gpt-oss's reference model.
     """
     _elementwise("clamped_swiglu", CLAMPED_SWIGLU, gate, up, 0.0, out)
+
+
+def sigmoid_gate(x: F32, gate: F32, out: F32) -> None:
+    """out = x / (1 + exp(-gate)); float32 of one shape. out may be x or gate."""
+    _elementwise("sigmoid_gate", SIGMOID, gate, x, 0.0, out)
+
+
+def split_pairs(x: F32, first: F32, second: F32) -> None:
+    """first = x[:, :, 0], second = x[:, :, 1]: the halves of each head's row.
+
+    x float32 (T, heads, 2, n); first, second (T, heads, n).
+    """
+    if len(x.shape) != 4 or x.shape[2] != 2:
+        raise _fail("split_pairs: x", x, "(tokens, heads, 2, elements)")
+    tokens, heads, _, n = x.shape
+    _check("split_pairs", "x", x, x.shape)
+    for name, half in (("first", first), ("second", second)):
+        _check("split_pairs", name, half, (tokens, heads, n))
+    addresses = _address(first), _address(second)
+    parallel = x.size > _SERIAL_FLOATS
+    _split_kernel(_address(x), tokens * heads, n, *addresses, parallel=parallel)
 
 
 def add(x: F32, y: F32, out: F32) -> None:

@@ -1,3 +1,3 @@
 """The operations of the elementwise kernels, by number. Imports no Numba."""
 
-SWIGLU, GEGLU, ADD, SCALE, SOFTCAP, CLAMPED_SWIGLU = range(6)
+SWIGLU, GEGLU, ADD, SCALE, SOFTCAP, CLAMPED_SWIGLU, SIGMOID = range(7)

@@ -17,7 +17,7 @@ from ...jit.simd import (
     vmin,
     vtanh,
 )
-from .codes import ADD, CLAMPED_SWIGLU, GEGLU, SCALE, SWIGLU
+from .codes import ADD, CLAMPED_SWIGLU, GEGLU, SCALE, SIGMOID, SWIGLU
 
 _GELU = 2 * math.sqrt(2 / math.pi)
 _CUBE = _GELU * 0.044715
@@ -25,7 +25,14 @@ ALPHA, LIMIT = 1.702, 7.0  # gpt-oss: "swiglu" of its reference model
 
 
 @jit
-def _silu(x):
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    one = set_f32(1.0)
+    return one / (one + vexp(set_f32(0.0) - x))
+
+
+@jit
+def silu(x):
     """x / (1 + exp(-x))."""
     one = set_f32(1.0)
     return x / (one + vexp(set_f32(0.0) - x))
@@ -50,7 +57,7 @@ def _clamped_swiglu(gate, up):
 @jit
 def _apply(op, x, y, c):
     if op == SWIGLU:
-        return _silu(x) * y
+        return silu(x) * y
     if op == GEGLU:
         return _gelu(x) * y
     if op == CLAMPED_SWIGLU:
@@ -59,6 +66,8 @@ def _apply(op, x, y, c):
         return x + y
     if op == SCALE:
         return x * set_f32(c)
+    if op == SIGMOID:
+        return sigmoid(x) * y
     return vtanh(x * set_f32(1.0 / c)) * set_f32(c)
 
 
@@ -91,3 +100,14 @@ def rows_kernel(share: Share, op: int, x: int, y: int, n_rows: int, n: int):
             apply_range(ADD, row, y, 0.0, row, 0, n)
         else:
             apply_range(SCALE, row, row, load_one_f32(y, 4 * r), row, 0, n)
+
+
+@kernel
+def split_kernel(share: Share, x: int, n_rows: int, n: int, first: int, second: int):
+    """Row r of x (n_rows, 2 n) into rows r of two arrays (n_rows, n); addresses."""
+    begin, end = bounds(share, n_rows)
+    for r in range(begin, end):
+        for i in range(0, n, 16):
+            m = min(16, n - i)
+            store_tail(first + 4 * n * r, 4 * i, m, load_tail(x + 8 * n * r, 4 * i, m))
+            store_tail(second + 4 * n * r, 4 * i, m, load_tail(x + 8 * n * r + 4 * n, 4 * i, m))

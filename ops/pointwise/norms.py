@@ -21,7 +21,7 @@ def _sum(x, n):
 
 
 @jit
-def _sum_squares(x, n, mean):
+def sum_squares(x, n, mean):
     """Sum of (x - mean)^2 over n floats at an address."""
     total, m, whole = set_f32(0.0), set_f32(mean), n // 16 * 16
     for i in range(0, whole, 16):
@@ -74,5 +74,5 @@ def norm_kernel(
         if branch != 0:
             apply_range(ADD, row, branch + 4 * n * r, 0.0, row, 0, n)
         mean = _sum(row, n) / n if centred else 0.0
-        factor = 1.0 / math.sqrt(_sum_squares(row, n, mean) / n + eps)
+        factor = 1.0 / math.sqrt(sum_squares(row, n, mean) / n + eps)
         _norm_row(row, weight, bias, n, mean, factor, out + 4 * n * r)

@@ -79,6 +79,11 @@ def clamped_swiglu_reference(gate: Array, up: Array) -> F64:
     return np.asarray(g * np.exp(-np.logaddexp(0, -1.702 * g)) * (u + 1))
 
 
+def sigmoid_gate_reference(x: Array, gate: Array) -> F64:
+    """x / (1 + exp(-gate))."""
+    return np.asarray(x * np.exp(-np.logaddexp(0, -gate.astype(np.float64))), np.float64)
+
+
 def softcap_reference(x: Array, cap: float) -> F64:
     """cap * tanh(x / cap)."""
     return cap * np.tanh(x.astype(np.float64) / cap)

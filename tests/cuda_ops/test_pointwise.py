@@ -69,6 +69,26 @@ def test_gates(draw, shape, name) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_sigmoid_gate(draw, shape) -> None:
+    (x, tx), (gate, tgate) = draw(*shape), draw(*shape, scale=4.0)
+    gate[0, 0] = tgate[0, 0] = -200.0  # whose exponential is infinite
+    ops.sigmoid_gate(tx, tgate, tx)
+    _close(tx, reference.sigmoid_gate_reference(x, gate), 5e-6)
+
+
+def test_pairs_are_split(draw) -> None:
+    x, tx = draw(3, 2, 2, 5)
+    halves = [torch.empty((3, 2, 5), device=tx.device) for _ in range(2)]
+    ops.split_pairs(tx, *halves)
+    for i, half in enumerate(halves):
+        _close(half, x[:, :, i], 0)
+    with pytest.raises(CudaOpsError, match="heads, 2, elements"):
+        ops.split_pairs(tx[0], *halves)
+    with pytest.raises(CudaOpsError, match="half is"):
+        ops.split_pairs(tx, halves[0][:1], halves[1])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_sums_and_factors(draw, shape) -> None:
     (x, tx), (y, ty) = draw(*shape), draw(*shape)
     out = torch.empty_like(tx)

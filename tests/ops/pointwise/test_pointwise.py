@@ -77,6 +77,7 @@ def test_norm_in_place_and_of_zeros() -> None:
         (pointwise.geglu, reference.geglu_reference),
         (pointwise.clamped_swiglu, reference.clamped_swiglu_reference),
         (pointwise.add, np.add),
+        (pointwise.sigmoid_gate, reference.sigmoid_gate_reference),
     ],
 )
 def test_gates_and_sums(op: Callable, want: Callable, shape: tuple[int, int]) -> None:
@@ -98,6 +99,15 @@ def test_gates_far_out_are_0_or_the_input() -> None:
     ):
         op(x, one, out)
         np.testing.assert_allclose(out, want(x), rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize(("tokens", "heads", "n"), [(1, 1, 1), (3, 4, 80), (40, 2, 129)])
+def test_pairs_are_split(tokens: int, heads: int, n: int) -> None:
+    x = _random(tokens, heads, 2, n)
+    halves = [np.empty((tokens, heads, n), np.float32) for _ in range(2)]
+    pointwise.split_pairs(x, *halves)
+    for i, half in enumerate(halves):
+        np.testing.assert_array_equal(half, x[:, :, i])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -180,6 +190,10 @@ def test_refuses_in_words() -> None:
         "k is": lambda: pointwise.rope(heads, heads[:1], x[:, :8].copy(), "neox"),
         "style": lambda: pointwise.rope(heads, heads, x[:, :8].copy(), "gpt"),
         "second operand is": lambda: pointwise.add_row(x, w[:3]),
+        "heads, 2, elements": lambda: pointwise.split_pairs(heads, heads, heads),
+        "second is": lambda: pointwise.split_pairs(
+            x.reshape(2, 4, 2, 8), np.empty((2, 4, 8), np.float32), heads
+        ),
         "cap is": lambda: pointwise.softcap(x, 0.0),
     }.items():
         with pytest.raises(OpsError, match=words):
