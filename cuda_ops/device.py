@@ -170,6 +170,14 @@ class CudaDevice(KVDevice):
     def pointwise(self) -> Any:
         return pointwise
 
+    @property
+    def recurrent(self) -> Any:
+        """See `Device.recurrent`: none yet."""
+        raise CudaOpsError(
+            "recurrent layers (gated delta rule, short convolution) have no kernels for GPUs: run "
+            "the model with --device cpu"
+        )
+
     # K and V, and columns: places of a layer are one tensor, uint8 (segments, bytes of a segment).
 
     def memory_left(self) -> tuple[int, int]:

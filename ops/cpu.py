@@ -170,6 +170,12 @@ class Cpu(Device):
         return pointwise
 
     @cached_property
+    def recurrent(self) -> ModuleType:
+        from . import recurrent
+
+        return recurrent
+
+    @cached_property
     def select(self) -> ModuleType:
         from . import select
 

@@ -214,6 +214,12 @@ class Device(ABC):
     def pointwise(self) -> Any:
         """The operations of `ops.pointwise`, by the same names."""
 
+    @property
+    @abstractmethod
+    def recurrent(self) -> Any:
+        """The operations of `ops.recurrent`, by the same names. Raises `KvarnError` where a device
+        has none."""
+
     # What stores and attend methods compute, on a device that has K and V.
 
     @abstractmethod

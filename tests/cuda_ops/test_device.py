@@ -16,6 +16,7 @@ import torch
 import kvarn
 from kvarn.cuda_ops import linear
 from kvarn.cuda_ops.device import CudaDevice
+from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.linear.linear import MAX_TOKENS
 from kvarn.cuda_ops.warm import compile_all
 from kvarn.ops.attention.layout import SEGMENT
@@ -219,3 +220,8 @@ def test_items_are_those_of_the_cpu(device) -> None:
     gpu.write_items(there[1:], items[:, : 2 * SEGMENT])
     CPU.write_items(places[1:], items[:, : 2 * SEGMENT])
     np.testing.assert_array_equal(there.cpu().numpy(), memory)
+
+
+def test_recurrent_layers_are_refused_in_words(device) -> None:
+    with pytest.raises(CudaOpsError, match="no kernels for GPUs"):
+        _ = CudaDevice(device).recurrent
