@@ -11,6 +11,9 @@ from .memory import check_floats
 from .pointwise_kernels import (
     ADD,
     GEGLU,
+    GELU,
+    MULTIPLY,
+    RELU_SQUARED,
     SCALE,
     SIGMOID,
     SOFTCAP,
@@ -181,6 +184,16 @@ def split_pairs(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> N
         half.copy_(x[:, :, i])
 
 
+def gelu(x: torch.Tensor) -> None:
+    """x = gelu(x), in place; gelu as in `geglu`."""
+    _elementwise("gelu", GELU, x, x, 0.0, x)
+
+
+def relu_squared(x: torch.Tensor) -> None:
+    """x = max(x, 0)^2, in place."""
+    _elementwise("relu_squared", RELU_SQUARED, x, x, 0.0, x)
+
+
 def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
     """out = x + y; float32 of one shape. out may be x or y."""
     _elementwise("add", ADD, x, y, 0.0, out)
@@ -189,6 +202,11 @@ def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
 def add_row(x: torch.Tensor, row: torch.Tensor) -> None:
     """x = x + row, in place: adds row float32 (N,) to each row of x float32 (T, N)."""
     _on_rows("add_row", ADD, x, row, 1)
+
+
+def multiply_row(x: torch.Tensor, row: torch.Tensor) -> None:
+    """x = x * row, in place: multiplies each row of x float32 (T, N) by row float32 (N,)."""
+    _on_rows("multiply_row", MULTIPLY, x, row, 1)
 
 
 def scale_rows(x: torch.Tensor, factors: torch.Tensor) -> None:

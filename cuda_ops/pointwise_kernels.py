@@ -4,6 +4,13 @@ import triton
 import triton.language as tl
 
 SWIGLU, GEGLU, ADD, SCALE, SOFTCAP, SIGMOID = (tl.constexpr(i) for i in range(6))
+GELU, RELU_SQUARED, MULTIPLY = (tl.constexpr(i) for i in range(6, 9))
+
+
+@triton.jit
+def _gelu(x):
+    """x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    return x / (1.0 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 
 @triton.jit
@@ -32,6 +39,11 @@ def elementwise_kernel(x, y, out, n, c, OP: tl.constexpr, BLOCK: tl.constexpr):
         z = a * c
     elif OP == SOFTCAP:
         z = _softcap(a, c)
+    elif OP == GELU:
+        z = _gelu(a)
+    elif OP == RELU_SQUARED:
+        positive = tl.maximum(a, 0.0)
+        z = positive * positive
     else:
         b = tl.load(y + i, inside, 0.0)
         if OP == ADD:
@@ -40,14 +52,15 @@ def elementwise_kernel(x, y, out, n, c, OP: tl.constexpr, BLOCK: tl.constexpr):
             z = a / (1.0 + tl.exp(-a)) * b
         elif OP == SIGMOID:
             z = b / (1.0 + tl.exp(-a))
-        else:  # gelu(x) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
-            z = a / (1.0 + tl.exp(-1.5957691216057308 * (a + 0.044715 * a * a * a))) * b
+        else:
+            z = _gelu(a) * b
     tl.store(out + i, z, inside)
 
 
 @triton.jit
 def rows_kernel(x, y, n_rows, n, OP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows of x (n_rows, n) in place: ADD the row y (n,), or SCALE row r by y[r]."""
+    """Rows of x (n_rows, n) in place: ADD or MULTIPLY by the row y (n,), or SCALE row r by
+    y[r]."""
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     i = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
     inside = (r < n_rows) & (i < n)
@@ -55,6 +68,8 @@ def rows_kernel(x, y, n_rows, n, OP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl
     a = tl.load(at, inside, 0.0)
     if OP == ADD:
         a += tl.load(y + i, i < n, 0.0)
+    elif OP == MULTIPLY:
+        a *= tl.load(y + i, i < n, 0.0)
     else:
         a *= tl.load(y + r, r < n_rows, 0.0)
     tl.store(at, a, inside)

@@ -9,7 +9,10 @@ from .api import add_rms_norm as add_rms_norm
 from .api import add_row as add_row
 from .api import clamped_swiglu as clamped_swiglu
 from .api import geglu as geglu
+from .api import gelu as gelu
 from .api import layer_norm as layer_norm
+from .api import multiply_row as multiply_row
+from .api import relu_squared as relu_squared
 from .api import rms_norm as rms_norm
 from .api import rope as rope
 from .api import scale as scale

@@ -5,7 +5,18 @@ from numpy.typing import NDArray
 
 from ...jit.launch import DefinedKernel, lazy_kernel
 from ..errors import OpsError
-from .codes import ADD, CLAMPED_SWIGLU, GEGLU, SCALE, SIGMOID, SOFTCAP, SWIGLU
+from .codes import (
+    ADD,
+    CLAMPED_SWIGLU,
+    GEGLU,
+    GELU,
+    MULTIPLY,
+    RELU_SQUARED,
+    SCALE,
+    SIGMOID,
+    SOFTCAP,
+    SWIGLU,
+)
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
@@ -214,6 +225,16 @@ def split_pairs(x: F32, first: F32, second: F32) -> None:
     _split_kernel(_address(x), tokens * heads, n, *addresses, parallel=parallel)
 
 
+def gelu(x: F32) -> None:
+    """x = gelu(x), in place; gelu as in `geglu`."""
+    _elementwise("gelu", GELU, x, x, 0.0, x)
+
+
+def relu_squared(x: F32) -> None:
+    """x = max(x, 0)^2, in place."""
+    _elementwise("relu_squared", RELU_SQUARED, x, x, 0.0, x)
+
+
 def add(x: F32, y: F32, out: F32) -> None:
     """out = x + y; float32 of one shape. out may be x or y."""
     _elementwise("add", ADD, x, y, 0.0, out)
@@ -222,6 +243,11 @@ def add(x: F32, y: F32, out: F32) -> None:
 def add_row(x: F32, row: F32) -> None:
     """x = x + row, in place: adds row float32 (N,) to each row of x float32 (T, N)."""
     _on_rows("add_row", ADD, x, row, x.shape[-1])
+
+
+def multiply_row(x: F32, row: F32) -> None:
+    """x = x * row, in place: multiplies each row of x float32 (T, N) by row float32 (N,)."""
+    _on_rows("multiply_row", MULTIPLY, x, row, x.shape[-1])
 
 
 def scale_rows(x: F32, factors: F32) -> None:

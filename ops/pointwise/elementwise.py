@@ -1,4 +1,4 @@
-"""Elementwise kernels: gated activations, add, scale, softcap."""
+"""Elementwise kernels: activations, gated or not, sums, products, softcap."""
 
 import math
 
@@ -17,7 +17,17 @@ from ...jit.simd import (
     vmin,
     vtanh,
 )
-from .codes import ADD, CLAMPED_SWIGLU, GEGLU, SCALE, SIGMOID, SWIGLU
+from .codes import (
+    ADD,
+    CLAMPED_SWIGLU,
+    GEGLU,
+    GELU,
+    MULTIPLY,
+    RELU_SQUARED,
+    SCALE,
+    SIGMOID,
+    SWIGLU,
+)
 
 _GELU = 2 * math.sqrt(2 / math.pi)
 _CUBE = _GELU * 0.044715
@@ -68,6 +78,13 @@ def _apply(op, x, y, c):
         return x * set_f32(c)
     if op == SIGMOID:
         return sigmoid(x) * y
+    if op == GELU:
+        return _gelu(x)
+    if op == RELU_SQUARED:
+        positive = vmax(x, set_f32(0.0))
+        return positive * positive
+    if op == MULTIPLY:
+        return x * y
     return vtanh(x * set_f32(1.0 / c)) * set_f32(c)
 
 
@@ -92,12 +109,15 @@ def elementwise_kernel(share: Share, op: int, x: int, y: int, out: int, n: int, 
 
 @kernel
 def rows_kernel(share: Share, op: int, x: int, y: int, n_rows: int, n: int):
-    """Rows of x (n_rows, n) in place: ADD the row y (n,), or SCALE row r by y[r]; addresses."""
+    """Rows of x (n_rows, n) in place: ADD or MULTIPLY by the row y (n,), or SCALE row r by
+    y[r]; addresses."""
     first, stop = bounds(share, n_rows)
     for r in range(first, stop):
         row = x + 4 * n * r
         if op == ADD:
             apply_range(ADD, row, y, 0.0, row, 0, n)
+        elif op == MULTIPLY:
+            apply_range(MULTIPLY, row, y, 0.0, row, 0, n)
         else:
             apply_range(SCALE, row, row, load_one_f32(y, 4 * r), row, 0, n)
 

@@ -63,6 +63,11 @@ def gelu_reference(x: Array) -> F64:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def relu_squared_reference(x: Array) -> F64:
+    """max(x, 0)^2."""
+    return np.square(np.maximum(x.astype(np.float64), 0.0))
+
+
 def swiglu_reference(gate: Array, up: Array) -> F64:
     """silu(gate) * up."""
     return silu_reference(gate) * up

@@ -89,6 +89,14 @@ def test_pairs_are_split(draw) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["gelu", "relu_squared"])
+def test_activations(draw, shape, name) -> None:
+    x, tx = draw(*shape, scale=4.0)
+    getattr(ops, name)(tx)
+    _close(tx, getattr(reference, f"{name}_reference")(x), 5e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_sums_and_factors(draw, shape) -> None:
     (x, tx), (y, ty) = draw(*shape), draw(*shape)
     out = torch.empty_like(tx)
@@ -98,7 +106,8 @@ def test_sums_and_factors(draw, shape) -> None:
     ops.add_row(out, row[1])
     ops.scale_rows(out, factors[1])
     ops.scale(out, 0.3)
-    want = (x + y + row[0]) * factors[0][:, None] * np.float32(0.3)
+    ops.multiply_row(out, row[1])
+    want = (x + y + row[0]) * factors[0][:, None] * np.float32(0.3) * row[0]
     _close(out, want)
 
 

@@ -90,6 +90,18 @@ def test_gates_and_sums(op: Callable, want: Callable, shape: tuple[int, int]) ->
     np.testing.assert_array_equal(gate, expected)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_activations_in_place(shape: tuple[int, int]) -> None:
+    x = _random(*shape)
+    for op, want in (
+        (pointwise.gelu, reference.gelu_reference),
+        (pointwise.relu_squared, reference.relu_squared_reference),
+    ):
+        y = x.copy()
+        op(y)
+        _near(y, want(x))
+
+
 def test_gates_far_out_are_0_or_the_input() -> None:
     x = np.array([[-1e4, -200.0, -90.0, -10.0, 0.0, 10.0, 90.0, 1e4]], np.float32)
     one, out = np.ones_like(x), np.empty_like(x)
@@ -145,9 +157,11 @@ def test_rope(style: str, head_dim: int, n_rot: int) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_adding_a_row_and_scaling_rows_in_place(shape: tuple[int, int]) -> None:
+def test_adding_and_multiplying_by_a_row_and_scaling_rows_in_place(shape: tuple[int, int]) -> None:
     x, row, factors = _random(*shape), _random(shape[1], seed=1), _random(shape[0], seed=2)
-    total, scaled = x.copy(), x.copy()
+    total, product, scaled = x.copy(), x.copy(), x.copy()
+    pointwise.multiply_row(product, row)
+    np.testing.assert_array_equal(product, x * row)
     pointwise.add_row(total, row)
     pointwise.scale_rows(scaled, factors)
     np.testing.assert_array_equal(total, x + row)
