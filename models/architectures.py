@@ -26,8 +26,13 @@ class Windowing:
     """Whether a file must name its window."""
     rope_base: float | None = None
     """Default rope base of windowed layers; None: that of the global layers."""
-    scaled: bool = True
-    """Whether the linear scaling of positions applies to windowed layers too."""
+    scaled: Literal["all", "amplitude", "none"] = "all"
+    """What of the scaling of positions applies to windowed layers: all of it, the amplitude of
+    `rope.scaling.attn_factor` alone, or nothing."""
+    reads_base: bool = True
+    """Whether windowed layers rotate by `rope.freq_base_swa` where a file has it."""
+    only_at: int | None = None
+    """Only models of this number of layers have windowed layers."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,15 @@ class Architecture:
     """Rotated pairs: neighbours (2i, 2i+1), or halves (i, i + n_rot/2)."""
     norm: Literal["rms", "layer"] = "rms"
     activation: Literal["silu", "gelu"] = "silu"
-    qk_norm: bool = False
-    """RMS norm of each query head and key head before rope."""
+    qk_norm: Literal["none", "head", "row"] = "none"
+    """RMS norm before rope: of each query head and key head, or of all heads of a token at once."""
+    qk_norm_after_rope: bool = False
+    pre_norms: bool = True
+    """Norms of the inputs of attention and feed-forward."""
+    ffn_norm: str = "ffn_norm"
+    """The tensor of the norm of the feed-forward's input."""
     post_norms: bool = False
-    """RMS norms of the outputs of attention and feed-forward, before they are added to x."""
+    """Norms of the outputs of attention and feed-forward, before they are added to x."""
     parallel: bool = False
     """Attention and feed-forward read the same normed input, and both outputs are added to x."""
     fused_gate_up: bool = False
@@ -51,17 +61,23 @@ class Architecture:
     """The output matrix is always the embedding; otherwise only where a file has no other."""
     scaled_embedding: bool = False
     """Embeddings are multiplied by sqrt(n_embd)."""
-    logit_scale: bool = False
+    scales: bool = False
+    """`embedding_scale`, `residual_scale` (of what a layer adds to x) and `attention.scale`."""
+    logit_scale: Literal["none", "multiplies", "divides"] = "none"
+    """What `logit_scale` does to the logits."""
     attention_softcap: float = 0.0
     """Default of `attn_logit_softcapping`; 0 where the architecture has none."""
     final_softcap: float | None = None
     """Default of `final_logit_softcapping`; None where the architecture has none."""
     windowing: Windowing | None = None
     rope_layers: Literal["all", "windowed", "three of four"] = "all"
+    """Layers that rotate; "windowed": all layers of a model without windows."""
     rope_tensors: Literal["none", "freqs", "longrope", "by scaling"] = "none"
     """Frequency factors in tensors: rope_freqs, rope_factors_long/short, or by the scaling type."""
     whole_head_rope: bool = True
     """Rope must rotate the whole head."""
+    rope_alpha: bool = False
+    """`rope.scaling.alpha` multiplies the base by alpha^(E / (E - 2))."""
     scale_by_embedding_at: int | None = None
     """At this number of layers attention is scaled by 1/sqrt(n_embd/n_heads), not 1/sqrt(E)."""
     temperature: bool = False
@@ -74,7 +90,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         Architecture("llama", rope="normal", rope_tensors="by scaling"),
         Architecture("mistral3", rope="normal", rope_tensors="by scaling", temperature=True),
         Architecture("qwen2", rope="neox"),
-        Architecture("qwen3", rope="neox", qk_norm=True),
+        Architecture("qwen3", rope="neox", qk_norm="head"),
+        # Text has one position in all sections of qwen3vl's rotation, so it rotates as qwen3 does.
+        # (llama.cpp leaves the pairs alone that no section reaches: 61 and 62 of 64.)
+        Architecture("qwen3vl", rope="neox", qk_norm="head"),
         # phi3 files name a sliding window that llama.cpp does not apply (its pull request 13676).
         Architecture(
             "phi3", rope="neox", fused_gate_up=True, rope_tensors="longrope", whole_head_rope=False
@@ -96,11 +115,11 @@ ARCHITECTURES: dict[str, Architecture] = {
             "gemma3",
             rope="neox",
             activation="gelu",
-            qk_norm=True,
+            qk_norm="head",
             post_norms=True,
             scaled_embedding=True,
             final_softcap=0.0,
-            windowing=Windowing(period=6, rope_base=10_000.0, scaled=False),
+            windowing=Windowing(period=6, rope_base=10_000.0, scaled="amplitude"),
             whole_head_rope=False,
             scale_by_embedding_at=62,
         ),
@@ -110,11 +129,62 @@ ARCHITECTURES: dict[str, Architecture] = {
             norm="layer",
             parallel=True,
             tied=True,
-            logit_scale=True,
-            windowing=Windowing(period=4, required=True),
+            logit_scale="multiplies",
+            windowing=Windowing(period=4, required=True, reads_base=False),
             rope_layers="windowed",
             whole_head_rope=False,
         ),
         Architecture("smollm3", rope="normal", rope_layers="three of four"),
+        Architecture(
+            "granite",
+            rope="normal",
+            scales=True,
+            logit_scale="divides",
+            rope_tensors="by scaling",
+        ),
+        # olmo2 files with a window are Olmo 3.
+        Architecture(
+            "olmo2",
+            rope="neox",
+            qk_norm="row",
+            pre_norms=False,
+            post_norms=True,
+            windowing=Windowing(period=4, scaled="none", reads_base=False),
+        ),
+        Architecture(
+            "exaone4",
+            rope="neox",
+            qk_norm="head",
+            pre_norms=False,
+            post_norms=True,
+            windowing=Windowing(period=4, window=4096, reads_base=False, only_at=64),
+            rope_layers="windowed",
+            rope_tensors="freqs",
+        ),
+        Architecture(
+            "glm4", rope="normal", fused_gate_up=True, post_norms=True, whole_head_rope=False
+        ),
+        Architecture(
+            "gemma",
+            rope="neox",
+            activation="gelu",
+            tied=True,
+            scaled_embedding=True,
+            whole_head_rope=False,
+        ),
+        Architecture("seed_oss", rope="neox", ffn_norm="post_attention_norm"),
+        Architecture("ernie4_5", rope="normal"),
+        Architecture(
+            "hunyuan-dense", rope="neox", qk_norm="head", qk_norm_after_rope=True, rope_alpha=True
+        ),
+        Architecture(
+            "command-r",
+            rope="normal",
+            norm="layer",
+            parallel=True,
+            tied=True,
+            logit_scale="multiplies",
+            whole_head_rope=False,
+        ),
     )
 }

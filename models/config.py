@@ -43,6 +43,8 @@ class ModelConfig:
     """Context of the original training, before positions were scaled."""
     norm_eps: float
     embedding_scale: float
+    residual_scale: float
+    """Factor on what mixers and feed-forwards add to x."""
     final_softcap: float
     logit_scale: float
     temperature_scale: float
@@ -78,10 +80,14 @@ class ModelConfig:
         n_ctx_orig = keys.integer(
             "rope.scaling.original_context_length", n_ctx_train, high=MAX_CONTEXT
         )
+        if architecture.scales:
+            keys.refuse("rope.scaling.finetuned", True, "only layers that rotate are supported")
         rope = read_rope(keys, architecture, head_dim, n_ctx_orig)
         divisor = head_dim
         if n_layers == architecture.scale_by_embedding_at:
             divisor = n_embd // n_heads
+        attention_scale = _scale(keys, architecture, "attention.scale", 1.0 / math.sqrt(divisor))
+        embedding_scale = math.sqrt(n_embd) if architecture.scaled_embedding else 1.0
         eps = "layer_norm_rms_epsilon" if architecture.norm == "rms" else "layer_norm_epsilon"
         final_softcap = architecture.final_softcap
         if final_softcap is not None:
@@ -97,15 +103,15 @@ class ModelConfig:
             n_ctx_train=n_ctx_train,
             n_ctx_orig=n_ctx_orig,
             norm_eps=keys.number(f"attention.{eps}", high=1.0),
-            embedding_scale=math.sqrt(n_embd) if architecture.scaled_embedding else 1.0,
+            embedding_scale=_scale(keys, architecture, "embedding_scale", embedding_scale),
+            residual_scale=_scale(keys, architecture, "residual_scale", 1.0),
             final_softcap=final_softcap or 0.0,
-            # llama.cpp takes a scale of 0 for none.
-            logit_scale=(keys.number("logit_scale") or 1.0) if architecture.logit_scale else 1.0,
+            logit_scale=_logit_scale(keys, architecture),
             temperature_scale=(
                 keys.number("attention.temperature_scale", 0.0) if architecture.temperature else 0.0
             ),
             rope_tensors=_rope_tensors(architecture, rope),
-            layers=_layers(keys, architecture, n_layers, rope, 1.0 / math.sqrt(divisor)),
+            layers=_layers(keys, architecture, n_layers, rope, attention_scale),
         )
 
 
@@ -118,6 +124,19 @@ def _architecture(metadata: Mapping[str, Any]) -> Architecture:
             f"{', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[name]
+
+
+def _scale(keys: Keys, architecture: Architecture, key: str, default: float) -> float:
+    """A factor that only some architectures read. llama.cpp takes 0 for none."""
+    return (keys.number(key, 0.0) or default) if architecture.scales else default
+
+
+def _logit_scale(keys: Keys, architecture: Architecture) -> float:
+    if architecture.logit_scale == "none":
+        return 1.0
+    if architecture.logit_scale == "multiplies":
+        return keys.number("logit_scale") or 1.0  # llama.cpp takes 0 for none
+    return 1.0 / keys.number("logit_scale", low=1e-6)
 
 
 def _heads(keys: Keys, n_embd: int) -> tuple[int, int, int]:
@@ -170,7 +189,7 @@ def _layers(
 
     def rotated(index: int) -> bool:
         if architecture.rope_layers == "windowed":
-            return windowed[index]
+            return window is None or windowed[index]
         return architecture.rope_layers == "all" or (index + 1) % 4 != 0
 
     def layer(index: int) -> LayerConfig:
@@ -191,7 +210,7 @@ def _windowed(
 ) -> tuple[tuple[bool, ...], int | None]:
     """Which layers are windowed, and the window."""
     windowing = architecture.windowing
-    if windowing is None:
+    if windowing is None or windowing.only_at not in (None, n_layers):
         return (False,) * n_layers, None
     key = "attention.sliding_window"
     value = keys.get(key)

@@ -19,7 +19,8 @@ class Layer:
     """Layer `index` of a model. `Rows.normed` holds its normed input, and later that of the next.
 
     A layer ends with the norm of the next one: adding and norming are one operation. In a
-    `parallel` architecture both halves read the same normed input.
+    `parallel` architecture both halves read the same normed input. Where an architecture has no
+    norms of inputs, `Rows.normed` is `Rows.x`.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Layer:
             layers[index].feed_forward, config.layers[index], config, work
         )
         self._parallel, self._n_embd = config.architecture.parallel, config.n_embd
+        self._scale = config.residual_scale
         self._normed_in = work.input("normed")
 
     def project(self, b: Rows, outputs: Rows, angles: list[Array]) -> None:
@@ -56,13 +58,18 @@ class Layer:
             self._feed_forward(self._normed_in, b, other)
             work.device.pointwise.add(b.x, other, b.x)
         else:
-            assert weights.ffn_norm is not None
             self._join(b, weights.post_attention_norm, weights.ffn_norm)
             self._feed_forward(self._normed_in.set(b.normed), b, b.branch)
         self._join(b, weights.post_ffw_norm, self._next_norm)
 
-    def _join(self, b: Rows, post_norm: Norm | None, next_norm: Norm) -> None:
-        """x += branch, which `post_norm` norms first if it is given; normed = norm of x."""
+    def _join(self, b: Rows, post_norm: Norm | None, next_norm: Norm | None) -> None:
+        """x += scale * branch, which `post_norm` norms first; normed = norm of x. None: no norm."""
+        pointwise = self._work.device.pointwise
         if post_norm is not None:
             self._work.norm(post_norm, b.branch, b.branch)
-        self._work.add_norm(next_norm, b.x, b.branch, b.normed)
+        if self._scale != 1.0:
+            pointwise.scale(b.branch, self._scale)
+        if next_norm is None:
+            pointwise.add(b.x, b.branch, b.x)
+        else:
+            self._work.add_norm(next_norm, b.x, b.branch, b.normed)

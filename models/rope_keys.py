@@ -12,6 +12,8 @@ from .metadata import Keys
 
 # llama.cpp's defaults for keys that a file may omit.
 ROPE_BASE = 10_000.0
+BASES = 1.0001, 1e12
+"""Smallest and largest value."""
 YARN_BETAS = (1e-3, 1e6)
 """Smallest and largest value of both."""
 LEAST_FACTOR, MAX_FACTOR, MAX_LOG_MULTIPLIER = 1e-6, 1e6, 1e3
@@ -42,7 +44,7 @@ def read_rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig:
         beta_slow = keys.number("rope.scaling.yarn_beta_slow", beta_slow, low=low, high=high)
     return RopeConfig(
         n_rot=n_rot,
-        base=keys.number("rope.freq_base", ROPE_BASE, low=1.0001, high=1e12),
+        base=_base(keys, architecture, head_dim),
         scale=1.0 / factor,
         scaling=cast(RopeScaling, scaling),
         n_ctx_orig=n_ctx_orig,
@@ -50,6 +52,19 @@ def read_rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig:
         beta_fast=beta_fast,
         beta_slow=beta_slow,
     )
+
+
+def _base(keys: Keys, architecture: Architecture, head_dim: int) -> float:
+    low, high = BASES
+    base = keys.number("rope.freq_base", ROPE_BASE, low=low, high=high)
+    alpha = keys.number("rope.scaling.alpha", 0.0, high=1e6) if architecture.rope_alpha else 0.0
+    if not alpha:
+        return base
+    # NTK-aware scaling of positions.
+    base *= math.pow(alpha, head_dim / max(1, head_dim - 2))
+    if not low <= base <= high:
+        raise keys.error("rope.scaling.alpha", alpha, f"a base from {low:g} to {high:g}")
+    return base
 
 
 def _attention_factor(keys: Keys) -> float:
@@ -69,12 +84,13 @@ def yarn_amplitude(factor: float, log_multiplier: float = 0.0) -> float:
 def read_windowed_rope(keys: Keys, architecture: Architecture, rope: RopeConfig) -> RopeConfig:
     """The rotation of the layers with a window; `rope`: that of the others."""
     windowing = architecture.windowing
-    # llama.cpp reads the windowed base of cohere2, but rotates by the global one.
-    if windowing is None or architecture.rope_layers == "windowed":
+    if windowing is None:
         return rope
-    base = keys.number(
-        "rope.freq_base_swa", windowing.rope_base or rope.base, low=1.0001, high=1e12
-    )
-    if windowing.scaled:
+    base = windowing.rope_base or rope.base
+    if windowing.reads_base:
+        low, high = BASES
+        base = keys.number("rope.freq_base_swa", base, low=low, high=high)
+    if windowing.scaled == "all":
         return replace(rope, base=base)
-    return replace(rope, base=base, scale=1.0, amplitude=_attention_factor(keys))
+    amplitude = _attention_factor(keys) if windowing.scaled == "amplitude" else 1.0
+    return replace(rope, base=base, scaling="none", scale=1.0, amplitude=amplitude)

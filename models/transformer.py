@@ -203,7 +203,8 @@ class Transformer:
         self.device.get_rows(self.weights.token_embd, b.ids, b.x)
         if self.config.embedding_scale != 1.0:
             self.device.pointwise.scale(b.x, self.config.embedding_scale)
-        self._work.norm(self.weights.layers[0].attn_norm, b.x, b.normed)
+        if (norm := self.weights.layers[0].attn_norm) is not None:
+            self._work.norm(norm, b.x, b.normed)
 
     def _temperatures(self, start: int, n: int) -> npt.NDArray[np.float32]:
         """Factors on queries: 1 + temperature_scale * ln(1 + floor(p / n_ctx_orig))."""

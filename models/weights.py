@@ -26,7 +26,7 @@ F32 = npt.NDArray[np.float32]
 class LayerWeights:
     """The parts of one layer; None where the architecture has no such norm."""
 
-    attn_norm: Norm
+    attn_norm: Norm | None
     mixer: MixerWeights
     post_attention_norm: Norm | None
     ffn_norm: Norm | None
@@ -92,8 +92,9 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
             "cannot load the model: the file holds no tensors, only metadata (a vocabulary "
             "alone?); expected a model's weights"
         )
+    first = "attn_norm" if config.architecture.pre_norms else "post_attention_norm"
     for index in range(config.n_layers):  # too few layers: refused before a matrix takes memory
-        loader.tensor(f"blk.{index}.attn_norm.weight", (config.n_embd,))
+        loader.tensor(f"blk.{index}.{first}.weight", (config.n_embd,))
     embedding_shape = (config.n_vocab, config.n_embd)
     has_output = "output.weight" in loader and not config.architecture.tied
     # A matrix of which only single rows are read stays as it is in the file.
@@ -127,10 +128,10 @@ def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
         return loader.norm(f"{prefix}.{name}", config.n_embd) if present else None
 
     return LayerWeights(
-        attn_norm=loader.norm(f"{prefix}.attn_norm", config.n_embd),
+        attn_norm=norm("attn_norm", architecture.pre_norms),
         mixer=load_mixer(loader, prefix, config),
         post_attention_norm=norm("post_attention_norm", architecture.post_norms),
-        ffn_norm=norm("ffn_norm", not architecture.parallel),
+        ffn_norm=norm(architecture.ffn_norm, architecture.pre_norms and not architecture.parallel),
         feed_forward=load_feed_forward(loader, prefix, config, config.layers[index]),
         post_ffw_norm=norm("post_ffw_norm", architecture.post_norms),
     )

@@ -13,7 +13,9 @@ def _most(parts: list[dict[str, int]]) -> dict[str, int]:
 
 def row_widths(config: ModelConfig) -> dict[str, int]:
     """Floats of a row of the forward pass, by name: layers share memory of one name."""
-    always = dict.fromkeys(("x", "normed", "branch"), config.n_embd)
+    always = dict.fromkeys(("x", "branch"), config.n_embd)
+    if config.architecture.pre_norms:
+        always["normed"] = config.n_embd
     # Only parallel branches need memory at the same time.
     if config.architecture.parallel:
         always["other"] = config.n_embd

@@ -65,6 +65,8 @@ class Workspace:
         self._memory = {
             name: device.memory((max_chunk * width,), np.float32) for name, width in rows.items()
         }
+        if not config.architecture.pre_norms:
+            self._memory["normed"] = self._memory["x"]
         # A pass also computes rows that hold no token: these have to hold numbers.
         mixed = self._memory["mixed"]
         device.put(np.zeros(len(mixed), np.float32), mixed)
@@ -118,7 +120,7 @@ class Workspace:
             pointwise.layer_norm(x, norm.weight, norm.bias, self._eps, out)
 
     def add_norm(self, norm: Norm, x: Array, branch: Array, out: Array) -> None:
-        """x += branch; out = norm of x."""
+        """x += branch; out = norm of x; out may be x."""
         pointwise = self.device.pointwise
         if self._rms:
             pointwise.add_rms_norm(x, branch, norm.weight, self._eps, out)

@@ -33,18 +33,20 @@ class AttentionWeights:
         rows = {"attn_q": n_q, "attn_k": n_kv, "attn_v": n_kv}
         q, k, v = _qkv(loader, prefix, rows, config.n_embd)
 
-        def norm(name: str) -> Array | None:
-            if not config.architecture.qk_norm:
+        def norm(name: str, n: int) -> Array | None:
+            kind = config.architecture.qk_norm
+            if kind == "none":
                 return None
-            return loader.vector(f"{prefix}.{name}.weight", config.head_dim)
+            n = config.head_dim if kind == "head" else n
+            return loader.vector(f"{prefix}.{name}.weight", n)
 
         return AttentionWeights(
             q,
             k,
             v,
             output=loader.linear(f"{prefix}.attn_output", config.n_embd, n_q),
-            q_norm=norm("attn_q_norm"),
-            k_norm=norm("attn_k_norm"),
+            q_norm=norm("attn_q_norm", n_q),
+            k_norm=norm("attn_k_norm", n_kv),
         )
 
 
@@ -97,7 +99,7 @@ class AttentionMixer:
         Rotates the other rows of q, too, though nobody reads them.
         """
         weights, config, work = self._weights, self._config, self._work
-        pointwise, eps = work.device.pointwise, config.norm_eps
+        architecture, pointwise = config.architecture, work.device.pointwise
         q, k, v = (
             (weights.q, outputs.array("q", self._n_q)),
             (weights.k, b.array("k", self._n_kv)),
@@ -110,15 +112,22 @@ class AttentionMixer:
             work.multiply(source.set(outputs.normed), q)
         work.add_biases(q, k, v)
         q_heads, k_heads = b.array("q", *self._q_shape), b.array("k", *self._kv_shape)
-        if weights.q_norm is not None and weights.k_norm is not None:
-            for heads, weight in ((q_heads, weights.q_norm), (k_heads, weights.k_norm)):
-                rows = heads.reshape(-1, config.head_dim)
-                pointwise.rms_norm(rows, weight, eps, rows)
+        if not architecture.qk_norm_after_rope:
+            self._norm_heads(q_heads, k_heads)
         if self._rotation is not None:
-            style = config.architecture.rope
-            pointwise.rope(q_heads, k_heads, angles[self._rotation], style)
+            pointwise.rope(q_heads, k_heads, angles[self._rotation], architecture.rope)
+        if architecture.qk_norm_after_rope:
+            self._norm_heads(q_heads, k_heads)
         if config.temperature_scale:
             pointwise.scale_rows(b.array("q", self._n_q), b.array("temperature"))
+
+    def _norm_heads(self, q_heads: Array, k_heads: Array) -> None:
+        """Norm q and k in place, if the architecture does: each head, or all of a token at once."""
+        weights, config = self._weights, self._config
+        for heads, weight in ((q_heads, weights.q_norm), (k_heads, weights.k_norm)):
+            if weight is not None:
+                rows = heads.reshape(-1, len(weight))
+                self._work.device.pointwise.rms_norm(rows, weight, config.norm_eps, rows)
 
     def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
         """Append K and V, and attend."""

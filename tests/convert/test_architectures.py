@@ -29,8 +29,24 @@ IDS = [1, *np.random.default_rng(5).integers(3, 300, 71).tolist()]
 N_GREEDY = 8
 
 
+NOT_CONVERTED = {
+    "qwen3vl",
+    "granite",
+    "olmo2",
+    "exaone4",
+    "glm4",
+    "gemma",
+    "seed_oss",
+    "ernie4_5",
+    "hunyuan-dense",
+    "command-r",
+}
+"""Architectures that run, and that `kvarn convert` does not write."""
+
+
 def test_there_is_a_case_for_every_architecture_of_the_runtime() -> None:
-    assert {entry.name for entry in HF_ARCHITECTURES.values()} == set(ARCHITECTURES)
+    converted = {entry.name for entry in HF_ARCHITECTURES.values()}
+    assert converted == set(ARCHITECTURES) - NOT_CONVERTED
 
 
 @pytest.fixture(scope="module", params=hf_models.CASES, ids=lambda case: case.name)

@@ -76,6 +76,9 @@ def test_number_arrays_of_one_value_and_numpy_numbers_are_numbers() -> None:
         ("cohere2-period", [24, None, 24, None], [True, False, True, False]),
         ("smollm3", [None] * 5, [True, True, True, False, True]),
         ("phi3-window", [None] * 3, [True] * 3),
+        ("olmo2-window", [12, 12, 12, None, 12], [True] * 5),
+        ("exaone4", [None] * 3, [True] * 3),
+        ("exaone4-64", [20, 20, 20, None] * 16, [True, True, True, False] * 16),
     ],
 )
 def test_which_layers_are_windowed_and_rotated(
@@ -102,6 +105,27 @@ def test_yarn_leaves_the_amplitude_of_unscaled_windowed_layers() -> None:
     assert local is not None and distant is not None
     assert local.amplitude == 0.9
     assert distant.amplitude == pytest.approx(0.9 * (1 + 0.1 * math.log(8)))
+
+
+def test_windowed_layers_that_know_one_base_do_not_read_another() -> None:
+    for name in ("cohere2", "olmo2-window", "exaone4-64"):
+        rope = ModelConfig.from_metadata(keys(name, rope__freq_base_swa=3e4)).kv_layers[0].rope
+        assert rope is not None and rope.base == 10_000.0
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("granite", {"logit_scale": None}, "granite.logit_scale is missing"),
+        ("granite", {"logit_scale": 0.0}, "granite.logit_scale is 0.0, expected"),
+        ("granite", {"attention__scale": "x"}, "granite.attention.scale is 'x'"),
+        ("granite", {"rope__scaling__finetuned": False}, "finetuned is False, expected True"),
+        ("hunyuan-dense", {"rope__scaling__alpha": 1e6, "rope__freq_base": 1e9}, "a base from"),
+    ],
+)
+def test_scales_are_checked(name: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        ModelConfig.from_metadata(keys(name, **changes))
 
 
 @pytest.mark.parametrize("name", ["llama-yarn", "qwen2-yarn", "mistral3"])
@@ -178,7 +202,7 @@ def test_wrong_values_of_other_architectures(
 
 
 def test_an_unsupported_architecture_is_named_with_the_supported_ones() -> None:
-    with pytest.raises(ModelError, match=r"is 'mamba', supported are cohere2, gemma2, .*smollm3"):
+    with pytest.raises(ModelError, match=r"is 'mamba', supported are .*cohere2, .*smollm3"):
         ModelConfig.from_metadata({"general.architecture": "mamba"})
     with pytest.raises(ModelError, match=r"general\.architecture is missing"):
         ModelConfig.from_metadata({})

@@ -29,7 +29,7 @@ GELU_DEFAULT = 2e-3
 
 def tolerance(golden: Any) -> float:
     """The tolerance of one model's logits."""
-    if not golden.case.architecture.startswith("gemma"):
+    if not golden.case.gelu:
         return TOLERANCE
     return GELU_TOLERANCE.get(golden.case.name, GELU_DEFAULT)
 

@@ -30,14 +30,38 @@ class Tiny:
 
     @property
     def rms(self) -> bool:
-        return self.architecture != "cohere2"
+        return self.architecture not in LAYER_NORM
 
+    @property
+    def gelu(self) -> bool:
+        return self.architecture in GELU
+
+
+# Which architectures differ in what, as llama.cpp asks for their tensors.
+NORM_BIAS = ("starcoder2", "stablelm", "nemotron", "phi2")
+LAYER_NORM = ("cohere2", "command-r", *NORM_BIAS)
+UNGATED = ("starcoder2", "nemotron", "phi2")
+FUSED_GATE_UP = ("phi3", "glm4")
+HEAD_NORM = ("qwen3", "qwen3vl", "gemma3", "exaone4", "hunyuan-dense", "muse-glimmer")
+POST_NORMS = ("gemma2", "gemma3", "olmo2", "exaone4", "glm4", "muse-glimmer")
+NO_PRE_NORMS = ("olmo2", "exaone4")
+PARALLEL = ("cohere2", "command-r", "phi2")
+GELU = ("gemma", "gemma2", "gemma3", "starcoder2", "phi2")
+SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3", "granite")
 
 SWA = "attention.sliding_window"
 PATTERN = "attention.sliding_window_pattern"
 ORIGINAL = "rope.scaling.original_context_length"
 QKV_BIAS = ("attn_q", "attn_k", "attn_v")
+SECTIONS = "rope.dimension_sections"
+GRANITE = {
+    "embedding_scale": 3.0,
+    "residual_scale": 0.4,
+    "attention.scale": 0.15,
+    "logit_scale": 4.0,
+}
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, ORIGINAL: 32}
+YARN_ATTN = YARN | {"rope.scaling.attn_factor": 0.8}
 
 CASES: tuple[Tiny, ...] = (
     Tiny("llama-mha", "llama", n_kv_heads=4),
@@ -49,7 +73,7 @@ CASES: tuple[Tiny, ...] = (
     Tiny("llama-linear", "llama", keys={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     Tiny("llama-linear-old", "llama", keys={"rope.scale_linear": 2.0, "rope.freq_base": 5e5}),
     Tiny("llama-yarn", "llama", head_dim=32, keys=YARN),
-    Tiny("llama-yarn-attn", "llama", head_dim=32, keys=YARN | {"rope.scaling.attn_factor": 0.8}),
+    Tiny("llama-yarn-attn", "llama", head_dim=32, keys=YARN_ATTN),
     Tiny("llama-freqs", "llama", head_dim=32, keys={"rope.freq_base": 5e5, "factors": "freqs"}),
     Tiny(
         "llama-longrope",
@@ -155,4 +179,54 @@ CASES: tuple[Tiny, ...] = (
     ),
     Tiny("smollm3", "smollm3", n_layers=5, tied=True, keys={"rope.freq_base": 5e6}),
     Tiny("smollm3-gqa", "smollm3", n_layers=4, n_heads=8, n_kv_heads=1, head_dim=64),
+    # Every section of the rotation has the position of the text.
+    Tiny(
+        "qwen3vl", "qwen3vl", head_dim=80, n_kv_heads=4, keys={SECTIONS: [14, 13, 13, 0]}, tied=True
+    ),
+    Tiny(
+        "qwen3vl-8b",
+        "qwen3vl",
+        n_heads=8,
+        n_kv_heads=1,
+        head_dim=128,
+        keys={SECTIONS: [24, 20, 20, 0], "rope.freq_base": 5e6},
+    ),
+    Tiny("granite", "granite", n_kv_heads=1, keys=GRANITE, tied=True),
+    Tiny(
+        "granite-e80",
+        "granite",
+        n_kv_heads=4,
+        head_dim=80,
+        biases=("attn_output", "ffn_gate", "ffn_up", "ffn_down"),
+        keys={"logit_scale": 0.5},
+    ),
+    Tiny("olmo2", "olmo2", n_heads=5, n_kv_heads=5, n_embd=80, n_ff=101),
+    Tiny("olmo2-window", "olmo2", n_layers=5, n_kv_heads=1, keys={SWA: 12, **YARN_ATTN}),
+    Tiny(
+        "glm4",
+        "glm4",
+        n_heads=8,
+        n_kv_heads=1,
+        head_dim=80,
+        n_rot=40,
+        biases=QKV_BIAS,
+    ),
+    Tiny("exaone4", "exaone4", n_kv_heads=1, keys={SWA: 8, "factors": "freqs"}),
+    # The number of layers at which there are windows, and layers that do not rotate.
+    Tiny(
+        "exaone4-64",
+        "exaone4",
+        n_layers=64,
+        n_embd=24,
+        n_heads=2,
+        n_kv_heads=1,
+        head_dim=12,
+        n_ff=32,
+        keys={SWA: 20},
+    ),
+    Tiny("gemma", "gemma", n_heads=8, n_kv_heads=1, head_dim=256, tied=True),
+    Tiny("seed_oss", "seed_oss", n_kv_heads=1, head_dim=32, biases=QKV_BIAS),
+    Tiny("ernie4_5", "ernie4_5", n_heads=8, n_kv_heads=1, tied=True, n_embd=51),
+    Tiny("hunyuan-dense", "hunyuan-dense", n_kv_heads=1, keys={"rope.scaling.alpha": 50.0}),
+    Tiny("command-r", "command-r", n_kv_heads=4, tied=True, keys={"logit_scale": 0.25}),
 )

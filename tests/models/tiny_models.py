@@ -13,6 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 
+from . import tiny_cases
 from .tiny_cases import Tiny
 
 F32 = np.float32
@@ -70,22 +71,30 @@ def metadata(case: Tiny) -> dict[str, Any]:
 def _shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
     """Matrices and norms of one block."""
     n_q, n_kv = case.n_heads * case.head_dim, case.n_kv_heads * case.head_dim
-    d, f = case.n_embd, case.n_ff
-    shapes: dict[str, tuple[int, ...]] = {"attn_norm": (d,)}
+    d, f, name = case.n_embd, case.n_ff, case.architecture
+    shapes: dict[str, tuple[int, ...]] = {}
+    if name not in tiny_cases.NO_PRE_NORMS:
+        shapes["attn_norm"] = (d,)
     if case.fused_qkv:
         shapes["attn_qkv"] = (n_q + 2 * n_kv, d)
     else:
         shapes |= {"attn_q": (n_q, d), "attn_k": (n_kv, d), "attn_v": (n_kv, d)}
     shapes |= {"attn_output": (d, n_q), "ffn_down": (d, f)}
-    if case.architecture == "phi3":
+    if name in tiny_cases.FUSED_GATE_UP:
         shapes["ffn_up"] = (2 * f, d)
+    elif name in tiny_cases.UNGATED:
+        shapes["ffn_up"] = (f, d)
     else:
         shapes |= {"ffn_gate": (f, d), "ffn_up": (f, d)}
-    if case.architecture != "cohere2":
+    if name == "seed_oss":
+        shapes["post_attention_norm"] = (d,)
+    elif name not in (*tiny_cases.NO_PRE_NORMS, *tiny_cases.PARALLEL):
         shapes["ffn_norm"] = (d,)
-    if case.architecture in ("qwen3", "gemma3"):
+    if name in tiny_cases.HEAD_NORM:
         shapes |= {"attn_q_norm": (case.head_dim,), "attn_k_norm": (case.head_dim,)}
-    if case.architecture in ("gemma2", "gemma3"):
+    elif name == "olmo2":
+        shapes |= {"attn_q_norm": (n_q,), "attn_k_norm": (n_kv,)}
+    if name in tiny_cases.POST_NORMS:
         shapes |= {"post_attention_norm": (d,), "post_ffw_norm": (d,)}
     return shapes
 
@@ -102,7 +111,7 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
         return _noise(f"{case.name}/{name}", seed, shape, std) + F32(mean)
 
     embedding_std = 1.0 if case.tied else 0.5
-    if case.architecture in ("gemma2", "gemma3"):
+    if case.architecture in tiny_cases.SCALED_EMBEDDING:
         embedding_std = case.n_embd**-0.5
     result = {"token_embd.weight": make("embd", (case.n_vocab, case.n_embd), embedding_std)}
     result["output_norm.weight"] = make("output_norm", (case.n_embd,), 0.3, 1.0)
@@ -120,12 +129,14 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
         for name, shape in _shapes(case).items():
             full = f"blk.{layer}.{name}"
             if len(shape) == 1:
-                gain = 2.0 if name.startswith("post_") else 1.0
+                post = case.architecture in tiny_cases.POST_NORMS and name.startswith("post_")
+                gain = 2.0 if post else 1.0
                 result[f"{full}.weight"] = make(full, shape, 0.2, gain)
             else:
                 std = GAINS.get(name, 1.5) / shape[1] ** 0.5
                 result[f"{full}.weight"] = make(full, shape, std)
-            if name in case.biases:
+            norm_bias = case.architecture in tiny_cases.NORM_BIAS and name.endswith("_norm")
+            if name in case.biases or norm_bias:
                 result[f"{full}.bias"] = make(f"{full}.bias", shape[:1], 0.5)
     return result
 
