@@ -80,6 +80,8 @@ class Architecture:
     """`rope.scaling.alpha` multiplies the base by alpha^(E / (E - 2))."""
     scale_by_embedding_at: int | None = None
     """At this number of layers attention is scaled by 1/sqrt(n_embd/n_heads), not 1/sqrt(E)."""
+    attention_sinks: bool = False
+    """Each head has a learned score that belongs to no token (`attn_sinks`)."""
     temperature: bool = False
     """Queries may be scaled up by position (`attention.temperature_scale`)."""
 

@@ -199,6 +199,7 @@ def _layers(
             rope=layer_rope if rotated(index) else None,
             attention_scale=scale,
             attention_softcap=softcap,
+            sinks=architecture.attention_sinks,
         )
         return LayerConfig(attention, feed_forward)
 

@@ -41,6 +41,8 @@ class AttentionConfig:
     """Factor on q·k."""
     attention_softcap: float
     """Scores become cap * tanh(score / cap); 0: no cap."""
+    sinks: bool = False
+    """Whether each head has a learned score that belongs to no token (`add_sinks`)."""
 
 
 @dataclass(frozen=True)

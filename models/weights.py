@@ -56,6 +56,11 @@ class Weights:
         matrices = [self.output, *(value for part in parts for value in vars(part).values())]
         return sum(part.weight.n_bytes for part in matrices if isinstance(part, Linear))
 
+    @property
+    def sink_logits(self) -> tuple[F32 | None, ...]:
+        """float32 (H,) on the host, of each layer with K and V; None where it has none."""
+        return tuple(layer.mixer.sinks for layer in self.layers)
+
     @staticmethod
     def load(
         tensors: Mapping[str, TensorLike],

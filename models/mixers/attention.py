@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..loader import Linear, Loader
+from ..loader import F32, Linear, Loader
 
 if TYPE_CHECKING:
     from ...ops.device import Activations, Array
@@ -25,6 +25,8 @@ class AttentionWeights:
     output: Linear
     q_norm: Array | None
     k_norm: Array | None
+    sinks: F32 | None
+    """On the host: the attention object reads them."""
 
     @staticmethod
     def load(loader: Loader, prefix: str, config: ModelConfig) -> AttentionWeights:
@@ -47,6 +49,7 @@ class AttentionWeights:
             output=loader.linear(f"{prefix}.attn_output", config.n_embd, n_q),
             q_norm=norm("attn_q_norm", n_q),
             k_norm=norm("attn_k_norm", n_kv),
+            sinks=_sinks(loader, prefix, config),
         )
 
 
@@ -62,6 +65,12 @@ def _qkv(loader: Loader, prefix: str, rows: dict[str, int], n_cols: int) -> tupl
         else part
         for part, (name, n) in zip(fused, rows.items())
     )
+
+
+def _sinks(loader: Loader, prefix: str, config: ModelConfig) -> F32 | None:
+    if not config.architecture.attention_sinks:
+        return None
+    return loader.values(f"{prefix}.attn_sinks.weight", config.n_heads)
 
 
 class AttentionMixer:

@@ -22,6 +22,7 @@ from .arguments import (
 )
 from .checks import check_floats
 from .layout import SEGMENT, TileLayout, n_segments, stored_layout
+from .sinks import add_sinks
 from .work import ROWS, Scratch, block_outputs
 
 F32 = NDArray[np.float32]
@@ -83,12 +84,13 @@ class AttentionScratch(Scratch):
         self.blocks = block_outputs(n_segments(n_ctx) + 1, n_heads, n_kv_heads, layout.padded)
         self.attend = _attend(*layout.codes, self.heads)
         self.merge = _merge(*layout.output_codes)
+        self.masses = np.zeros((n_heads, 2), np.float32)
         self.attend_chunk, self.chunk = _attend_chunk(*layout.codes), Arguments(Chunk)
         self.ready(n_threads())
 
     def _allocate(self, threads: int) -> None:
         self.token_works = self._token_works(threads)
-        self.token = Arguments.fixed(TokenMemory(works=self.token_works, blocks=self.blocks))
+        self.token = Arguments.fixed(TokenMemory(self.token_works, self.blocks, self.masses))
         self.chunk_works = self._chunk_works(threads)
         self.newest = np.empty((threads, ROWS), np.int64)
 
@@ -139,6 +141,7 @@ def attention(
     window: int | None = None,
     softcap: float = 0.0,
     scratch: AttentionScratch,
+    sink_logits: F32 | None = None,
     log_sums: F32 | None = None,
     prompt: bool = False,
 ) -> None:
@@ -146,9 +149,11 @@ def attention(
 
     q, out float32 (T, H, E) at positions start .. start+T-1, which are all stored already; query t
     sees tokens max(0, pos - window + 1) .. pos. cap(s) = softcap tanh(s / softcap), unless softcap
-    is 0. log_sums float32 (T, H), if given: receives the log-sum-exp of each query's scores. A
-    single token has a kernel that adds in another order, unless it belongs to a prompt or log_sums
-    is given. Bit-equal for any number of threads. Raises OpsError where shapes do not fit.
+    is 0. sink_logits float32 (H,), if given: a score of each head that belongs to no token
+    (`add_sinks`). log_sums float32 (T, H), if given: receives the log-sum-exp of each query's
+    scores. A single token has a kernel that adds in another order, unless it belongs to a prompt
+    or log_sums is given. Bit-equal for any number of threads. Raises OpsError where shapes do not
+    fit.
     """
     n_tokens, n_heads, n = shape = q.shape
     check_floats("attention: q", q, shape)
@@ -175,6 +180,8 @@ def attention(
     s, seen, scoring = scratch, window or NO_WINDOW, Scoring(scale, softcap)
     if n_tokens == 1 and log_sums is None and not prompt:
         _attend_token(q, segments, start, seen, out, scoring, s)
+        if sink_logits is not None:
+            add_sinks(out, s.masses.reshape(1, n_heads, 2), sink_logits)
         return
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
@@ -182,6 +189,7 @@ def attention(
     softmaxes = NO_SOFTMAXES
     if log_sums is not None:
         check_floats("attention: log_sums", log_sums, (n_tokens, n_heads))
+    if log_sums is not None or sink_logits is not None:
         softmaxes = np.empty((n_tokens, n_heads, 2), np.float32)
     chunk = Chunk(
         q=q,
@@ -192,6 +200,8 @@ def attention(
         softmaxes=softmaxes,
     )
     s.attend_chunk(s.chunk.fill(chunk), n_kv_heads, start, seen, *scoring)
+    if sink_logits is not None:
+        add_sinks(out, softmaxes, sink_logits)
     if log_sums is not None:
         np.add(softmaxes[..., 0], np.log(softmaxes[..., 1]), out=log_sums)
 

@@ -88,6 +88,8 @@ class TokenMemory(NamedTuple):
     works: U8_2D
     """Of each thread: `work.token_work_bytes`."""
     blocks: BlockOutputs
+    masses: F32_2D
+    """[query head][2]: m, subtracted from the scores, and the total of exp(score - m)."""
 
 
 class GatheredTokens(NamedTuple):

@@ -9,6 +9,7 @@ from ..attention.api import AttentionScratch
 from ..attention.arguments import Scoring
 from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT
+from ..attention.sinks import add_sinks
 from ..errors import OpsError
 from .arguments import (
     SIGNED_AT_ONCE,
@@ -202,14 +203,15 @@ def staged_attention(
     *,
     scale: float,
     softcap: float = 0.0,
+    sink_logits: F32 | None = None,
     scratch: AttentionScratch,
 ) -> None:
     """Attention of the staged tokens, each over the slots as they are once it has taken its slot.
 
     q, out float32 (T, H, E). Call it between choosing and `write_staged`: query t sees the tokens
     in slots that staged tokens 0 .. t have not replaced, and those of 0 .. t that are not
-    replaced themselves. Bit-equal for any number of threads. Raises OpsError where shapes do not
-    fit.
+    replaced themselves. sink_logits float32 (H,), if given: as of `attention`. Bit-equal for any
+    number of threads. Raises OpsError where shapes do not fit.
     """
     s = staging
     check_floats("staged_attention: q", q, (s.n_tokens, s.group * s.n_kv_heads, s.layout.head_dim))
@@ -219,6 +221,8 @@ def staged_attention(
     scratch.ready(n_threads())
     evictions = _evictions.fill(Evictions(targets=s.targets, evicted_by=s.evicted_by))
     _find_evictions(evictions, s.n_tokens, n_slots, s.first_staged, parallel=False)
+    size = 0 if sink_logits is None else s.n_tokens
+    softmaxes = np.empty((size, s.group * s.n_kv_heads, 2), np.float32)
     attention = Attention(
         q=q,
         segments=segments,
@@ -227,9 +231,12 @@ def staged_attention(
         out=out,
         works=scratch.chunk_works,
         newest=scratch.newest,
+        softmaxes=softmaxes,
     )
     attend, scoring = _attend(*s.layout.codes), Scoring(scale, softcap)
     attend(_attention.fill(attention), s.n_kv_heads, n_slots, s.first_staged, *scoring)
+    if sink_logits is not None:
+        add_sinks(out, softmaxes, sink_logits)
 
 
 def set_positions(positions: I64, n_kv_heads: int, slot: int, position: int, count: int) -> None:

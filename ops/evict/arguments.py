@@ -93,6 +93,8 @@ class Attention(NamedTuple):
     out: F32_3D
     works: F32_2D
     newest: I64_2D
+    softmaxes: F32_3D
+    """(T, H, 2): the maximum of each row's scores, and the sum of exp(score - it); or empty."""
 
 
 class Writing(NamedTuple):

@@ -26,6 +26,7 @@ from ..attention.prefill.blocks import (
     finish_rows,
     make_add_keys,
     position_of,
+    put_softmaxes,
 )
 from ..attention.shape import shape_of
 from ..attention.work import ROWS
@@ -117,6 +118,8 @@ def make_staged(k_type, v_type, blocks):
             _add_keys(shape, rows, slots, n_slots, scoring.softcap, at)
             _add_keys(shape, rows, staged, last + 1, scoring.softcap, at)
             finish_rows(shape, rows, at, arrays.out)
+            if arrays.softmaxes.shape[0]:
+                put_softmaxes(rows, at, arrays.softmaxes)
             item = take(share.ticket)
 
     return staged_kernel

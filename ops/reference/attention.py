@@ -98,8 +98,9 @@ def attention_reference(
     scale: float,
     window: int | None = None,
     softcap: float = 0.0,
+    sink_logits: NDArray[np.floating] | None = None,
 ) -> NDArray[np.float64]:
-    """softmax(cap(scale q k^T) + causal mask) v in float64.
+    """softmax(cap(scale q k^T) + causal mask) v in float64; sink_logits (H,): `add_sinks`.
 
     q (T, H, E) at positions start..start+T-1; k, v (S, J, E) at positions 0..S-1, S >= start + T;
     query t sees keys max(0, pos - window + 1)..pos. Returns (T, H, E).
@@ -112,8 +113,11 @@ def attention_reference(
     pos, key = start + np.arange(len(q))[:, None], np.arange(len(k))[None]
     seen = (key <= pos) & (key > pos - (window or len(k) + 1))
     s = np.where(seen, s, -np.inf)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    p /= p.sum(-1, keepdims=True)
+    none = np.full(q.shape[1], -np.inf)
+    sink = (none if sink_logits is None else sink_logits.astype(np.float64))[:, None, None]
+    most = np.maximum(s.max(-1, keepdims=True), sink)
+    p = np.exp(s - most)
+    p /= p.sum(-1, keepdims=True) + np.exp(sink - most)
     return np.einsum("hts,she->the", p, v64)
 
 
@@ -127,11 +131,12 @@ def gathered_reference(
     scale: float,
     softcap: float = 0.0,
     log_weights: NDArray[np.floating] | None = None,
+    sink_logits: NDArray[np.floating] | None = None,
 ) -> NDArray[np.float64]:
     """softmax(cap(scale q k_i) + log_weights_i) v over the tokens listed per KV head, in float64.
 
     q (1, H, E); k, v (S, J, E); index (J, room), the first counts[j] of them; log_weights
-    (H, room). Returns (1, H, E).
+    (H, room); sink_logits (H,): `add_sinks`. Returns (1, H, E).
     """
     group, out = q.shape[1] // k.shape[1], np.empty(q.shape)
     for h in range(q.shape[1]):
@@ -142,6 +147,8 @@ def gathered_reference(
             s = softcap * np.tanh(s / softcap)
         if log_weights is not None:
             s += log_weights[h, : counts[j]]
-        p = np.exp(s - s.max())
-        out[0, h] = p @ v[listed, j].astype(np.float64) / p.sum()
+        sink = -np.inf if sink_logits is None else float(sink_logits[h])
+        most = max(s.max(), sink)
+        p = np.exp(s - most)
+        out[0, h] = p @ v[listed, j].astype(np.float64) / (p.sum() + np.exp(sink - most))
     return out

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.layer_config import AttentionConfig
-    from ...ops.device import Device, Scratch
+    from ...ops.device import Array, Device, Scratch
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .reads import LayerReads
@@ -36,6 +36,8 @@ class LayerView:
     store: KVStore
     scratch: Scratch
     """For `device.attention`."""
+    sink_logits: Array | None = None
+    """float32 (H,): the score of each head that belongs to no token; None: there are none."""
 
     @property
     def device(self) -> Device:

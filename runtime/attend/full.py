@@ -55,6 +55,7 @@ class FullAttention(BoundAttend):
             scale=config.attention_scale,
             window=config.window,
             softcap=config.attention_softcap,
+            sink_logits=layer.sink_logits,
             scratch=layer.scratch,
             prompt=prompt,
         )

@@ -103,4 +103,5 @@ def _layer_views(
     scratch = store.device.attention_scratch(
         config.n_heads, config.n_kv_heads, store.layout, max_chunk, n_ctx
     )
-    return [LayerView(i, layer, store, scratch) for i, layer in enumerate(layers)]
+    logits = [None if x is None else store.device.put(x) for x in model.sink_logits]
+    return [LayerView(i, x, store, scratch, y) for i, (x, y) in enumerate(zip(layers, logits))]

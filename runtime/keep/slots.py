@@ -148,6 +148,7 @@ class ReplacingSlots(LayerSlots):
             out,
             scale=config.attention_scale,
             softcap=config.attention_softcap,
+            sink_logits=self.view.sink_logits,
             scratch=self.view.scratch,
         )
 

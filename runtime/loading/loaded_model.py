@@ -54,7 +54,8 @@ class LoadedModel:
     def info(self) -> ModelInfo:
         """What stores and methods may know of it."""
         measures = self._measured_keys, self._measured_queries
-        return ModelInfo(self.file, self.config, self.tell, *measures, self._computed)
+        sinks = self.transformer.weights.sink_logits
+        return ModelInfo(self.file, self.config, self.tell, *measures, sinks, self._computed)
 
     def _measured_keys(self) -> NDArray[np.float32]:
         return on_engine(measured_keys, self.info, self.transformer)

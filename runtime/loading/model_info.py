@@ -30,6 +30,7 @@ _TUNED = {"chat", "instruct", "it", "sft", "dpo", "assistant"}
 class ModelInfo:
     """What is known of one loaded model.
 
+    sink_logits: of each layer with K and V (`AttentionConfig.sinks`).
     tell: shows the user a line. measure_keys, measure_queries: have the model read tokens, see
     `context.measuring`. memory: results of `once`.
     """
@@ -39,6 +40,7 @@ class ModelInfo:
     tell: Callable[[str], None]
     measure_keys: Callable[[], F32]
     measure_queries: Callable[[], F32]
+    sink_logits: tuple[F32 | None, ...]
     memory: dict[Callable[[GGUFFile], Any], Any]
 
     def once(self, compute: Callable[[GGUFFile], T]) -> T:

@@ -170,6 +170,7 @@ class SparsePrompts(AroundPrompts):
             out,
             scale=layer.config.attention_scale,
             softcap=layer.config.attention_softcap,
+            sink_logits=layer.sink_logits,
             softmaxes=softmaxes,
             scratch=self._scratch,
         )

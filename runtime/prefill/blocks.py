@@ -181,6 +181,7 @@ class BlockPrompts(AroundPrompts):
             out,
             scale=layer.config.attention_scale,
             softcap=layer.config.attention_softcap,
+            sink_logits=layer.sink_logits,
             scratch=self._scratch,
         )
         stored = n * start + n * (n + 1) // 2

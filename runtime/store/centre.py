@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 
 def has_centre(config: ModelConfig, k_type: str) -> bool:
-    """Whether keys are stored without their mean: in 4 bits, unless scores are capped, since a
-    constant changes what the cap does."""
-    return k_type == "q4_0" and not any(layer.attention_softcap for layer in config.kv_layers)
+    """Whether keys are stored without their mean: in 4 bits, unless a constant on all scores would
+    change the softmax, because they are capped or compared with a sink's."""
+    changes = any(layer.attention_softcap or layer.sinks for layer in config.kv_layers)
+    return k_type == "q4_0" and not changes
 
 
 def mean_keys(model: ModelInfo) -> F32:

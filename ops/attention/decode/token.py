@@ -127,7 +127,8 @@ def make_merge(v_type: int, blocks: int) -> DefinedKernel:
         first, stop = bounds(share, split.n_kv_heads * group)
         for i in range(first, stop):
             row = address(memory.blocks.merged[i])
-            merge_blocks(shape, memory.blocks, i // group, i % group, n_blocks, row)
+            top, total = merge_blocks(shape, memory.blocks, i // group, i % group, n_blocks, row)
+            memory.masses[i, 0], memory.masses[i, 1] = top, total
             for c in range(n):
                 store(out, 4 * (i * n + c), load_one_f32(row, 4 * c))
 

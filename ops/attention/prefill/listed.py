@@ -7,9 +7,10 @@ from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...errors import OpsError
-from ..arguments import NO_SOFTMAXES, Dense, ListedMemory, ListedRows, Scoring
+from ..arguments import Dense, ListedMemory, ListedRows, Scoring
 from ..checks import check_floats
 from ..layout import SEGMENT, TILE, TileLayout
+from ..sinks import add_sinks
 from ..work import ROWS, Scratch, gathered_work_bytes
 
 F32 = NDArray[np.float32]
@@ -59,6 +60,7 @@ def listed_attention(
     *,
     scale: float,
     softcap: float = 0.0,
+    sink_logits: F32 | None = None,
     softmaxes: F32 | None = None,
     scratch: ListedScratch,
 ) -> None:
@@ -67,7 +69,8 @@ def listed_attention(
     Row t, at position start + t, reads tokens 0 .. sinks-1, those of its KV head's list, and first
     .. start + t. q, out float32 (T, H, E); lists uint32 (T, J, room), ascending for speed, of which
     the first counts[t, j] (int64) are read; no list may contain a token that all rows read. `first`
-    is a multiple of 16. softmaxes float32 (T, H, 2): receives each row's largest score and the sum
+    is a multiple of 16. sink_logits float32 (H,), if given: a score of each head that belongs to no
+    token (`add_sinks`). softmaxes float32 (T, H, 2): receives each row's largest score and the sum
     of exp(score - largest), for `add_row_means`. A row's bits depend neither on the other rows nor
     on the number of threads. Raises OpsError where shapes do not fit; the caller makes sure that
     listed tokens are stored.
@@ -95,7 +98,8 @@ def listed_attention(
             f"{lists.shape[2]}"
         )
     if softmaxes is None:
-        softmaxes = NO_SOFTMAXES
+        size = 0 if sink_logits is None else n_tokens
+        softmaxes = np.empty((size, s.n_heads, 2), np.float32)
     else:
         check_floats("listed attention: softmaxes", softmaxes, (n_tokens, s.n_heads, 2))
     s.ready(n_threads())
@@ -103,3 +107,5 @@ def listed_attention(
         q=q, lists=lists, counts=counts, segments=segments, out=out, softmaxes=softmaxes
     )
     s.attend(s.given.fill(given), s.memory.address, *dense, *Scoring(scale, softcap))
+    if sink_logits is not None:
+        add_sinks(out, softmaxes, sink_logits)

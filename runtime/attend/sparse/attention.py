@@ -180,6 +180,7 @@ class SparseAttention(BoundAttend):
             out,
             scale=layer.config.attention_scale,
             softcap=layer.config.attention_softcap,
+            sink_logits=layer.sink_logits,
             scratch=self._scratch,
             **weights,
         )

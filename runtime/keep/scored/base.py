@@ -261,6 +261,7 @@ class ScoredSlots(LayerSlots):
             out,
             scale=scale,
             softcap=self.view.config.attention_softcap,
+            sink_logits=self.view.sink_logits,
             scratch=self.view.scratch,
             log_sums=log_sums,
         )

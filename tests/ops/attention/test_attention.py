@@ -72,6 +72,24 @@ def test_chunk(make_cache, queries, head_dim, k, v, heads, kv_heads) -> None:
     _check(cache, queries(133, heads, head_dim), 967, window=131)
 
 
+@pytest.mark.parametrize("n", [1, 37])
+def test_a_sink_takes_its_share(make_cache, queries, n: int) -> None:
+    """Below all scores, among them, and above all."""
+    cache, q = make_cache(64, "f16", "f16", 1, 1100), queries(n, 8, 64)
+    for logits in (np.linspace(-2, 2, 8), np.full(8, -1e4), np.full(8, 50.0)):
+        _check(cache, q, 1000, sink_logits=logits.astype(np.float32), window=900)
+
+
+def test_log_sums_include_the_sink(make_cache, queries) -> None:
+    cache, q = make_cache(64, "f16", "f16", 1, 300), queries(9, 8, 64)
+    logits, plain, sunk = np.linspace(-3, 9, 8, dtype=np.float32), *np.empty((2, 9, 8), np.float32)
+    cache.attend(q, 290, log_sums=plain)
+    cache.attend(q, 290, log_sums=sunk, sink_logits=logits)
+    np.testing.assert_allclose(sunk, np.logaddexp(plain, logits), atol=1e-5)
+    with pytest.raises(OpsError, match=r"sinks: logits is float32 \(7,\)"):
+        cache.attend(q, 290, sink_logits=logits[:7].copy())
+
+
 def test_chunk_of_512(make_cache, queries) -> None:
     cache = make_cache(64, "f16", "f16", 2, 1200)
     _check(cache, queries(512, 8, 64), 600)

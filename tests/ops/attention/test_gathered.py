@@ -40,7 +40,9 @@ def test_only_listed_tokens_count(make_cache, queries, head_dim, k, v, heads, kv
     for lengths in ([1, 17], [1025, 16], [15, 2050], [1024, 1]):
         index, counts = _lists(rng, kv_heads, 2100, lengths[:kv_heads])
         weights = rng.standard_normal((heads, 2100)).astype(np.float32)
-        for options in ({}, {"softcap": 2.0}, {"softcap": 2.0, "log_weights": weights}):
+        logits = rng.normal(0.0, 3.0, heads).astype(np.float32)
+        capped = {"softcap": 2.0}
+        for options in ({}, capped, capped | {"log_weights": weights}, {"sink_logits": logits}):
             got = _attend(cache, q, index, counts, **options)
             want = gathered_reference(q, *cache.stored(), index, counts, scale=0.2, **options)
             assert np.abs(got - want).max() < TOLERANCE

@@ -69,7 +69,8 @@ def test_each_row_reads_its_tokens(make_cache, queries, head_dim, k, v, heads, k
     ):
         lists, counts = _lists(n, kv_heads, dense, most)
         q = queries(n, heads, head_dim)
-        for options in ({}, {"softcap": 2.0}):
+        logits = np.linspace(-9.0, 9.0, heads, dtype=np.float32)
+        for options in ({}, {"softcap": 2.0}, {"sink_logits": logits}):
             got = _attend(cache, q, lists, counts, dense, **options)
             want = _reference(cache, q, lists, counts, dense, **options)
             assert np.abs(got - want).max() < TOLERANCE

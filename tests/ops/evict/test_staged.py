@@ -50,8 +50,11 @@ def test_a_chunk_leaves_the_bytes_of_its_tokens_one_by_one(case: tuple) -> None:
 @pytest.mark.parametrize("softcap", [0.0, 3.0])
 @pytest.mark.parametrize("case", CASES[:3])
 def test_each_query_of_a_chunk_sees_what_is_left_for_it(case: tuple, softcap: float) -> None:
-    """Dense attention in float64 over the tokens in the slots at each moment, slots at random."""
+    """Dense attention in float64 over the tokens in the slots at each moment, slots at random;
+    with a sink where scores are not capped."""
     head_dim, _, _, heads, kv_heads, n_slots, _ = case
+    logits = None if softcap else np.linspace(-3.0, 3.0, heads, dtype=np.float32)
+    options = {"softcap": softcap, "sink_logits": logits}
     for size in (1, 17, 64):
         slots, q, k, v = filled(case, n_slots + size)
         staging = slots.staging
@@ -64,12 +67,12 @@ def test_each_query_of_a_chunk_sees_what_is_left_for_it(case: tuple, softcap: fl
         out = np.full((size, heads, head_dim), np.nan, np.float32)
         new_q, segments, scale = q[n_slots:], slots.segments, head_dim**-0.5
         staged_attention(
-            staging, new_q, segments, n_slots, out, scale=scale, softcap=softcap, scratch=scratch
+            staging, new_q, segments, n_slots, out, scale=scale, scratch=scratch, **options
         )
-        assert np.abs(out - _one_by_one(new_q, old, new, staging.targets, softcap)).max() < 5e-6
+        assert np.abs(out - _one_by_one(new_q, old, new, staging.targets, options)).max() < 5e-6
 
 
-def _one_by_one(q, old, new, targets, softcap: float):
+def _one_by_one(q, old, new, targets, options: dict):
     head_dim = q.shape[2]
     (k, v), want = (x.copy() for x in old), np.empty(q.shape)
     group = q.shape[1] // k.shape[1]
@@ -79,7 +82,10 @@ def _one_by_one(q, old, new, targets, softcap: float):
             heads, last = slice(j * group, (j + 1) * group), len(k) - 1
             query, keys, values = q[t : t + 1, heads], k[:, j : j + 1], v[:, j : j + 1]
             scale = head_dim**-0.5
-            row = attention_reference(query, keys, values, last, scale=scale, softcap=softcap)
+            its = dict(options)
+            if (logits := its["sink_logits"]) is not None:
+                its["sink_logits"] = logits[heads]
+            row = attention_reference(query, keys, values, last, scale=scale, **its)
             want[t, heads] = row[0]
     return want
 
