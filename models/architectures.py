@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .expert_keys import ExpertRules
+
 
 @dataclass(frozen=True)
 class Windowing:
@@ -82,6 +84,8 @@ class Architecture:
     """At this number of layers attention is scaled by 1/sqrt(n_embd/n_heads), not 1/sqrt(E)."""
     attention_sinks: bool = False
     """Each head has a learned score that belongs to no token (`attn_sinks`)."""
+    experts: ExpertRules | None = None
+    """None: the architecture has no routed experts."""
     temperature: bool = False
     """Queries may be scaled up by position (`attention.temperature_scale`)."""
 
@@ -89,13 +93,20 @@ class Architecture:
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.name: architecture
     for architecture in (
-        Architecture("llama", rope="normal", rope_tensors="by scaling"),
+        # With experts: Mixtral.
+        Architecture(
+            "llama",
+            rope="normal",
+            rope_tensors="by scaling",
+            experts=ExpertRules(required=False, separate_length=False),
+        ),
         Architecture("mistral3", rope="normal", rope_tensors="by scaling", temperature=True),
         Architecture("qwen2", rope="neox"),
         Architecture("qwen3", rope="neox", qk_norm="head"),
         # Text has one position in all sections of qwen3vl's rotation, so it rotates as qwen3 does.
         # (llama.cpp leaves the pairs alone that no section reaches: 61 and 62 of 64.)
         Architecture("qwen3vl", rope="neox", qk_norm="head"),
+        Architecture("qwen3moe", rope="neox", qk_norm="head", experts=ExpertRules()),
         # phi3 files name a sliding window that llama.cpp does not apply (its pull request 13676).
         Architecture(
             "phi3", rope="neox", fused_gate_up=True, rope_tensors="longrope", whole_head_rope=False
@@ -187,6 +198,11 @@ ARCHITECTURES: dict[str, Architecture] = {
             tied=True,
             logit_scale="multiplies",
             whole_head_rope=False,
+        ),
+        Architecture(
+            "ernie4_5-moe",
+            rope="normal",
+            experts=ExpertRules(choice_bias="optional", shared=True),
         ),
     )
 }

@@ -15,14 +15,14 @@ from .architectures import ARCHITECTURES, Architecture
 from .bounds import (
     MAX_CONTEXT,
     MAX_EMBD,
-    MAX_FF,
     MAX_HEAD_DIM,
     MAX_HEADS,
     MAX_LAYERS,
     MAX_VOCAB,
 )
 from .errors import ModelError
-from .layer_config import AttentionConfig, DenseConfig, LayerConfig, RopeConfig
+from .expert_keys import read_feed_forwards
+from .layer_config import AttentionConfig, LayerConfig, RopeConfig
 from .metadata import Keys
 from .rope_keys import read_rope, read_windowed_rope
 
@@ -71,7 +71,6 @@ class ModelConfig:
         """
         architecture = _architecture(metadata)
         keys = Keys(metadata, architecture.name)
-        keys.refuse("expert_count", 0, "mixtures of experts are not supported")
         keys.refuse("attention.causal", True, "only causal models are supported")
         n_layers = keys.integer("block_count", high=MAX_LAYERS)
         n_embd = keys.integer("embedding_length", high=MAX_EMBD)
@@ -180,7 +179,7 @@ def _rope_tensors(
 def _layers(
     keys: Keys, architecture: Architecture, n_layers: int, rope: RopeConfig, scale: float
 ) -> tuple[LayerConfig, ...]:
-    feed_forward = DenseConfig(keys.integer("feed_forward_length", high=MAX_FF))
+    feed_forwards = read_feed_forwards(keys, architecture.experts, n_layers)
     windowed, window = _windowed(keys, architecture, n_layers)
     windowed_rope = read_windowed_rope(keys, architecture, rope) if any(windowed) else rope
     softcap = architecture.attention_softcap
@@ -201,7 +200,7 @@ def _layers(
             attention_softcap=softcap,
             sinks=architecture.attention_sinks,
         )
-        return LayerConfig(attention, feed_forward)
+        return LayerConfig(attention, feed_forwards[index])
 
     return tuple(layer(index) for index in range(n_layers))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..ops.experts import Routing
+
 # llama.cpp's defaults for keys that a file may omit.
 YARN_BETA_FAST = 32.0
 YARN_BETA_SLOW = 1.0
@@ -53,8 +55,20 @@ class DenseConfig:
 
 
 @dataclass(frozen=True)
+class ExpertsConfig:
+    """A layer's feed-forward: networks of which each token takes a few, and one for all tokens."""
+
+    n_ff: int
+    """Of one expert."""
+    routing: Routing
+    choice_bias: Literal["none", "optional", "required"]
+    """Whether a tensor is added to the experts' scores for the choice alone."""
+    shared: DenseConfig | None
+
+
+@dataclass(frozen=True)
 class LayerConfig:
     """One layer: a mixer of tokens and a feed-forward, each of one kind."""
 
     mixer: AttentionConfig
-    feed_forward: DenseConfig
+    feed_forward: DenseConfig | ExpertsConfig

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..jit.arena import Arena
-from ..ops.device import Array, Device, Weight
+from ..ops.device import Array, Device, ExpertMatrix, Weight
 from ..ops.reference.quants import dequantise
 from .errors import ModelError
 from .tensors import TensorLike
@@ -77,6 +77,14 @@ class Loader:
         if weight.is_copy:
             tensor.release()
         return weight
+
+    def experts(self, name: str, shape: tuple[int, int, int]) -> ExpertMatrix:
+        """`{name}.weight` (experts, rows, columns): a matrix of each expert."""
+        tensor = self.tensor(f"{name}.weight", shape)
+        matrix = self.device.expert_matrix(tensor.type, tensor.data, shape[2], f"{name}.weight")
+        if matrix.is_copy:
+            tensor.release()
+        return matrix
 
     def norm(self, name: str, n: int) -> Norm:
         """`{name}.weight` (n,), with `{name}.bias` if there is one."""

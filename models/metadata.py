@@ -74,6 +74,15 @@ class Keys:
             raise self.error(key, value, expected)
         return float(value)
 
+    def flag(self, key: str, default: bool) -> bool:
+        """A truth value."""
+        value = self.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, (bool, np.bool_)):
+            raise self.error(key, value, "true or false")
+        return bool(value)
+
     def text(self, key: str, default: str) -> str:
         """A string."""
         value = self.get(key)

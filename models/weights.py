@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..jit.arena import Arena
 from ..ops.cpu import CPU
 from ..ops.device import Device, Weight
+from ..ops.experts import ExpertWeights
 from .config import ModelConfig
 from .errors import ModelError
 from .feed_forwards import FeedForwardWeights, load_feed_forward
@@ -20,6 +21,7 @@ from .mixers import MixerWeights, load_mixer
 from .tensors import TensorLike
 
 F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,7 @@ class Weights:
     def bytes_per_token(self) -> int:
         """Bytes of the matrices that one token reads, without its row of `token_embd`."""
         parts = [part for layer in self.layers for part in (layer.mixer, layer.feed_forward)]
-        matrices = [self.output, *(value for part in parts for value in vars(part).values())]
-        return sum(part.weight.n_bytes for part in matrices if isinstance(part, Linear))
+        return _read_bytes(self.output) + sum(_read_bytes(part) for part in parts)
 
     @property
     def sink_logits(self) -> tuple[F32 | None, ...]:
@@ -75,8 +76,10 @@ class Weights:
         architecture (to ignore it might change the result).
         """
         # Checks all tensors before one of them takes memory, or the time to encode it anew.
-        _load(Loader(tensors, Arena(), cast("Device", _Checked())), config, len(tensors))
-        return _load(Loader(tensors, arena or Arena(), device or CPU), config, len(tensors))
+        device = device or CPU
+        checked = cast("Device", _Checked(device))
+        _load(Loader(tensors, Arena(), checked), config, len(tensors))
+        return _load(Loader(tensors, arena or Arena(), device), config, len(tensors))
 
 
 class _Checked:
@@ -84,11 +87,41 @@ class _Checked:
 
     is_copy = False
 
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def expert_matrix(self, _: object, data: U8, n_cols: int, name: str) -> _CheckedExperts:
+        self._device.check_experts(name)
+        n_experts, n_rows, _ = data.shape
+        return _CheckedExperts(name, n_experts, n_rows, n_cols)
+
     def weight(self, *_: object) -> _Checked:
         return self
 
     def put(self, values: F32) -> F32:
         return values
+
+
+@dataclass(frozen=True)
+class _CheckedExperts:
+    name: str
+    n_experts: int
+    n_rows: int
+    n_cols: int
+    is_copy = False
+
+    def halves(self) -> tuple[_CheckedExperts, _CheckedExperts]:
+        half = replace(self, n_rows=self.n_rows // 2)
+        return half, half
+
+
+def _read_bytes(part: object) -> int:
+    """Bytes of a part's matrices that one token reads."""
+    if isinstance(part, Linear):
+        return part.weight.n_bytes
+    if isinstance(part, ExpertWeights):
+        return part.bytes_per_token
+    return sum(map(_read_bytes, vars(part).values())) if is_dataclass(part) else 0
 
 
 def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:

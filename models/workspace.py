@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..ops.device import Activations, Array, Device, Weight
+    from ..ops.device import Activations, Array, Device, Scratch, Weight
+    from ..ops.experts import Routing
     from .config import ModelConfig
     from .loader import Linear, Norm
 
@@ -77,6 +78,8 @@ class Workspace:
             name: device.activations(max_chunk, n_cols) for name, n_cols in inputs.items()
         }
         self._rows: dict[tuple[int, int], Rows] = {}
+        self._max_chunk = max_chunk
+        self._experts: dict[tuple[Routing, int], Scratch] = {}
 
     def rows(self, first: int, stop: int) -> Rows:
         """Rows first … stop - 1; the same object as long as it is cached."""
@@ -87,6 +90,15 @@ class Workspace:
                 self._rows.clear()
             self._rows[key] = Rows(self._config, self._memory, self._ids, first, stop)
         return self._rows[key]
+
+    def experts_scratch(self, routing: Routing, n_ff: int) -> Scratch:
+        """The memory of routed experts of these sizes, which layers share."""
+        key = routing, n_ff
+        if key not in self._experts:
+            self._experts[key] = self.device.experts_scratch(
+                routing, self._config.n_embd, n_ff, self._max_chunk
+            )
+        return self._experts[key]
 
     def input(self, name: str) -> Activations:
         """The input of matrix products with this name."""

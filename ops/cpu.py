@@ -12,6 +12,7 @@ import numpy as np
 from ..jit.arena import aligned
 from .attention.layout import SEGMENT, TileLayout
 from .device import Device
+from .experts import ExpertMatrix
 from .reference.attention import read_kv
 from .types import QuantType
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..jit.launch import Graph
     from .attention.api import AttentionScratch
     from .attention.decode.gathered import GatheredScratch
-    from .experts import ExpertMatrix, Routing
+    from .experts import Routing
     from .experts.api import ExpertsScratch
     from .linear import Activations, Weight
 
@@ -118,8 +119,11 @@ class Cpu(Device):
     def get_rows(self, weight: Weight, ids: I32, out: F32) -> None:
         self._linear.get_rows(weight, ids, out)
 
+    def check_experts(self, name: str) -> None:
+        """See `Device.check_experts`: all experts are served."""
+
     def expert_matrix(self, type: QuantType, data: U8, n_cols: int, name: str = "") -> ExpertMatrix:
-        return self._experts.ExpertMatrix.prepare(type, data, n_cols, name)
+        return ExpertMatrix.prepare(type, data, n_cols, name)
 
     def experts_scratch(
         self, routing: Routing, n_embd: int, n_ff: int, max_rows: int

@@ -56,12 +56,24 @@ class Weight(Protocol):
         """Whether products read memory of the device, not the file's pages."""
 
 
-class ExpertMatrixLike(Protocol):
-    """A matrix of each of a layer's experts, prepared by a device; see `ops.experts`."""
+class ExpertMatrix(Protocol):
+    """A matrix of each of a layer's experts, N rows of K weights, prepared by a device."""
 
     @property
     def name(self) -> str:
         """Its tensor's name."""
+
+    @property
+    def n_experts(self) -> int:
+        """How many."""
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+
+    @property
+    def n_cols(self) -> int:
+        """K."""
 
     @property
     def n_bytes(self) -> int:
@@ -71,8 +83,8 @@ class ExpertMatrixLike(Protocol):
     def is_copy(self) -> bool:
         """Whether products read memory of the device, not the file's pages."""
 
-    def halves(self) -> tuple[Any, Any]:
-        """The first and the second half of each expert's rows."""
+    def halves(self) -> tuple[ExpertMatrix, ExpertMatrix]:
+        """The first and the second half of each expert's rows: gate and up of a fused tensor."""
 
 
 class Activations(Protocol):
@@ -188,17 +200,19 @@ class Device(ABC):
     def get_rows(self, weight: Any, ids: Array, out: Array) -> None:
         """out[t] = W[ids[t]]: ids int32 (T,), out float32 (T, K)."""
 
-    # Routed experts: devices that do not compute them refuse their first matrix by name.
+    # Routed experts, which not every device computes.
 
-    def expert_matrix(
-        self, type: QuantType, data: U8, n_cols: int, name: str = ""
-    ) -> ExpertMatrixLike:
-        """Prepare a file's tensor, uint8 (n_experts, N, row_bytes(type, n_cols)), to be read in
-        place as far as the device can."""
+    def check_experts(self, name: str) -> None:
+        """Raise `KvarnError` that names the tensor, where the device computes no experts."""
         raise OpsError(
             f"loading {name}: found routed experts, which the device {self.name} does not compute;"
             " use --device cpu"
         )
+
+    def expert_matrix(self, type: QuantType, data: U8, n_cols: int, name: str = "") -> ExpertMatrix:
+        """Prepare a file's tensor, uint8 (n_experts, N, row_bytes(type, n_cols)), to be read in
+        place as far as the device can."""
+        raise NotImplementedError
 
     def experts_scratch(self, routing: Routing, n_embd: int, n_ff: int, max_rows: int) -> Scratch:
         """For `experts` of up to `max_rows` tokens."""

@@ -1,4 +1,4 @@
-"""What follows the mixer of a layer: a gated dense network. One file for each kind.
+"""What follows the mixer of a layer: a gated dense network, or experts. One file for each kind.
 
 A kind has weights, which load themselves (`load`), and a feed-forward, which the forward pass
 calls. `models.config` says which layer has which kind.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ..layer_config import ExpertsConfig
 from .dense import Dense, DenseWeights
+from .experts import Experts, ExpertsWeights
 
 if TYPE_CHECKING:
     from ...ops.device import Activations, Array
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from ..loader import Loader
     from ..workspace import Rows, Workspace
 
-FeedForwardWeights = DenseWeights
+FeedForwardWeights = DenseWeights | ExpertsWeights
 """The weights of any kind."""
 
 
@@ -32,21 +34,33 @@ def load_feed_forward(
     loader: Loader, prefix: str, config: ModelConfig, layer: LayerConfig
 ) -> FeedForwardWeights:
     """The weights of the feed-forward of layer `prefix` ("blk.3")."""
-    return DenseWeights.load(loader, prefix, config, layer.feed_forward)
+    kind = layer.feed_forward
+    if isinstance(kind, ExpertsConfig):
+        return ExpertsWeights.load(loader, prefix, config, kind)
+    return DenseWeights.load(loader, prefix, config, kind)
 
 
 def feed_forward_of(
     weights: FeedForwardWeights, layer: LayerConfig, config: ModelConfig, work: Workspace
 ) -> FeedForward:
     """The feed-forward with these weights."""
-    return Dense(weights, layer.feed_forward, config, work)
+    kind = layer.feed_forward
+    if isinstance(kind, ExpertsConfig):
+        assert isinstance(weights, ExpertsWeights)
+        return Experts(weights, kind, config, work)
+    assert isinstance(weights, DenseWeights)
+    return Dense(weights, kind, config, work)
 
 
 def widths(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Floats of a row in the memory of the layer's feed-forward, by name."""
-    return Dense.widths(layer.feed_forward)
+    kind = layer.feed_forward
+    if isinstance(kind, ExpertsConfig):
+        return Experts.widths(config, kind)
+    return Dense.widths(kind)
 
 
 def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Columns of the inputs of matrix products beside the normed row, by name."""
-    return Dense.inputs(layer.feed_forward)
+    kind = layer.feed_forward
+    return Experts.inputs(kind) if isinstance(kind, ExpertsConfig) else Dense.inputs(kind)

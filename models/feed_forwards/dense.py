@@ -23,28 +23,39 @@ class DenseWeights:
     down: Linear
 
     @staticmethod
-    def load(loader: Loader, prefix: str, config: ModelConfig, layer: DenseConfig) -> DenseWeights:
-        """Read `{prefix}.ffn_gate`, `ffn_up` (or both from `ffn_up`) and `ffn_down`."""
+    def load(
+        loader: Loader, prefix: str, config: ModelConfig, layer: DenseConfig, suffix: str = ""
+    ) -> DenseWeights:
+        """Read `{prefix}.ffn_gate`, `ffn_up` (or both from `ffn_up`) and `ffn_down`, with `suffix`
+        after each name."""
         n_ff, n_embd = layer.n_ff, config.n_embd
+        gate_name, up_name, down_name = (
+            f"{prefix}.ffn_{part}{suffix}" for part in ("gate", "up", "down")
+        )
         if config.architecture.fused_gate_up:
-            gate, up = loader.split(f"{prefix}.ffn_up", [n_ff, n_ff], n_embd)
+            gate, up = loader.split(up_name, [n_ff, n_ff], n_embd)
         else:
-            gate = loader.linear(f"{prefix}.ffn_gate", n_ff, n_embd)
-            up = loader.linear(f"{prefix}.ffn_up", n_ff, n_embd)
-        return DenseWeights(gate, up, loader.linear(f"{prefix}.ffn_down", n_embd, n_ff))
+            gate = loader.linear(gate_name, n_ff, n_embd)
+            up = loader.linear(up_name, n_ff, n_embd)
+        return DenseWeights(gate, up, loader.linear(down_name, n_embd, n_ff))
 
 
 class Dense:
-    """The dense feed-forward of one layer."""
+    """The dense feed-forward of one layer; `down_in`: the name of the down projection's input."""
 
     def __init__(
-        self, weights: DenseWeights, layer: DenseConfig, config: ModelConfig, work: Workspace
+        self,
+        weights: DenseWeights,
+        layer: DenseConfig,
+        config: ModelConfig,
+        work: Workspace,
+        down_in: str = "gated",
     ) -> None:
         self._weights, self._work, self._n_ff = weights, work, layer.n_ff
         pointwise = work.device.pointwise
         silu = config.architecture.activation == "silu"
         self._gated = pointwise.swiglu if silu else pointwise.geglu
-        self._down_in = work.input("gated")
+        self._down_in = work.input(down_in)
 
     @staticmethod
     def widths(layer: DenseConfig) -> dict[str, int]:
@@ -52,9 +63,9 @@ class Dense:
         return {"gate": layer.n_ff, "up": layer.n_ff}
 
     @staticmethod
-    def inputs(layer: DenseConfig) -> dict[str, int]:
+    def inputs(layer: DenseConfig, down_in: str = "gated") -> dict[str, int]:
         """Columns of the down projection."""
-        return {"gated": layer.n_ff}
+        return {down_in: layer.n_ff}
 
     def __call__(self, source: Activations, b: Rows, out: Array) -> None:
         """See `FeedForward`."""

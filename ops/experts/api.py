@@ -19,7 +19,7 @@ from ..linear.decode import MAX_TOKENS
 from ..pointwise.codes import CLAMPED_SWIGLU, GEGLU, SWIGLU
 from .arguments import Choice, Pairs
 from .routing import SCORES, Routing
-from .weights import Activation, ExpertMatrix, ExpertWeights
+from .weights import Activation, ExpertWeights
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
@@ -218,7 +218,7 @@ class _Call(NamedTuple):
     def multiply(
         self,
         act: Activations,
-        matrices: Sequence[ExpertMatrix],
+        matrices: Sequence[Any],
         outs: Sequence[F32],
         per_pair: bool,
     ) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from .. import device
     from ..linear.weight import Weight
     from ..types import QuantType
     from .arguments import Stacked
@@ -106,9 +107,9 @@ class ExpertWeights:
 
     routing: Routing
     activation: Activation
-    gate: ExpertMatrix
-    up: ExpertMatrix
-    down: ExpertMatrix
+    gate: device.ExpertMatrix
+    up: device.ExpertMatrix
+    down: device.ExpertMatrix
     gate_bias: Any = None
     up_bias: Any = None
     down_bias: Any = None

@@ -19,6 +19,7 @@ from kvarn.models import ModelConfig
 from kvarn.ops.cpu import Cpu
 from kvarn.ops.reference import attention as attention_reference
 from kvarn.ops.reference import pointwise as reference
+from kvarn.ops.reference.experts import expert_reference, route_reference
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES, QuantType
 
@@ -172,6 +173,40 @@ POINTWISE = SimpleNamespace(
 )
 
 
+@dataclass(frozen=True)
+class PlainExperts:
+    """A matrix of each expert, dequantised to float64."""
+
+    name: str
+    matrices: np.ndarray
+    is_copy = False
+
+    @staticmethod
+    def prepare(kind: QuantType, data: np.ndarray, n_cols: int, name: str = "") -> PlainExperts:
+        return PlainExperts(name, dequantise(kind, data).astype(np.float64))
+
+    n_experts = property(lambda self: self.matrices.shape[0])
+    n_rows = property(lambda self: self.matrices.shape[1])
+    n_cols = property(lambda self: self.matrices.shape[2])
+
+    def halves(self) -> tuple[PlainExperts, PlainExperts]:
+        gate, up = np.split(self.matrices, 2, axis=1)
+        return PlainExperts(self.name, gate), PlainExperts(self.name, up)
+
+
+def plain_experts(act: Any, logits: np.ndarray, weights: Any, _: None, out: np.ndarray) -> None:
+    """The experts of each token, one after the other."""
+    stacks, kind = (weights.gate, weights.up, weights.down), QUANT_TYPES["F32"]
+    out[:] = 0
+    for t, x in enumerate(act.x[: act.n]):
+        ids, factors = route_reference(
+            logits[t], weights.routing, weights.choice_bias, weights.scales
+        )
+        for e, factor in zip(ids, factors):
+            matrices = [(kind, stack.matrices[e]) for stack in stacks]
+            out[t] += factor * expert_reference(x, matrices, weights.activation)
+
+
 class Plain(Cpu):
     """The CPU with plain operations in place of the kernels that models use."""
 
@@ -181,6 +216,9 @@ class Plain(Cpu):
     linear = staticmethod(plain_linear)
     record = staticmethod(plain_record)
     get_rows = staticmethod(plain_get_rows)
+    expert_matrix = staticmethod(PlainExperts.prepare)
+    experts_scratch = staticmethod(lambda *_: None)
+    experts = staticmethod(plain_experts)
 
 
 def use_plain_ops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvarn.models import ARCHITECTURES, ModelConfig, ModelError
+from kvarn.models.layer_config import DenseConfig, ExpertsConfig
+from kvarn.ops.experts import Routing
 
 from .tiny_cases import CASES
 from .tiny_models import metadata
@@ -170,7 +172,10 @@ def test_a_window_of_zero_layers_per_period_means_all() -> None:
         ({"rope__scaling__type": "ntk"}, "llama.rope.scaling.type is 'ntk'"),
         ({"rope__scaling__type": 3}, "llama.rope.scaling.type is 3, expected a string"),
         ({"rope__scaling__factor": -2.0}, "llama.rope.scaling.factor is -2.0"),
-        ({"expert_count": 8}, "mixtures of experts are not supported"),
+        (
+            {"expert_count": 8},
+            "llama.expert_used_count is missing, expected an integer",
+        ),
         ({"attention__causal": False}, "only causal models are supported"),
         ({"feed_forward_length": [1 << 40] * 3}, "llama.feed_forward_length is 1099511627776"),
     ],
@@ -191,6 +196,23 @@ def test_wrong_values_are_named(changes: dict[str, Any], words: str) -> None:
         ("gemma3", {"attention__sliding_window_pattern": [True]}, "one flag for each of 7 layers"),
         ("gemma3", {"attention__sliding_window_pattern": "all"}, "sliding_window_pattern is 'all'"),
         ("phi3", {"rope__dimension_count": 95}, "phi3.rope.dimension_count is 95"),
+        ("qwen2", {"expert_count": 8}, "expert_count is 8, expected 0: this architecture has no"),
+        ("qwen3moe", {"expert_count": None}, "expert_count is missing, expected an integer from 1"),
+        ("qwen3moe", {"expert_count": 0}, "expert_count is 0, expected an integer from 1 to 1024"),
+        ("qwen3moe", {"expert_count": 1025}, "qwen3moe.expert_count is 1025"),
+        ("qwen3moe", {"expert_used_count": 0}, "expert_used_count is 0, expected an integer from"),
+        ("qwen3moe", {"expert_used_count": 6}, "expert_used_count is 6, expected an integer from"),
+        ("qwen3moe", {"expert_feed_forward_length": -1}, "expert_feed_forward_length is -1"),
+        ("qwen3moe", {"expert_weights_scale": -1.0}, "qwen3moe.expert_weights_scale is -1.0"),
+        ("qwen3moe", {"expert_group_count": 2}, "expert_group_count is 2, expected a divisor of 5"),
+        (
+            "qwen3moe",
+            {"expert_group_count": 5, "expert_group_used_count": 1},
+            "expert_group_used_count is 1, expected an integer from 2 to 5",
+        ),
+        ("ernie4_5-moe", {"leading_dense_block_count": "1"}, "leading_dense_block_count is '1'"),
+        ("ernie4_5-moe", {"interleave_moe_layer_step": 2}, "only experts in all other layers"),
+        ("ernie4_5-moe", {"feed_forward_length": None}, "feed_forward_length is missing"),
     ],
 )
 def test_wrong_values_of_other_architectures(
@@ -199,6 +221,31 @@ def test_wrong_values_of_other_architectures(
     with pytest.raises(ModelError) as error:
         ModelConfig.from_metadata(keys(name, **changes))
     assert words in str(error.value)
+
+
+def test_which_layers_have_experts_and_of_which_sizes() -> None:
+    layers = ModelConfig.from_metadata(metadata(BY_NAME["ernie4_5-moe"])).layers
+    dense, *others = (layer.feed_forward for layer in layers)
+    routing = Routing(5, 2, normalised=True)
+    experts = ExpertsConfig(40, routing, "optional", shared=DenseConfig(56))
+    assert (dense, others) == (DenseConfig(96), [experts] * 3)
+    mixtral = ModelConfig.from_metadata(metadata(BY_NAME["llama-experts"])).layers[0]
+    assert mixtral.feed_forward == ExpertsConfig(96, routing, "none", shared=None)
+    plain = ModelConfig.from_metadata(keys("llama-mha", expert_count=0)).layers[0]
+    assert plain.feed_forward == DenseConfig(96)
+
+
+def test_keys_that_files_may_omit_have_llama_cpps_defaults() -> None:
+    layer = ModelConfig.from_metadata(keys("qwen3moe", expert_feed_forward_length=None)).layers[0]
+    assert layer.feed_forward.n_ff == 96 // 2
+    values = keys("ernie4_5-moe", expert_shared_feed_forward_length=None, expert_shared_count=3)
+    assert ModelConfig.from_metadata(values).layers[1].feed_forward.shared == DenseConfig(3 * 40)
+    values = keys("ernie4_5-moe", expert_shared_feed_forward_length=0, expert_weights_scale=0.5)
+    experts = ModelConfig.from_metadata(values).layers[1].feed_forward
+    assert (experts.shared, experts.routing.scale) == (None, 0.5)
+    grouped = keys("qwen3moe", expert_group_count=5, expert_group_used_count=3)
+    routing = ModelConfig.from_metadata(grouped).layers[0].feed_forward.routing
+    assert (routing.n_groups, routing.n_groups_used, routing.scale) == (5, 3, 1.0)
 
 
 def test_an_unsupported_architecture_is_named_with_the_supported_ones() -> None:

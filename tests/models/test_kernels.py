@@ -78,6 +78,9 @@ STACKS = (
     "exaone4-64",
     "glm4",
     "hunyuan-dense",
+    "llama-experts",
+    "qwen3moe",
+    "ernie4_5-moe",
 )
 
 
@@ -106,9 +109,12 @@ def test_the_whole_stack_gives_a_trained_models_ids(name: str, data_dir: Path) -
     assert prompt + list(ids) == golden["ids"]
 
 
+@pytest.mark.parametrize("name", ["llama-odd", "qwen3moe"])
 @pytest.mark.parametrize("chunk", [1, 7])
-def test_cached_equals_uncached_on_kernels(chunk: int, golden_models: Callable[[str], Any]) -> None:
-    golden = golden_models("llama-odd")
+def test_cached_equals_uncached_on_kernels(
+    chunk: int, name: str, golden_models: Callable[[str], Any]
+) -> None:
+    golden = golden_models(name)
     config = ModelConfig.from_metadata(golden.metadata)
     weights = Weights.load(plain.as_tensors(golden.arrays), config)
     model = Transformer(config, weights, 512)

@@ -11,7 +11,10 @@ import pytest
 
 from kvarn.models import ModelConfig, ModelError
 from kvarn.models.weights import Weights
+from kvarn.ops.cpu import Cpu
+from kvarn.ops.device import Device
 from kvarn.ops.types import QUANT_TYPES
+from kvarn.system.errors import KvarnError
 
 from . import plain
 
@@ -72,6 +75,26 @@ def load(golden: Any, plain: ModuleType, **changes: Any) -> Weights:
         ("qwen3", {"blk__0__attn_k_norm__weight": None}, "blk.0.attn_k_norm.weight is missing"),
         ("gemma2", {"blk__0__post_ffw_norm__weight": None}, "post_ffw_norm.weight is missing"),
         ("phi3", {"blk__0__attn_qkv__weight": None}, "blk.0.attn_q.weight is missing"),
+        (
+            "qwen3moe",
+            {"blk__1__ffn_gate_inp__weight": None},
+            "ffn_gate_inp.weight is missing",
+        ),
+        (
+            "qwen3moe",
+            {"blk__1__ffn_up_exps__weight": np.zeros((4, 33, 80), np.float32)},
+            "blk.1.ffn_up_exps.weight has shape (4, 33, 80), expected (5, 33, 80)",
+        ),
+        (
+            "ernie4_5-moe",
+            {"blk__1__exp_probs_b__bias": np.zeros(4, np.float32)},
+            "blk.1.exp_probs_b.bias has shape (4,), expected (5,)",
+        ),
+        (
+            "llama-experts",
+            {"blk__0__exp_probs_b__bias": np.zeros(5, np.float32)},
+            "'blk.0.exp_probs_b.bias' is unknown to architecture llama",
+        ),
     ],
 )
 def test_wrong_tensors_are_named(
@@ -124,6 +147,46 @@ def test_a_fused_matrix_may_have_its_biases_apart(
         blk__0__attn_v__bias=bias[96:],
     ).layers[0]
     np.testing.assert_array_equal(layer.mixer.v.bias, bias[96:])
+
+
+def test_a_fused_stack_is_gate_and_up(
+    golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    golden = golden_models("qwen3moe")
+    gate, up = (golden.arrays[f"blk.0.ffn_{part}_exps.weight"] for part in ("gate", "up"))
+    changes = {
+        "blk__0__ffn_gate_exps__weight": None,
+        "blk__0__ffn_up_exps__weight": None,
+        "blk__0__ffn_gate_up_exps__weight": np.concatenate([gate, up], axis=1),
+    }
+    experts = load(golden, plain_ops, **changes).layers[0].feed_forward.experts
+    np.testing.assert_array_equal(experts.gate.matrices, gate)
+    np.testing.assert_array_equal(experts.up.matrices, up)
+
+
+def test_a_token_reads_the_bytes_of_its_experts(golden_models: Callable[[str], Any]) -> None:
+    golden = golden_models("ernie4_5-moe")
+    weights = Weights.load(
+        plain.as_tensors(golden.arrays), ModelConfig.from_metadata(golden.metadata)
+    )
+    matrices = {name: a.nbytes for name, a in golden.arrays.items() if a.ndim > 1}
+    read = sum(n * 2 / 5 if "_exps" in name else n for name, n in matrices.items())
+    assert weights.bytes_per_token == read - matrices["token_embd.weight"]
+
+
+def test_a_device_without_experts_refuses_them_before_it_has_any_tensor(
+    golden_models: Callable[[str], Any],
+) -> None:
+    class Other(Cpu):
+        name = "other"
+        weight = put = None  # type: ignore[assignment]
+        check_experts = Device.check_experts
+
+    golden = golden_models("ernie4_5-moe")
+    tensors, config = plain.as_tensors(golden.arrays), ModelConfig.from_metadata(golden.metadata)
+    words = r"loading blk\.1\.ffn_gate_exps\.weight: found routed experts, which the device other"
+    with pytest.raises(KvarnError, match=words):
+        Weights.load(tensors, config, device=Other())
 
 
 class Counted:

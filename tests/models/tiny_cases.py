@@ -24,6 +24,8 @@ class Tiny:
     tied: bool = False
     biases: tuple[str, ...] = ()
     fused_qkv: bool = False
+    fused_experts: bool = False
+    choice_bias: bool = False
     keys: dict[str, Any] = field(default_factory=dict)
     n_ctx: int = 256
     n_prompt: int = 40
@@ -42,7 +44,7 @@ NORM_BIAS = ("starcoder2", "stablelm", "nemotron", "phi2")
 LAYER_NORM = ("cohere2", "command-r", *NORM_BIAS)
 UNGATED = ("starcoder2", "nemotron", "phi2")
 FUSED_GATE_UP = ("phi3", "glm4")
-HEAD_NORM = ("qwen3", "qwen3vl", "gemma3", "exaone4", "hunyuan-dense", "muse-glimmer")
+HEAD_NORM = ("qwen3", "qwen3vl", "qwen3moe", "gemma3", "exaone4", "hunyuan-dense", "muse-glimmer")
 POST_NORMS = ("gemma2", "gemma3", "olmo2", "exaone4", "glm4", "muse-glimmer")
 NO_PRE_NORMS = ("olmo2", "exaone4")
 PARALLEL = ("cohere2", "command-r", "phi2")
@@ -60,6 +62,7 @@ GRANITE = {
     "attention.scale": 0.15,
     "logit_scale": 4.0,
 }
+EXPERTS = {"expert_count": 5, "expert_used_count": 2}
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, ORIGINAL: 32}
 YARN_ATTN = YARN | {"rope.scaling.attn_factor": 0.8}
 
@@ -176,6 +179,27 @@ CASES: tuple[Tiny, ...] = (
         tied=True,
         n_rot=4,
         keys={SWA: 24, "logit_scale": 2.0, PATTERN: 2},
+    ),
+    Tiny("llama-experts", "llama", keys=EXPERTS),
+    Tiny(
+        "qwen3moe",
+        "qwen3moe",
+        n_embd=80,
+        head_dim=128,
+        keys=EXPERTS | {"expert_feed_forward_length": 33},
+    ),
+    Tiny(
+        "ernie4_5-moe",
+        "ernie4_5-moe",
+        n_layers=4,
+        choice_bias=True,
+        keys=EXPERTS
+        | {
+            "expert_feed_forward_length": 40,
+            "expert_shared_feed_forward_length": 56,
+            "leading_dense_block_count": 1,
+            "interleave_moe_layer_step": 1,
+        },
     ),
     Tiny("smollm3", "smollm3", n_layers=5, tied=True, keys={"rope.freq_base": 5e6}),
     Tiny("smollm3-gqa", "smollm3", n_layers=4, n_heads=8, n_kv_heads=1, head_dim=64),

@@ -68,7 +68,30 @@ def metadata(case: Tiny) -> dict[str, Any]:
     }
 
 
-def _shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
+def _expert_shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
+    """Matrices of the experts of a block."""
+    n, d, used = case.keys["expert_count"], case.n_embd, case.keys["expert_used_count"]
+    f = case.keys.get("expert_feed_forward_length")
+    if f is None:
+        f = case.n_ff // used if case.architecture == "qwen3moe" else case.n_ff
+    shapes: dict[str, tuple[int, ...]] = {"ffn_gate_inp": (n, d)}
+    if case.fused_experts:
+        shapes["ffn_gate_up_exps"] = (n, 2 * f, d)
+    else:
+        shapes |= {"ffn_gate_exps": (n, f, d), "ffn_up_exps": (n, f, d)}
+    shapes["ffn_down_exps"] = (n, d, f)
+    shared = case.keys.get("expert_shared_count", 0) * f
+    if shared := case.keys.get("expert_shared_feed_forward_length", shared):
+        shapes |= {"ffn_gate_shexp": (shared, d), "ffn_up_shexp": (shared, d)}
+        shapes["ffn_down_shexp"] = (d, shared)
+    return shapes
+
+
+def _has_experts(case: Tiny, layer: int) -> bool:
+    return "expert_count" in case.keys and layer >= case.keys.get("leading_dense_block_count", 0)
+
+
+def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     """Matrices and norms of one block."""
     n_q, n_kv = case.n_heads * case.head_dim, case.n_kv_heads * case.head_dim
     d, f, name = case.n_embd, case.n_ff, case.architecture
@@ -79,13 +102,15 @@ def _shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
         shapes["attn_qkv"] = (n_q + 2 * n_kv, d)
     else:
         shapes |= {"attn_q": (n_q, d), "attn_k": (n_kv, d), "attn_v": (n_kv, d)}
-    shapes |= {"attn_output": (d, n_q), "ffn_down": (d, f)}
-    if name in tiny_cases.FUSED_GATE_UP:
-        shapes["ffn_up"] = (2 * f, d)
+    shapes["attn_output"] = (d, n_q)
+    if _has_experts(case, layer):
+        shapes |= _expert_shapes(case)
+    elif name in tiny_cases.FUSED_GATE_UP:
+        shapes |= {"ffn_down": (d, f), "ffn_up": (2 * f, d)}
     elif name in tiny_cases.UNGATED:
-        shapes["ffn_up"] = (f, d)
+        shapes |= {"ffn_down": (d, f), "ffn_up": (f, d)}
     else:
-        shapes |= {"ffn_gate": (f, d), "ffn_up": (f, d)}
+        shapes |= {"ffn_down": (d, f), "ffn_gate": (f, d), "ffn_up": (f, d)}
     if name == "seed_oss":
         shapes["post_attention_norm"] = (d,)
     elif name not in (*tiny_cases.NO_PRE_NORMS, *tiny_cases.PARALLEL):
@@ -101,7 +126,8 @@ def _shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
 
 # Gains that keep attention peaked and branches as large as the residual: with less, a tied model
 # only ever repeats its last token.
-GAINS = {"attn_q": 1.7, "attn_k": 1.7, "attn_qkv": 1.7, "attn_output": 2.5, "ffn_down": 3.0}
+GAINS = {"attn_q": 1.7, "attn_k": 1.7, "attn_qkv": 1.7, "attn_output": 2.5}
+GAINS |= dict.fromkeys(("ffn_down", "ffn_down_exps", "ffn_down_shexp"), 3.0)
 
 
 def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
@@ -126,14 +152,17 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
         result["rope_factors_short.weight"] = 1 + ramp / 4
         result["rope_factors_long.weight"] = 1 + 3 * ramp
     for layer in range(case.n_layers):
-        for name, shape in _shapes(case).items():
+        if case.choice_bias and _has_experts(case, layer):
+            full = f"blk.{layer}.exp_probs_b.bias"
+            result[full] = make(full, (case.keys["expert_count"],), 0.2)
+        for name, shape in _shapes(case, layer).items():
             full = f"blk.{layer}.{name}"
             if len(shape) == 1:
                 post = case.architecture in tiny_cases.POST_NORMS and name.startswith("post_")
                 gain = 2.0 if post else 1.0
                 result[f"{full}.weight"] = make(full, shape, 0.2, gain)
             else:
-                std = GAINS.get(name, 1.5) / shape[1] ** 0.5
+                std = GAINS.get(name, 1.5) / shape[-1] ** 0.5
                 result[f"{full}.weight"] = make(full, shape, std)
             norm_bias = case.architecture in tiny_cases.NORM_BIAS and name.endswith("_norm")
             if name in case.biases or norm_bias:

@@ -50,6 +50,7 @@ CASES = (
     Case("4 bits", kv="q4_0"),
     Case("windows", "windows"),
     Case("drafts", draft=Ngram()),
+    Case("experts", "experts", draft=Ngram()),
     Case("topk", attend=kvarn.TopK(**BUDGET)),
     Case("blocks", attend=kvarn.TopK(**BUDGET, levels=2, tail="means")),
     Case("hash", attend=kvarn.Hash(**BUDGET)),
@@ -73,11 +74,13 @@ CASES = (
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     """By type of their weights; one whose layers have sliding windows."""
     folder = tmp_path_factory.mktemp("models")
-    paths = {name: folder / f"{name}.gguf" for name in ("q4_0", "f16", "windows")}
+    paths = {name: folder / f"{name}.gguf" for name in ("q4_0", "f16", "windows", "experts")}
     for kind in ("q4_0", "f16"):
         write_model(paths[kind], kind, replace(SHAPE, n_embd=256, n_heads=8, n_ff=256))
     gemma = next(case for case in tiny_cases.CASES if case.name == "gemma3")
     tiny_models.write(paths["windows"], replace(gemma, keys=gemma.keys | {tiny_cases.SWA: 300}), 1)
+    qwen3moe = next(case for case in tiny_cases.CASES if case.name == "qwen3moe")
+    tiny_models.write(paths["experts"], qwen3moe, 1)
     return {name: load(path) for name, path in paths.items()}
 
 

@@ -1,0 +1,107 @@
+"""Reads which layers have routed experts, and how tokens choose them, from GGUF metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..ops.experts import MOST_EXPERTS, Routing
+from ..ops.experts.routing import Scores
+from .bounds import MAX_FF, MAX_LAYERS
+from .layer_config import DenseConfig, ExpertsConfig
+from .metadata import Keys
+
+# llama.cpp's numbers of `expert_gating_func`.
+GATING: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "softmax-of-chosen"}
+
+
+@dataclass(frozen=True)
+class ExpertRules:
+    """What an architecture's experts are where a file does not say it, or may not."""
+
+    required: bool = True
+    """Whether each file has experts; otherwise those whose `expert_count` is not 0."""
+    separate_length: bool = True
+    """`expert_feed_forward_length` has the rows of an expert, not `feed_forward_length`."""
+    scores: Scores = "softmax"
+    reads_scores: bool = False
+    """Whether a file's `expert_gating_func` counts."""
+    normalised: bool | Literal["as the file says"] = True
+    """Whether weights are divided by their sum."""
+    choice_bias: Literal["none", "optional", "required"] = "none"
+    """The tensor `exp_probs_b`, which is added for the choice alone."""
+    shared: bool = False
+    """Whether a file may have experts that all tokens take."""
+
+
+def read_feed_forwards(
+    keys: Keys, rules: ExpertRules | None, n_layers: int
+) -> tuple[DenseConfig | ExpertsConfig, ...]:
+    """The feed-forward of each layer."""
+    if rules is None:
+        keys.refuse("expert_count", 0, "this architecture has no experts")
+        return (_dense(keys),) * n_layers
+    low = 1 if rules.required else 0
+    n_experts = keys.integer("expert_count", None if low else 0, low=low, high=MOST_EXPERTS)
+    if not n_experts:
+        return (_dense(keys),) * n_layers
+    experts = _experts(keys, rules, n_experts)
+    leading = keys.integer("leading_dense_block_count", 0, low=0, high=MAX_LAYERS)
+    keys.refuse("interleave_moe_layer_step", 1, "only experts in all other layers are supported")
+    dense = _dense(keys) if leading else experts
+    return tuple(dense if i < leading else experts for i in range(n_layers))
+
+
+def _dense(keys: Keys) -> DenseConfig:
+    return DenseConfig(keys.integer("feed_forward_length", high=MAX_FF))
+
+
+def _experts(keys: Keys, rules: ExpertRules, n_experts: int) -> ExpertsConfig:
+    n_used = keys.integer("expert_used_count", high=n_experts)
+    key = "feed_forward_length"
+    if rules.separate_length and keys.get(f"expert_{key}"):
+        n_ff = keys.integer(f"expert_{key}", high=MAX_FF)
+    else:  # llama.cpp's default for files without the key
+        n_ff = keys.integer(key, high=MAX_FF)
+        n_ff = max(1, n_ff // n_used) if rules.separate_length else n_ff
+    routing = _routing(keys, rules, n_experts, n_used)
+    shared = _shared(keys, n_ff) if rules.shared else None
+    return ExpertsConfig(n_ff, routing, rules.choice_bias, shared)
+
+
+def _shared(keys: Keys, n_ff: int) -> DenseConfig | None:
+    """The experts that all tokens take, as one network."""
+    count = keys.integer("expert_shared_count", 0, low=0, high=MOST_EXPERTS)
+    key = "expert_shared_feed_forward_length"
+    total = keys.integer(key, min(count * n_ff, MAX_FF), low=0, high=MAX_FF)
+    return DenseConfig(total) if total else None
+
+
+def _routing(keys: Keys, rules: ExpertRules, n_experts: int, n_used: int) -> Routing:
+    scores = rules.scores
+    key = "expert_gating_func"
+    if rules.reads_scores and (number := keys.integer(key, 0, low=0, high=4)):
+        if number not in GATING:
+            names = ", ".join(f"{n} ({name})" for n, name in GATING.items())
+            raise keys.error(key, number, names)
+        scores = GATING[number]
+    normalised = rules.normalised
+    if normalised == "as the file says":
+        normalised = keys.flag("expert_weights_norm", False)
+    n_groups = keys.integer("expert_group_count", 1, low=0, high=n_experts) or 1
+    if n_experts % n_groups:
+        raise keys.error("expert_group_count", n_groups, f"a divisor of {n_experts} experts")
+    least = -(-n_used // (n_experts // n_groups))
+    n_groups_used = 1
+    if n_groups > 1:
+        n_groups_used = keys.integer("expert_group_used_count", low=least, high=n_groups)
+    return Routing(
+        n_experts,
+        n_used,
+        scores,
+        n_groups,
+        n_groups_used,
+        normalised,
+        # llama.cpp takes 0 for none.
+        scale=keys.number("expert_weights_scale", 0.0, high=1e6) or 1.0,
+    )

@@ -1,0 +1,92 @@
+"""Routed experts: each token takes a few of many gated networks, and perhaps one that all take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...ops.experts import ExpertWeights
+from ..loader import Linear, Loader
+from .dense import Dense, DenseWeights
+
+if TYPE_CHECKING:
+    from ...ops.device import Activations, Array
+    from ..config import ModelConfig
+    from ..layer_config import ExpertsConfig
+    from ..workspace import Rows, Workspace
+
+SHARED_IN = "shared_gated"
+
+
+@dataclass(frozen=True)
+class ExpertsWeights:
+    """The tensors of one layer's experts."""
+
+    router: Linear
+    experts: ExpertWeights
+    shared: DenseWeights | None
+
+    @staticmethod
+    def load(
+        loader: Loader, prefix: str, config: ModelConfig, layer: ExpertsConfig
+    ) -> ExpertsWeights:
+        """Read `{prefix}.ffn_gate_inp`, the stacked `ffn_gate_exps`, `ffn_up_exps` (or
+        `ffn_gate_up_exps`), `ffn_down_exps`, `exp_probs_b`, and `ffn_*_shexp`."""
+        n, n_ff, n_embd = layer.routing.n_experts, layer.n_ff, config.n_embd
+        router = loader.linear(f"{prefix}.ffn_gate_inp", n, n_embd)
+        if f"{prefix}.ffn_gate_up_exps.weight" in loader:
+            fused = loader.experts(f"{prefix}.ffn_gate_up_exps", (n, 2 * n_ff, n_embd))
+            gate, up = fused.halves()
+        else:
+            gate, up = (
+                loader.experts(f"{prefix}.ffn_{part}_exps", (n, n_ff, n_embd))
+                for part in ("gate", "up")
+            )
+        down = loader.experts(f"{prefix}.ffn_down_exps", (n, n_embd, n_ff))
+        bias, choice_bias = f"{prefix}.exp_probs_b.bias", None
+        if layer.choice_bias == "required" or (layer.choice_bias == "optional" and bias in loader):
+            choice_bias = loader.vector(bias, n)
+        activation = config.architecture.activation
+        experts = ExpertWeights(layer.routing, activation, gate, up, down, choice_bias=choice_bias)
+        shared = None
+        if layer.shared is not None:
+            shared = DenseWeights.load(loader, prefix, config, layer.shared, "_shexp")
+        return ExpertsWeights(router, experts, shared)
+
+
+class Experts:
+    """The experts of one layer."""
+
+    def __init__(
+        self, weights: ExpertsWeights, layer: ExpertsConfig, config: ModelConfig, work: Workspace
+    ) -> None:
+        self._weights, self._work = weights, work
+        self._n_experts, self._n_embd = layer.routing.n_experts, config.n_embd
+        self._scratch = work.experts_scratch(layer.routing, layer.n_ff)
+        self._shared = None
+        if weights.shared is not None and layer.shared is not None:
+            self._shared = Dense(weights.shared, layer.shared, config, work, SHARED_IN)
+
+    @staticmethod
+    def widths(config: ModelConfig, layer: ExpertsConfig) -> dict[str, int]:
+        """Floats of a row, by name."""
+        router = {"router": layer.routing.n_experts}
+        if layer.shared is None:
+            return router
+        return router | {"shared": config.n_embd} | Dense.widths(layer.shared)
+
+    @staticmethod
+    def inputs(layer: ExpertsConfig) -> dict[str, int]:
+        """Columns of the shared network's down projection."""
+        return {} if layer.shared is None else Dense.inputs(layer.shared, SHARED_IN)
+
+    def __call__(self, source: Activations, b: Rows, out: Array) -> None:
+        """See `FeedForward`."""
+        weights, work = self._weights, self._work
+        logits = b.array("router", self._n_experts)
+        work.linear(source, weights.router, logits)
+        work.device.experts(source, logits, weights.experts, self._scratch, out)
+        if self._shared is not None:
+            shared = b.array("shared", self._n_embd)
+            self._shared(source, b, shared)
+            work.device.pointwise.add(out, shared, out)
