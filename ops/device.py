@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..jit.arena import Arena
     from .attention.layout import TileLayout
-    from .experts import Routing
+    from .experts.routing import Routing
     from .types import QuantType
 
     F32 = NDArray[np.float32]
