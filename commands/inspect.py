@@ -10,12 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..models.architectures import ARCHITECTURES
 from ..models.config import ModelConfig
 from ..runtime.attend.encoders.sidecar import Description
 from ..runtime.gguf import open_gguf
 from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
+from ..system.text import brief
 from .terminal.tables import columns
 
 if TYPE_CHECKING:
@@ -27,6 +29,19 @@ _WHOLE_STRING = 1 << 20  # bytes
 _FIRST_CHARACTERS = 256
 _FIRST_VALUES = 8
 _VALUE_WIDTH = 56
+
+_LACKING = {
+    "attn_kv_a": "latent attention",
+    "indexer": "attention with an indexer",
+    "ssm_d": "state space layers (Mamba)",
+    "time_mix": "the recurrence of RWKV",
+    "attn_rel_b": "relative positions",
+    "position_embd": "learned positions",
+    "altup": "alternating updates (Gemma 3n)",
+    "enc.": "an encoder",
+    "v.": "the encoder of images",
+}
+"""Parts of tensors' names, and what kvarn lacks where a file has such tensors."""
 
 _TREATMENTS = {
     "native": "kernels read the file's bytes",
@@ -99,6 +114,9 @@ def _support(file: GGUFFile) -> tuple[bool, str | None]:
         return False, "hash encoders, which --method hash reads beside their model"
     if kind != "model":
         return False, f"the file is of type {kind!r}, not a model"
+    name = file.get("general.architecture", str, "")
+    if name and name not in ARCHITECTURES:
+        return False, f"architecture {brief(name)} is unknown to kvarn{_missing_piece(file)}"
     try:
         ModelConfig.from_metadata(file.metadata)
     except KvarnError as error:
@@ -109,6 +127,15 @@ def _support(file: GGUFFile) -> tuple[bool, str | None]:
         if tensor.type.treatment == "unsupported":
             return False, f"tensor {tensor.name!r} has the unsupported type {tensor.type.name}"
     return True, None
+
+
+def _missing_piece(file: GGUFFile) -> str:
+    """The first tensor that shows what kvarn lacks for the file's architecture, in words."""
+    for name in file.tensors:
+        for part, piece in _LACKING.items():
+            if name.startswith(part) or f".{part}" in name:
+                return f", and needs {piece} (tensor {brief(name)})"
+    return ""
 
 
 def _hash_encoders(file: GGUFFile) -> dict[str, Any] | None:

@@ -165,6 +165,25 @@ def test_files_that_are_not_for_us(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "not named" in as_text(capsys, path)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "piece"),
+    [
+        ("blk.0.attn_kv_a_mqa.weight", "latent attention (tensor 'blk.0.attn_kv_a_mqa.weight')"),
+        ("blk.3.ssm_d", "state space layers (Mamba) (tensor 'blk.3.ssm_d')"),
+        ("enc.blk.0.attn_q.weight", "an encoder (tensor 'enc.blk.0.attn_q.weight')"),
+    ],
+)
+def test_the_first_missing_piece_is_named(
+    tensor: str, piece: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.gguf"
+    write(path, architecture="other", **{"output.weight": ("F32", (1,)), tensor: ("F32", (1,))})
+    found = as_json(capsys, path)
+    assert found["reason"] == f"architecture 'other' is unknown to kvarn, and needs {piece}"
+    write(path, architecture="other", **{"output.weight": ("F32", (1,))})
+    assert as_json(capsys, path)["reason"] == "architecture 'other' is unknown to kvarn"
+
+
 def test_a_split_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = gguf.GGUFWriter(tmp_path / "s.gguf", "llama", split_max_tensors=1)
     for name in "ab":
