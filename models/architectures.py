@@ -45,22 +45,33 @@ class Architecture:
     rope: Literal["normal", "neox"]
     """Rotated pairs: neighbours (2i, 2i+1), or halves (i, i + n_rot/2)."""
     norm: Literal["rms", "layer"] = "rms"
-    activation: Literal["silu", "gelu"] = "silu"
-    qk_norm: Literal["none", "head", "row"] = "none"
-    """RMS norm before rope: of each query head and key head, or of all heads of a token at once."""
+    activation: Literal["silu", "gelu", "relu-squared"] = "silu"
+    gated: bool = True
+    """The feed-forward multiplies what it activates (`ffn_gate`) by `ffn_up`."""
+    qk_norm: Literal["none", "head", "row", "each head"] = "none"
+    """Norms of queries and keys: RMS norm of each head, or of all heads of a token at once; or
+    layer norm of each head with a weight of its own, in files that have them."""
     qk_norm_after_rope: bool = False
+    """Norms of queries and keys follow rope; otherwise they precede it."""
     pre_norms: bool = True
     """Norms of the inputs of attention and feed-forward."""
     ffn_norm: str = "ffn_norm"
     """The tensor of the norm of the feed-forward's input."""
     post_norms: bool = False
     """Norms of the outputs of attention and feed-forward, before they are added to x."""
-    parallel: bool = False
-    """Attention and feed-forward read the same normed input, and both outputs are added to x."""
+    post_norm_eps: float | None = None
+    """Epsilon of the norms of outputs; None: that of all norms."""
+    parallel: Literal["never", "always", "without ffn_norm"] = "never"
+    """Attention and feed-forward read the same normed input, and both outputs are added to x; in
+    some architectures in files that have no norm for the feed-forward."""
     fused_gate_up: bool = False
     """`ffn_up` has the rows of gate, then those of up."""
     tied: bool = False
     """The output matrix is always the embedding; otherwise only where a file has no other."""
+    output_gate: bool = False
+    """What attention mixed is multiplied by the sigmoid of `attn_gate`'s product."""
+    embedding_norm: bool = False
+    """RMS norm, without a weight, of embeddings."""
     scaled_embedding: bool = False
     """Embeddings are multiplied by sqrt(n_embd)."""
     scales: bool = False
@@ -140,7 +151,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "cohere2",
             rope="normal",
             norm="layer",
-            parallel=True,
+            parallel="always",
             tied=True,
             logit_scale="multiplies",
             windowing=Windowing(period=4, required=True, reads_base=False),
@@ -194,7 +205,8 @@ ARCHITECTURES: dict[str, Architecture] = {
             "command-r",
             rope="normal",
             norm="layer",
-            parallel=True,
+            qk_norm="each head",
+            parallel="always",
             tied=True,
             logit_scale="multiplies",
             whole_head_rope=False,
@@ -203,6 +215,46 @@ ARCHITECTURES: dict[str, Architecture] = {
             "ernie4_5-moe",
             rope="normal",
             experts=ExpertRules(choice_bias="optional", shared=True),
+        ),
+        Architecture("starcoder2", rope="neox", norm="layer", activation="gelu", gated=False),
+        Architecture(
+            "stablelm",
+            rope="neox",
+            norm="layer",
+            qk_norm="each head",
+            parallel="without ffn_norm",
+            whole_head_rope=False,
+        ),
+        Architecture(
+            "nemotron",
+            rope="neox",
+            norm="layer",
+            activation="relu-squared",
+            gated=False,
+            whole_head_rope=False,
+        ),
+        Architecture(
+            "phi2",
+            rope="neox",
+            norm="layer",
+            activation="gelu",
+            gated=False,
+            parallel="always",
+            whole_head_rope=False,
+        ),
+        Architecture(
+            "muse-glimmer",
+            rope="normal",
+            qk_norm="head",
+            post_norms=True,
+            post_norm_eps=1e-8,
+            output_gate=True,
+            embedding_norm=True,
+            logit_scale="multiplies",
+            final_softcap=30.0,
+            windowing=Windowing(period=4, required=True),
+            rope_layers="windowed",
+            whole_head_rope=False,
         ),
     )
 }

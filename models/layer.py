@@ -40,8 +40,9 @@ class Layer:
         self._feed_forward = feed_forward_of(
             layers[index].feed_forward, config.layers[index], config, work
         )
-        self._parallel, self._n_embd = config.architecture.parallel, config.n_embd
-        self._scale = config.residual_scale
+        self._n_embd = config.n_embd
+        self._parallel = config.architecture.pre_norms and layers[index].ffn_norm is None
+        self._scale, self._post_eps = config.residual_scale, config.architecture.post_norm_eps
         self._normed_in = work.input("normed")
 
     def project(self, b: Rows, outputs: Rows, angles: list[Array]) -> None:
@@ -66,7 +67,7 @@ class Layer:
         """x += scale * branch, which `post_norm` norms first; normed = norm of x. None: no norm."""
         pointwise = self._work.device.pointwise
         if post_norm is not None:
-            self._work.norm(post_norm, b.branch, b.branch)
+            self._work.norm(post_norm, b.branch, b.branch, self._post_eps)
         if self._scale != 1.0:
             pointwise.scale(b.branch, self._scale)
         if next_norm is None:

@@ -94,14 +94,14 @@ class Loader:
         """A vector, or None where the file has none."""
         return self.vector(name, n) if name in self else None
 
-    def vector(self, name: str, n: int) -> Array:
-        """A vector, float32 (n,), on the device."""
-        return self.device.put(self.values(name, n))
+    def vector(self, name: str, *shape: int) -> Array:
+        """`values`, on the device."""
+        return self.device.put(self.values(name, *shape))
 
-    def values(self, name: str, n: int) -> F32:
-        """A vector, float32 (n,), on the host."""
-        tensor = self.tensor(name, (n,))
-        values = dequantise(tensor.type, tensor.data.reshape(1, -1)).reshape(n)
+    def values(self, name: str, *shape: int) -> F32:
+        """A vector, float32 (n,), on the host; or rows, one behind the other."""
+        tensor = self.tensor(name, shape)
+        values = dequantise(tensor.type, tensor.data.reshape(1, -1)).reshape(-1)
         return np.ascontiguousarray(values, np.float32)
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> TensorLike:

@@ -49,6 +49,9 @@ class Transformer:
             Layer(index, weights, rotation, config, self._work)
             for index, rotation in enumerate(self._rotations.of_layer)
         ]
+        self._ones = None
+        if config.architecture.embedding_norm:
+            self._ones = device.put(np.ones(config.n_embd, np.float32))
         self._graphs: dict[bool, list[Recorded]] = {}
         self._next_logits = device.memory((1, config.n_vocab), np.float32)
         self._logits_graph: Recorded | None = None
@@ -203,6 +206,8 @@ class Transformer:
         self.device.get_rows(self.weights.token_embd, b.ids, b.x)
         if self.config.embedding_scale != 1.0:
             self.device.pointwise.scale(b.x, self.config.embedding_scale)
+        if self._ones is not None:
+            self.device.pointwise.rms_norm(b.x, self._ones, self.config.norm_eps, b.x)
         if (norm := self.weights.layers[0].attn_norm) is not None:
             self._work.norm(norm, b.x, b.normed)
 

@@ -165,11 +165,14 @@ def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
     def norm(name: str, present: bool) -> Norm | None:
         return loader.norm(f"{prefix}.{name}", config.n_embd) if present else None
 
+    parallel = architecture.parallel == "always"
+    if architecture.parallel == "without ffn_norm":
+        parallel = f"{prefix}.{architecture.ffn_norm}.weight" not in loader
     return LayerWeights(
         attn_norm=norm("attn_norm", architecture.pre_norms),
         mixer=load_mixer(loader, prefix, config),
         post_attention_norm=norm("post_attention_norm", architecture.post_norms),
-        ffn_norm=norm(architecture.ffn_norm, architecture.pre_norms and not architecture.parallel),
+        ffn_norm=norm(architecture.ffn_norm, architecture.pre_norms and not parallel),
         feed_forward=load_feed_forward(loader, prefix, config, config.layers[index]),
         post_ffw_norm=norm("post_ffw_norm", architecture.post_norms),
     )

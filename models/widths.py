@@ -17,7 +17,7 @@ def row_widths(config: ModelConfig) -> dict[str, int]:
     if config.architecture.pre_norms:
         always["normed"] = config.n_embd
     # Only parallel branches need memory at the same time.
-    if config.architecture.parallel:
+    if config.architecture.parallel != "never":
         always["other"] = config.n_embd
     layers = set(config.layers)
     parts = [kind.widths(config, layer) for layer in layers for kind in (mixers, feed_forwards)]

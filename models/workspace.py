@@ -123,13 +123,13 @@ class Workspace:
         self.multiply(source, (projection, out))
         self.add_biases((projection, out))
 
-    def norm(self, norm: Norm, x: Array, out: Array) -> None:
-        """out = norm of x, in the architecture's kind."""
-        pointwise = self.device.pointwise
+    def norm(self, norm: Norm, x: Array, out: Array, eps: float | None = None) -> None:
+        """out = norm of x, in the architecture's kind; eps: the model's, or another."""
+        pointwise, eps = self.device.pointwise, eps or self._eps
         if self._rms:
-            pointwise.rms_norm(x, norm.weight, self._eps, out)
+            pointwise.rms_norm(x, norm.weight, eps, out)
         else:
-            pointwise.layer_norm(x, norm.weight, norm.bias, self._eps, out)
+            pointwise.layer_norm(x, norm.weight, norm.bias, eps, out)
 
     def add_norm(self, norm: Norm, x: Array, branch: Array, out: Array) -> None:
         """x += branch; out = norm of x; out may be x."""

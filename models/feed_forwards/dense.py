@@ -1,4 +1,4 @@
-"""The dense feed-forward: down(activation(gate) * up)."""
+"""The dense feed-forward: down(activation(gate) * up), or down(activation(up))."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class DenseWeights:
     """The tensors of one layer's dense feed-forward."""
 
-    gate: Linear
+    gate: Linear | None
+    """None where the architecture has none."""
     up: Linear
     down: Linear
 
@@ -32,10 +33,12 @@ class DenseWeights:
         gate_name, up_name, down_name = (
             f"{prefix}.ffn_{part}{suffix}" for part in ("gate", "up", "down")
         )
+        gate: Linear | None
         if config.architecture.fused_gate_up:
             gate, up = loader.split(up_name, [n_ff, n_ff], n_embd)
         else:
-            gate = loader.linear(gate_name, n_ff, n_embd)
+            gated = config.architecture.gated
+            gate = loader.linear(gate_name, n_ff, n_embd) if gated else None
             up = loader.linear(up_name, n_ff, n_embd)
         return DenseWeights(gate, up, loader.linear(down_name, n_embd, n_ff))
 
@@ -53,8 +56,10 @@ class Dense:
     ) -> None:
         self._weights, self._work, self._n_ff = weights, work, layer.n_ff
         pointwise = work.device.pointwise
-        silu = config.architecture.activation == "silu"
-        self._gated = pointwise.swiglu if silu else pointwise.geglu
+        activation = config.architecture.activation
+        gated = {"silu": pointwise.swiglu, "gelu": pointwise.geglu}
+        plain = {"gelu": pointwise.gelu, "relu-squared": pointwise.relu_squared}
+        self._activate = (plain if weights.gate is None else gated)[activation]
         self._down_in = work.input(down_in)
 
     @staticmethod
@@ -71,8 +76,12 @@ class Dense:
         """See `FeedForward`."""
         weights, work = self._weights, self._work
         gate, up = b.array("gate", self._n_ff), b.array("up", self._n_ff)
-        products = (weights.gate, gate), (weights.up, up)
-        work.multiply(source, *products)
-        work.add_biases(*products)
-        self._gated(gate, up, gate)
+        if weights.gate is None:
+            work.linear(source, weights.up, gate)
+            self._activate(gate)
+        else:
+            products = (weights.gate, gate), (weights.up, up)
+            work.multiply(source, *products)
+            work.add_biases(*products)
+            self._activate(gate, up, gate)
         work.linear(self._down_in.set(gate), weights.down, out)

@@ -47,6 +47,7 @@ class ExpertsWeights:
         if layer.choice_bias == "required" or (layer.choice_bias == "optional" and bias in loader):
             choice_bias = loader.vector(bias, n)
         activation = config.architecture.activation
+        assert activation != "relu-squared"  # no architecture has experts with it
         experts = ExpertWeights(layer.routing, activation, gate, up, down, choice_bias=choice_bias)
         shared = None
         if layer.shared is not None:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..loader import F32, Linear, Loader
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class AttentionWeights:
     k: Linear
     v: Linear
     output: Linear
+    gate: Linear | None
     q_norm: Array | None
     k_norm: Array | None
     sinks: F32 | None
@@ -36,17 +39,26 @@ class AttentionWeights:
         q, k, v = _qkv(loader, prefix, rows, config.n_embd)
 
         def norm(name: str, n: int) -> Array | None:
-            kind = config.architecture.qk_norm
-            if kind == "none":
-                return None
-            n = config.head_dim if kind == "head" else n
-            return loader.vector(f"{prefix}.{name}.weight", n)
+            head_dim, full = config.head_dim, f"{prefix}.{name}.weight"
+            match config.architecture.qk_norm:
+                case "head":
+                    return loader.vector(full, head_dim)
+                case "row":
+                    return loader.vector(full, n)
+                case "each head" if f"{prefix}.attn_q_norm.weight" in loader:
+                    return loader.vector(full, n // head_dim, head_dim)
+            return None
 
         return AttentionWeights(
             q,
             k,
             v,
             output=loader.linear(f"{prefix}.attn_output", config.n_embd, n_q),
+            gate=(
+                loader.linear(f"{prefix}.attn_gate", n_q, config.n_embd)
+                if config.architecture.output_gate
+                else None
+            ),
             q_norm=norm("attn_q_norm", n_q),
             k_norm=norm("attn_k_norm", n_kv),
             sinks=_sinks(loader, prefix, config),
@@ -90,12 +102,16 @@ class AttentionMixer:
         self._kv_shape = config.n_kv_heads, config.head_dim
         self._n_q, self._n_kv = math.prod(self._q_shape), math.prod(self._kv_shape)
         self._mixed_in = work.input("mixed")
+        self._ones = None
+        if config.architecture.qk_norm == "each head":
+            self._ones = work.device.put(np.ones(config.head_dim, np.float32))
 
     @staticmethod
     def widths(config: ModelConfig) -> dict[str, int]:
         """Floats of a row, by name."""
         n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
-        return {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q, "temperature": 1}
+        gate = {"output_gate": n_q} if config.architecture.output_gate else {}
+        return {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q, "temperature": 1, **gate}
 
     @staticmethod
     def inputs(config: ModelConfig) -> dict[str, int]:
@@ -103,23 +119,25 @@ class AttentionMixer:
         return {"mixed": config.n_heads * config.head_dim}
 
     def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
-        """rope(k) and v of all rows, rope(q) of `outputs`.
+        """rope(k) and v of all rows, rope(q) and the gate of `outputs`.
 
         Rotates the other rows of q, too, though nobody reads them.
         """
         weights, config, work = self._weights, self._config, self._work
         architecture, pointwise = config.architecture, work.device.pointwise
-        q, k, v = (
-            (weights.q, outputs.array("q", self._n_q)),
+        all_rows = (
             (weights.k, b.array("k", self._n_kv)),
             (weights.v, b.array("v", self._n_kv)),
         )
+        wanted = [(weights.q, outputs.array("q", self._n_q))]
+        if weights.gate is not None:
+            wanted.append((weights.gate, outputs.array("output_gate", self._n_q)))
         if outputs is b:
-            work.multiply(source, k, v, q)
+            work.multiply(source, *all_rows, *wanted)
         else:
-            work.multiply(source, k, v)
-            work.multiply(source.set(outputs.normed), q)
-        work.add_biases(q, k, v)
+            work.multiply(source, *all_rows)
+            work.multiply(source.set(outputs.normed), *wanted)
+        work.add_biases(*wanted, *all_rows)
         q_heads, k_heads = b.array("q", *self._q_shape), b.array("k", *self._kv_shape)
         if not architecture.qk_norm_after_rope:
             self._norm_heads(q_heads, k_heads)
@@ -131,12 +149,19 @@ class AttentionMixer:
             pointwise.scale_rows(b.array("q", self._n_q), b.array("temperature"))
 
     def _norm_heads(self, q_heads: Array, k_heads: Array) -> None:
-        """Norm q and k in place, if the architecture does: each head, or all of a token at once."""
-        weights, config = self._weights, self._config
+        """Norm q and k in place, if the architecture does."""
+        weights, eps = self._weights, self._config.norm_eps
+        pointwise = self._work.device.pointwise
         for heads, weight in ((q_heads, weights.q_norm), (k_heads, weights.k_norm)):
-            if weight is not None:
+            if weight is None:
+                continue
+            if self._ones is None:
                 rows = heads.reshape(-1, len(weight))
-                self._work.device.pointwise.rms_norm(rows, weight, config.norm_eps, rows)
+                pointwise.rms_norm(rows, weight, eps, rows)
+            else:
+                rows = heads.reshape(-1, self._config.head_dim)
+                pointwise.layer_norm(rows, self._ones, None, eps, rows)
+                pointwise.multiply_row(heads.reshape(-1, len(weight)), weight)
 
     def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
         """Append K and V, and attend."""
@@ -150,7 +175,9 @@ class AttentionMixer:
         )
 
     def output(self, b: Rows, out: Array) -> None:
-        """The output projection."""
-        self._work.linear(
-            self._mixed_in.set(b.array("mixed", self._n_q)), self._weights.output, out
-        )
+        """The output projection, of what was mixed or gated."""
+        mixed = b.array("mixed", self._n_q)
+        if self._weights.gate is not None:
+            gate = b.array("output_gate", self._n_q)
+            self._work.device.pointwise.sigmoid_gate(mixed, gate, mixed)
+        self._work.linear(self._mixed_in.set(mixed), self._weights.output, out)

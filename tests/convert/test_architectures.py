@@ -40,6 +40,11 @@ NOT_CONVERTED = {
     "ernie4_5",
     "hunyuan-dense",
     "command-r",
+    "starcoder2",
+    "stablelm",
+    "nemotron",
+    "phi2",
+    "muse-glimmer",
 }
 """Architectures that run, and that `kvarn convert` does not write."""
 

@@ -137,6 +137,22 @@ def _geglu_ggml(gate: np.ndarray, up: np.ndarray, out: np.ndarray) -> None:
     out[:] = gelu * up
 
 
+def _sigmoid_gate(x: np.ndarray, gate: np.ndarray, out: np.ndarray) -> None:
+    out[:] = reference.sigmoid_gate_reference(x, gate)
+
+
+def _gelu_ggml(x: np.ndarray) -> None:
+    _geglu_ggml(x.copy(), np.ones_like(x), x)
+
+
+def _relu_squared(x: np.ndarray) -> None:
+    x[:] = reference.relu_squared_reference(x)
+
+
+def _multiply_row(x: np.ndarray, row: np.ndarray) -> None:
+    x *= row
+
+
 def _add(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     np.add(x, y, out=out)
 
@@ -168,6 +184,10 @@ POINTWISE = SimpleNamespace(
     rope=_rope,
     swiglu=_swiglu,
     geglu=_geglu_ggml,
+    sigmoid_gate=_sigmoid_gate,
+    gelu=_gelu_ggml,
+    relu_squared=_relu_squared,
+    multiply_row=_multiply_row,
     add=_add,
     softcap=_softcap,
 )

@@ -80,6 +80,8 @@ def test_number_arrays_of_one_value_and_numpy_numbers_are_numbers() -> None:
         ("phi3-window", [None] * 3, [True] * 3),
         ("olmo2-window", [12, 12, 12, None, 12], [True] * 5),
         ("exaone4", [None] * 3, [True] * 3),
+        ("muse-glimmer", [12, 12, 12, None, 12], [True, True, True, False, True]),
+        ("muse-glimmer-pattern", [None, 9, 9, None], [False, True, True, False]),
         ("exaone4-64", [20, 20, 20, None] * 16, [True, True, True, False] * 16),
     ],
 )

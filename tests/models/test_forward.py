@@ -146,6 +146,15 @@ ABLATIONS: dict[str, tuple[str, Callable[[ModelConfig], ModelConfig]]] = {
         "exaone4-64",
         lambda c: without(c, rope=c.kv_layers[0].rope),
     ),
+    "weights of norms of each head": ("command-r-64", lambda c: other(c, qk_norm="row")),
+    "squared relu": ("nemotron", lambda c: other(c, activation="gelu")),
+    "gelu without a gate": ("phi2", lambda c: other(c, activation="relu-squared")),
+    "norm of embeddings": ("muse-glimmer", lambda c: other(c, embedding_norm=False)),
+    "second epsilon": ("muse-glimmer", lambda c: other(c, post_norm_eps=None)),
+    "muse-glimmer's layers without rope": (
+        "muse-glimmer",
+        lambda c: without(c, rope=c.kv_layers[0].rope),
+    ),
     "layers without rope": ("smollm3", lambda c: without(c, rope=c.kv_layers[0].rope)),
 }
 
@@ -161,6 +170,19 @@ def test_every_described_difference_changes_the_logits(
     ablated = Transformer(change(model.config), model.weights, 128)
     # A hundred times the tolerance that the comparison with llama.cpp allows.
     assert difference(read(ablated, plain_ops, ids), expected) > 0.02
+
+
+def test_the_output_gate_changes_the_logits(
+    golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    golden = golden_models("muse-glimmer")
+    model, arrays = build(golden, plain_ops), golden.arrays
+    expected = read(model, plain_ops, golden.prompt)
+    for index in range(model.config.n_layers):
+        arrays[f"blk.{index}.attn_gate.weight"][:] = 0.0  # all gates are one half
+    weights = Weights.load(plain_ops.as_tensors(arrays), model.config)
+    ablated = Transformer(model.config, weights, 128)
+    assert difference(read(ablated, plain_ops, golden.prompt), expected) > 0.02
 
 
 def test_long_contexts_of_longrope_models_rotate_by_other_factors(

@@ -81,6 +81,10 @@ STACKS = (
     "llama-experts",
     "qwen3moe",
     "ernie4_5-moe",
+    "stablelm-12b",
+    "nemotron",
+    "phi2",
+    "muse-glimmer",
 )
 
 

@@ -35,6 +35,11 @@ class Tiny:
         return self.architecture not in LAYER_NORM
 
     @property
+    def each_head(self) -> bool:
+        """Whether there are norms of queries and keys with a weight for each head."""
+        return self.name in ("command-r-64", "stablelm-12b")
+
+    @property
     def gelu(self) -> bool:
         return self.architecture in GELU
 
@@ -253,4 +258,58 @@ CASES: tuple[Tiny, ...] = (
     Tiny("ernie4_5", "ernie4_5", n_heads=8, n_kv_heads=1, tied=True, n_embd=51),
     Tiny("hunyuan-dense", "hunyuan-dense", n_kv_heads=1, keys={"rope.scaling.alpha": 50.0}),
     Tiny("command-r", "command-r", n_kv_heads=4, tied=True, keys={"logit_scale": 0.25}),
+    # The number of layers at which llama.cpp asks for norms of queries and keys.
+    Tiny(
+        "command-r-64",
+        "command-r",
+        n_layers=64,
+        n_embd=24,
+        n_heads=2,
+        n_kv_heads=1,
+        head_dim=12,
+        n_ff=32,
+        tied=True,
+        keys={"logit_scale": 0.25},
+    ),
+    Tiny(
+        "starcoder2",
+        "starcoder2",
+        n_kv_heads=1,
+        biases=(*QKV_BIAS, "attn_output", "ffn_up", "ffn_down"),
+    ),
+    Tiny("stablelm", "stablelm", n_heads=5, n_kv_heads=5, n_embd=80, n_rot=4, biases=QKV_BIAS),
+    Tiny("stablelm-12b", "stablelm", n_heads=8, n_kv_heads=1, n_embd=128, n_rot=4),
+    Tiny("nemotron", "nemotron", n_heads=8, n_kv_heads=1, head_dim=12, n_embd=96, n_rot=6),
+    Tiny(
+        "phi2",
+        "phi2",
+        n_heads=2,
+        n_kv_heads=2,
+        head_dim=80,
+        n_embd=160,
+        n_rot=32,
+        fused_qkv=True,
+        biases=("attn_qkv", "attn_output", "ffn_up", "ffn_down"),
+    ),
+    Tiny(
+        "muse-glimmer",
+        "muse-glimmer",
+        n_layers=5,
+        n_heads=8,
+        n_kv_heads=1,
+        keys={SWA: 12, "logit_scale": 0.6, "final_logit_softcapping": 8.0},
+    ),
+    Tiny(
+        "muse-glimmer-pattern",
+        "muse-glimmer",
+        n_layers=4,
+        head_dim=80,
+        n_rot=40,
+        keys={
+            SWA: 9,
+            PATTERN: [False, True, True, False],
+            "logit_scale": 4.0,
+            "rope.freq_base_swa": 3e4,
+        },
+    ),
 )

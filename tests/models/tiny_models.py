@@ -113,12 +113,19 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
         shapes |= {"ffn_down": (d, f), "ffn_gate": (f, d), "ffn_up": (f, d)}
     if name == "seed_oss":
         shapes["post_attention_norm"] = (d,)
-    elif name not in (*tiny_cases.NO_PRE_NORMS, *tiny_cases.PARALLEL):
+    elif name not in (*tiny_cases.NO_PRE_NORMS, *tiny_cases.PARALLEL) and not case.each_head:
         shapes["ffn_norm"] = (d,)
     if name in tiny_cases.HEAD_NORM:
         shapes |= {"attn_q_norm": (case.head_dim,), "attn_k_norm": (case.head_dim,)}
+    elif case.each_head:
+        shapes |= {
+            "attn_q_norm": (case.n_heads, case.head_dim),
+            "attn_k_norm": (case.n_kv_heads, case.head_dim),
+        }
     elif name == "olmo2":
         shapes |= {"attn_q_norm": (n_q,), "attn_k_norm": (n_kv,)}
+    if name == "muse-glimmer":
+        shapes["attn_gate"] = (n_q, d)
     if name in tiny_cases.POST_NORMS:
         shapes |= {"post_attention_norm": (d,), "post_ffw_norm": (d,)}
     return shapes
@@ -141,6 +148,10 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
         embedding_std = case.n_embd**-0.5
     result = {"token_embd.weight": make("embd", (case.n_vocab, case.n_embd), embedding_std)}
     result["output_norm.weight"] = make("output_norm", (case.n_embd,), 0.3, 1.0)
+    if case.architecture in tiny_cases.NORM_BIAS:
+        result["output_norm.bias"] = make("output_norm.bias", (case.n_embd,), 0.3)
+    if case.architecture == "phi2":
+        result["output.bias"] = make("output.bias", (case.n_vocab,), 0.3)
     if not case.tied:
         result["output.weight"] = make("output", (case.n_vocab, case.n_embd), 0.3)
     n_half = (case.n_rot or case.head_dim) // 2
@@ -157,14 +168,20 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
             result[full] = make(full, (case.keys["expert_count"],), 0.2)
         for name, shape in _shapes(case, layer).items():
             full = f"blk.{layer}.{name}"
-            if len(shape) == 1:
+            if name.endswith("_norm"):
                 post = case.architecture in tiny_cases.POST_NORMS and name.startswith("post_")
                 gain = 2.0 if post else 1.0
                 result[f"{full}.weight"] = make(full, shape, 0.2, gain)
             else:
                 std = GAINS.get(name, 1.5) / shape[-1] ** 0.5
+                if case.architecture == "muse-glimmer" and name in ("attn_output", "ffn_down"):
+                    std *= 1e-3  # outputs so small that the epsilon of their norms counts
                 result[f"{full}.weight"] = make(full, shape, std)
-            norm_bias = case.architecture in tiny_cases.NORM_BIAS and name.endswith("_norm")
+            norm_bias = (
+                case.architecture in tiny_cases.NORM_BIAS
+                and name.endswith("_norm")
+                and len(shape) == 1
+            )
             if name in case.biases or norm_bias:
                 result[f"{full}.bias"] = make(f"{full}.bias", shape[:1], 0.5)
     return result
