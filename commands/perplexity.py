@@ -54,7 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         dest="methods",
         type=words,
         help=f"{', '.join(ATTEND_AXIS.methods)}, with options of their own as in "
-        "topk:budget=2%%:levels=2 (default topk:budget=2%%, none with --keep)",
+        "topk:budget=2%%:tail=means (default topk:budget=2%%, none with --keep)",
     )
     group.add_argument(
         "--keep",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvarn.ops.attention.layout import SEGMENT, TileLayout, n_segments
 from kvarn.ops.measure import read_rate
-from kvarn.ops.select import block_item_bytes, sketch_bits
+from kvarn.ops.select import means_item_bytes, sketch_bits
 from kvarn.runtime.attend import Attend, Full, Hash, TopK
 from kvarn.runtime.bench import Observer, Result, Setting, run_settings
 from kvarn.runtime.bench.measure import Sizes
@@ -29,7 +29,7 @@ METHODS: dict[str, Callable[[str], Attend]] = {
     "full": lambda budget: Full(),
     "hash": lambda budget: Hash(budget=budget),
     "topk sketch": lambda budget: TopK(budget=budget, index="sketch"),
-    "topk sketch two levels": lambda budget: TopK(budget=budget, index="sketch", levels=2),
+    "topk means": lambda budget: TopK(budget=budget, tail="means"),
     "topk flat": lambda budget: TopK(budget=budget, index="flat"),
 }
 """Name in the table → the method with this budget. No name has a comma: `--methods` lists them."""
@@ -110,7 +110,8 @@ def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
     config = model.config
     layout = TileLayout(config.head_dim, plan.kv_type, plan.kv_type)
     bits = sketch_bits(config.head_dim)
-    item = 4 + 2 + bits // 8 + block_item_bytes(bits)  # signatures, factors, sketches, blocks
+    means = means_item_bytes(config.head_dim)
+    item = 4 + 2 + bits // 8 + means  # signatures, factors, sketches, means
     segment = layout.segment_bytes(config.n_kv_heads) + config.n_kv_heads * SEGMENT * item
     longest = max(plan.n_gen, plan.prompts * CHUNK_TOKENS)
     return n_segments(depth + longest) * config.n_kv_layers * segment + ROOM_BYTES

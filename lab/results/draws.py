@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 LONG_WINDOW = 256
-TOPK = TopK("2%", levels=2, tail="means", budget_unit="query-head")
+TOPK = TopK("2%", tail="means", budget_unit="query-head")
 _TRIES = 4
 """Of draws by probabilities, for a mean error."""
 
@@ -91,7 +91,7 @@ class Study:
                     row |= self._estimates(head, shape, row["m"] * len(keys))
                     exact, topk = step.exact[h].astype(np.float64), step.found[h]
                     off = np.linalg.norm(topk - exact) / np.linalg.norm(exact)
-                    row["`topk` 2%, two levels, means, own budgets"] = float(off)
+                    row["`topk` 2%, means, own budgets"] = float(off)
                     self.rows.append(row)
                 read = np.mean([one.sum() for one in drawn])
                 for row in self.rows[-group:]:

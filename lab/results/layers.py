@@ -144,7 +144,7 @@ def measure(model: Model, read: Read, tables: str, plain: bool, n_questions: int
     pig = MagicPig(tables=tables, dense_layers="none", sink=SINK, window=WINDOW)
     _watch(model, read, Shadow(pig, found.magicpig, [False]), n_questions)
     if found.sums:
-        common = {"sink": SINK, "window": WINDOW, "levels": 2, "tail": "means"}
+        common = {"sink": SINK, "window": WINDOW, "tail": "means"}
         _match(model, read, found, common, n_questions)
         one = Shadow(TopK("1%", **common), found.topk("topk 1% + means"), [False])  # type: ignore[arg-type]
         _watch(model, read, one, n_questions)

@@ -163,29 +163,6 @@ def estimates_reference(q: Floats, signs: Floats, factors: Floats, rotation: Flo
     return out
 
 
-def capped_estimates_reference(
-    q: Floats,
-    signs: Floats,
-    factors: Floats,
-    means: Floats,
-    spreads: Floats,
-    rotation: Floats,
-    reach: float,
-) -> Floats:
-    """Estimated q . k (n, S) of keys in blocks, at most `reach` deviations above the block's mean.
-
-    q (n, E); signs (S, E'), factors (S,) of k - mean of its block; means (B, E'), spreads (B,) of
-    blocks of S / B keys, one after the other.
-    """
-    size = len(factors) // len(means)
-    centres = q @ means[:, : q.shape[1]].T
-    lengths = np.linalg.norm(q, axis=1) / np.sqrt(q.shape[1])
-    bounds = centres + reach * np.outer(lengths, spreads)
-    estimates = np.repeat(centres, size, 1) + estimates_reference(q, signs, factors, rotation)
-    out: Floats = np.minimum(estimates, np.repeat(bounds, size, 1))
-    return out
-
-
 def draw_reference(
     q: Floats, keys: Floats, planes: Floats, bits: int, count: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:

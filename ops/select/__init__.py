@@ -6,8 +6,6 @@
     exact       the k largest q . k of all keys         top-k attention            `topk`, flat
     sketch      candidates by estimates of q . k,       RaBitQ                     `topk`
                 then the k largest q . k among them
-    blocks      the same, without scanning the blocks                              `topk`, 2 levels
-                of keys whose mean rules them out
     means       none: a block counts as one token for   RetroInfer              `topk --tail means`
                 what was not chosen of them
     tables      a random draw: what agrees with a      LSH sampling (MagicPIG)    `magicpig`
@@ -22,11 +20,6 @@ limits), `masks` (which tokens of a segment pass), `best` and `narrow` (candidat
 operations.
 """
 
-from .blocks.api import BlockScratch as BlockScratch
-from .blocks.api import best_in_blocks as best_in_blocks
-from .blocks.api import block_keys as block_keys
-from .blocks.arguments import BlockedKeys as BlockedKeys
-from .blocks.layout import block_item_bytes as block_item_bytes
 from .choice import Lists as Lists
 from .choice import Range as Range
 from .choice import Wanted as Wanted

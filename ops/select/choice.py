@@ -155,13 +155,9 @@ class KeyScratch(ChoiceScratch):
         super().__init__(n_heads, n_kv_heads, n_ctx, k)
         self.layout = layout
 
-    def rerank(self, threads: int, unindexed: int = 0, scored: int = 0) -> Rerank:
-        """Memory for `mark_largest`.
-
-        unindexed: at most so many tokens are candidates without an estimate. scored: tokens for
-        which `scores` has room at least.
-        """
-        listed = min(self.together * self.k + unindexed, self.n_ctx)
+    def rerank(self, threads: int, scored: int = 0) -> Rerank:
+        """Memory for `mark_largest`. scored: tokens for which `scores` has room at least."""
+        listed = min(self.together * self.k, self.n_ctx)
         parts = -(-max(listed, scored) // SEGMENT)
         room = max(listed, 2 * self.k + 2 * SEGMENT) + 1
         tile_bytes = self.layout.tile_bytes

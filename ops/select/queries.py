@@ -35,19 +35,16 @@ def pack_queries(shape, q, j, group, rows):
 
 @jit
 def prepare_query(kind, query, head, h, search):
-    """`tables_of` query head `head`, number h of those that share a pass.
-
-    query, search: declared with the sketches (`Search`). Returns what a sum of 1 stands for.
-    """
+    """`tables_of` query head `head`, number h of those that share a pass; search: `Search`."""
     frame = query.keys.frame
     j = head // (query.q.shape[1] // len(frame.inverse))
     q, tables = query.q[0, head], search.tables[h]
-    return tables_of(kind, q, frame.inverse[j], query.keys.rotation, search.rotated, tables)
+    tables_of(kind, q, frame.inverse[j], query.keys.rotation, search.rotated, tables)
 
 
 @jit
 def tables_of(kind, q, inverse, rotation, rotated, tables):
-    """Rotate the query float32[E] and make its tables; returns what a sum of 1 stands for.
+    """Rotate the query float32[E] and make its tables.
 
     inverse: what it is multiplied by, see `Frame`; rotation: `Rotation`; rotated: scratch
     float32[2, bits].
@@ -59,15 +56,14 @@ def tables_of(kind, q, inverse, rotation, rotated, tables):
     weights = address(rotation.weights)
     bias = weights + 4 * bits * bits
     dense(address(rotated[0]), bits, weights, bias, bits, address(rotated[1]))
-    return _make_tables(rotated[1], bits, tables)
+    _make_tables(rotated[1], bits, tables)
 
 
 @jit
 def _make_tables(y, bits, tables):
     """tables int8[bits / 4, 16]: entry x of half byte i = sum of +-y_(4 i + bit), bit set: +.
 
-    Scaled so that a sum of 127, where sums saturate, is RANGE * sqrt(bits) * |y|; returns what a
-    sum of 1 stands for.
+    Scaled so that a sum of 127, where sums saturate, is RANGE * sqrt(bits) * |y|.
     """
     square = np.float32(0.0)
     for i in range(bits):
@@ -80,4 +76,3 @@ def _make_tables(y, bits, tables):
             for bit in range(4):
                 entry += y[4 * i + bit] if x >> bit & 1 else -y[4 * i + bit]
             tables[i, x] = np.int8(np.rint(entry * scale))
-    return unit

@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
 from .errors import AttendError
-from .indexes import (
-    BlockIndex,
-    FlatIndex,
-    MeansIndex,
-    SketchIndex,
-    SlotSketches,
-)
+from .indexes import FlatIndex, MeansIndex, SketchIndex, SlotSketches
 from .sparse import Budgeted, OverSlots, SlotIndex, TokenIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...models.config import ModelConfig
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from ..store.slots import SlotStore
@@ -33,8 +24,7 @@ class TopK(Budgeted, OverSlots):
     """softmax over sinks, window and the k tokens with the largest q·k of each query head.
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
-    one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar
-    keys in blocks and rules most blocks out by their mean key.
+    one bit per dimension and key and scores the best estimates exactly.
     tail: what the tokens that were not chosen count: "none", nothing; "means", for each block as
     many tokens at its mean key as were not chosen of it, with the mean value (the open segment has
     no blocks). Source: top-k attention, algorithm 1, with one softmax over all
@@ -51,9 +41,6 @@ class TopK(Budgeted, OverSlots):
         "search all keys, or their sketches of one bit per dimension",
         choices=NAMES,
     )
-    levels: int = option(
-        1, "2 searches blocks of similar keys first, and the sketches of few of them", int
-    )
     tail: str = option(
         "none",
         "what is not chosen counts: not at all, or by the means of its blocks",
@@ -64,11 +51,6 @@ class TopK(Budgeted, OverSlots):
         super().__post_init__()
         if self.index not in NAMES:
             raise AttendError(f"index is {self.index!r}, expected one of {', '.join(NAMES)}")
-        if (self.index, self.levels) not in INDEXES:
-            known = [str(levels) for index, levels in INDEXES if index == self.index]
-            raise AttendError(
-                f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
-            )
         if self.tail not in TAILS:
             raise AttendError(f"tail is {self.tail!r}, expected one of {', '.join(TAILS)}")
         if self.tail == "means" and self.index != "sketch":
@@ -76,39 +58,25 @@ class TopK(Budgeted, OverSlots):
 
     @property
     def needs_all_tokens(self) -> bool:
-        return self.tail != "none" or (self.index, self.levels) not in OVER_SLOTS
+        return self.tail != "none"
 
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
-        indexes = (cls(index=index, levels=levels) for index, levels in INDEXES)
-        return (*indexes, cls(tail="means"), cls(levels=2, tail="means"))
+        return cls(index="flat"), cls(), cls(tail="means")
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        index = INDEXES[self.index, self.levels](model, store)
+        flat = self.index == "flat"
+        index = FlatIndex(model.config, store) if flat else SketchIndex(model, store)
         return MeansIndex(index, model.config, store) if self.tail == "means" else index
 
     @property
     def host_only(self) -> str:
         if self.index != "sketch":
             return f"--index {self.index}"
-        if self.levels != 1:
-            return f"--levels {self.levels}"
         if self.tail != "none":
             return f"--tail {self.tail}"
         return super().host_only
 
     def make_slot_index(self, model: ModelInfo, store: SlotStore) -> SlotIndex:
-        return OVER_SLOTS[self.index, self.levels](model.config, store)
-
-
-INDEXES: dict[tuple[str, int], Callable[[ModelInfo, KVStore], TokenIndex]] = {
-    ("flat", 1): lambda model, store: FlatIndex(model.config, store),
-    ("sketch", 1): SketchIndex,
-    ("sketch", 2): lambda model, store: BlockIndex(model.config, store),
-}
-"""Name and levels → the index."""
-OVER_SLOTS: dict[tuple[str, int], Callable[[ModelConfig, KVStore], SlotIndex]] = {
-    ("flat", 1): FlatIndex,
-    ("sketch", 1): SlotSketches,
-}
-"""The same for contexts that evict."""
+        over = FlatIndex if self.index == "flat" else SlotSketches
+        return over(model.config, store)

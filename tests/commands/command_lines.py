@@ -37,7 +37,7 @@ TEXTS = [
 WORDS = [
     *"full topk hash f16 q8_0 q4_0 q8_0/f16 q8_0/ /f16 q3 needle kv two-hop ruler ? md".split(),
     *"json csv ram 2% 0% 100% 101% -1% nan% all streaming nacl main F16 q4_k_m bf16".split(),
-    *"needle,kv full,hash:bits=64 topk:sink=-1 hash:encoders= hash:bits topk:levels=2=3".split(),
+    *"needle,kv full,hash:bits=64 topk:sink=-1 hash:encoders= hash:bits topk:tail=2=3".split(),
     *"topk:index=flat:sink=99999999999999999999 : , org/model org/../model ٣+1 1-inf 1+nan".split(),
     *"http://127.0.0.1:9/org/model 15043+1 99999999+1 99999999999999999999+1 llama-bpe".split(),
     *TEXTS,

@@ -144,8 +144,7 @@ def test_methods_run_and_say_what_they_read(
     stats = tmp_path / "stats.json"
     run = ["run", "-m", str(tiny_path), "-n", "4", "--temp", "0", "--stats-json", str(stats)]
     options = ["--budget", "8", "--sink", "2", "--window", "4", "--probe", "1"]
-    two = ["topk", "--levels", "2"]  # one level begins after 1,024 tokens
-    for method in (["topk", "--index", "flat"], two, ["hash", "--bits", "64"]):
+    for method in (["topk", "--index", "flat"], ["hash", "--bits", "64"]):
         assert main([*run, "-p", "x" * 40, "--method", *method, *options]) == 0
         said = capsys.readouterr().err
         assert ("no learned encoders" in said) == (method[0] == "hash")

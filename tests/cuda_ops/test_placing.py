@@ -144,8 +144,7 @@ def test_what_does_not_fit_is_refused_with_what_would(model) -> None:
     [
         ("--keep streaming", {"keep": kvarn.Streaming(budget=32)}),
         ("--method magicpig", {"attend": kvarn.MagicPig()}),
-        ("--levels 2", {"attend": kvarn.TopK(levels=2)}),
-        ("--levels 2", {"attend": kvarn.TopK(levels=2, tail="means")}),
+        ("--tail means", {"attend": kvarn.TopK(tail="means")}),
         ("--index flat", {"attend": kvarn.TopK(index="flat")}),
         ("--rerank", {"attend": kvarn.Hash(rerank=2)}),
         ("--probe", {"attend": kvarn.Hash(probe=4)}),

@@ -19,7 +19,7 @@ SHARES = {
     "linear": ["linear/test_linear.py"],
     "exact": ["evict/test_evict.py", "evict/test_staged.py", "select/test_exact.py"],
     "signatures": ["select/test_hamming.py", "select/test_encode.py"],
-    "sketches": ["select/test_sketch.py", "select/test_blocks.py"],
+    "sketches": ["select/test_sketch.py", "select/test_means.py"],
 }
 
 

@@ -16,6 +16,7 @@ from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import index_pack, pack_info
 from kvarn.runtime.store import Disk, PackError
+from kvarn.runtime.store.disk.verify import verify
 
 from .reading import ids_of
 
@@ -25,7 +26,7 @@ FULL = N // 1024 * 1024
 BUDGET = {"budget": 40, "sink": 4, "window": 16}
 METHODS = [
     kvarn.TopK(**BUDGET),
-    kvarn.TopK(**BUDGET, levels=2, tail="means"),
+    kvarn.TopK(**BUDGET, tail="means"),
     kvarn.Hash(**BUDGET),
 ]
 TABLES = kvarn.MagicPig(tables="6x20", dense_layers="none")
@@ -90,7 +91,7 @@ def test_a_reader_indexes_the_open_segment_alone(
 
         monkeypatch.setattr(owner, name, spied)
 
-    for name in ("sketch_keys", "block_keys", "block_means", "key_moments"):
+    for name in ("sketch_keys", "block_means", "key_moments"):
         spy(select, name)
     spy(LayerNetworks, "sign_keys")
     ask(model, path, attend)
@@ -109,6 +110,25 @@ def test_a_reader_says_once_that_it_makes_an_index(
     ask(telling, plain, attend)
     (line,) = told
     assert "no index for this method" in line and "`kvarn pack index NAME`" in line
+
+
+def test_columns_that_no_method_has_any_more_are_left_as_they_are(
+    model: Model, plain: Path, tmp_path: Path
+) -> None:
+    """Such as that of `topk --levels 2`, which earlier versions had."""
+    path, attend = shutil.copytree(plain, tmp_path / "old"), kvarn.TopK(**BUDGET, tail="means")
+    with model.context(N_CTX, store=Disk(path)) as context:
+        context.store.column("blocks-20240517", 15).filled[:] = N
+        context.prefill([5])
+    want, n_made = ask(model, plain, attend)
+    with model.context(N_CTX, attend, store=Disk(path)) as context:
+        context.truncate(N)
+        context.index()
+    assert verify(path) == []
+    assert "blocks-20240517" in pack_info(path).indexes
+    kept, n_kept = ask(model, path, attend)
+    np.testing.assert_array_equal(kept, want)
+    assert n_kept == 0 < n_made
 
 
 def test_methods_without_an_index_are_refused(model: Model, plain: Path) -> None:

@@ -32,7 +32,7 @@ print(n, ("numba" in sys.modules) == needs_numba)
         ("q4_0", "None", "None"),
         ("f16", "kvarn.Hash(64, sink=4, window=16)", "None"),
         ("f16", "kvarn.TopK(64, window=16)", "None"),
-        ("f16", "kvarn.TopK(64, window=16, levels=2)", "None"),
+        ("f16", "kvarn.TopK(64, window=16, tail='means')", "None"),
         ("f16", "kvarn.TopK(64, window=16, index='flat')", "None"),
         ("f16", "None", "kvarn.HashEvict(256)"),
         ("f16", "None", "kvarn.Streaming(256)"),

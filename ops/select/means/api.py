@@ -18,12 +18,12 @@ from ...attention.work import (
     token_work_bytes,
 )
 from ...errors import OpsError
-from ..blocks.layout import BLOCK, BLOCKS
 from ..choice import F32, I64, ThreadScratch, check_stored
-from ..sketch.arguments import sketch_bits
+from ..work import HISTOGRAM
 from .arguments import Memory, RowMemory, RowTail, Stored, Tail
-from .layout import TILES, means_item_bytes, means_layout
+from .layout import BLOCK, BLOCKS, TILES, means_item_bytes, means_layout
 
+_WORK_ROWS = SEGMENT + 4  # floats a thread: the keys, and what is computed of one block
 _HIDDEN = -1e30  # the weight of a block of which nothing is left: its exponential is 0
 
 _stored = Arguments(Stored)
@@ -61,28 +61,29 @@ def block_means(
     segments: I64,
     layout: TileLayout,
     n_kv_heads: int,
-    blocks: I64,
     items: I64,
     first: int,
     stop: int,
 ) -> None:
-    """Write the means of segments first .. stop-1, whose blocks are built, into their column.
+    """Write the means of segments first .. stop-1, which are full, into their column.
 
-    blocks: base addresses of the segments of the column of `block_keys`; items: of a column of
-    `means_item_bytes`.
+    items: base addresses of the segments of a column of `means_item_bytes`; see `layout`.
     """
-    room = min(len(segments), len(blocks), len(items))
-    check_stored("means: segments", first, stop, room)
+    check_stored("means: segments", first, stop, min(len(segments), len(items)))
+    threads, head_bytes = n_threads(), SEGMENT * means_item_bytes(layout.head_dim)
+    entries, spare = np.empty((2, threads, SEGMENT), np.uint64)
     stored = Stored(
         segments=segments,
         layout=stored_layout(layout),
-        blocks=blocks,
         items=items,
         means=stored_layout(means_layout(layout.head_dim)),
-        works=aligned((n_threads(), 4 * layout.padded), np.float32),
+        works=aligned((threads, _WORK_ROWS * layout.padded), np.float32),
+        order=np.empty((threads, SEGMENT), np.uint16),
+        entries=entries,
+        spare=spare,
+        histogram=np.empty((threads, HISTOGRAM), np.int64),
     )
-    bits, head_bytes = sketch_bits(layout.head_dim), SEGMENT * means_item_bytes(layout.head_dim)
-    _block_means(_stored.fill(stored), n_kv_heads, bits, head_bytes, first, stop)
+    _block_means(_stored.fill(stored), n_kv_heads, head_bytes, first, stop)
 
 
 class MeansScratch(ThreadScratch):

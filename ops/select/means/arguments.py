@@ -8,19 +8,22 @@ from ...attention.layout import StoredLayout
 
 
 class Stored(NamedTuple):
-    """Stored keys and values, their blocks, where the means go, and scratch of each thread.
+    """Stored keys and values, where the means go, and scratch of each thread.
 
-    segments, blocks, items: addresses.
+    segments, items: addresses.
     """
 
     segments: arrays.I64_1D
     layout: StoredLayout
-    blocks: arrays.I64_1D
-    """Of the column of `blocks.layout`."""
     items: arrays.I64_1D
     means: StoredLayout
     works: arrays.F32_2D
-    """A mean key, a mean value, a row, and a row with its padding."""
+    """The keys of a segment, then what is computed of a block."""
+    order: arrays.U16_2D
+    """The tokens of a segment, by block."""
+    entries: arrays.U64_2D
+    spare: arrays.U64_2D
+    histogram: arrays.I64_2D
 
 
 class Tail(NamedTuple):

@@ -22,9 +22,8 @@ from ...attention.decode.block import LogWeights, attend_tile, head_block, put_t
 from ...attention.decode.token import merge_blocks, put_queries
 from ...attention.layout import Q8_0, SEGMENT, TILE
 from ...attention.shape import shape_of
-from ..blocks.layout import BLOCK, BLOCKS
 from .arguments import Memory, Tail
-from .layout import TILES
+from .layout import BLOCK, BLOCKS, TILES
 
 SEGMENTS = SEGMENT // BLOCKS  # whose blocks are one item of work: 1,024 rows, as in decode
 

@@ -9,8 +9,9 @@ Imports no Numba.
 """
 
 from ...attention.layout import SEGMENT, TILE, TileLayout
-from ..blocks.layout import BLOCKS
 
+BLOCK = 32  # tokens
+BLOCKS = SEGMENT // BLOCK
 TILES = BLOCKS // TILE
 
 

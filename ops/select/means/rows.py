@@ -51,10 +51,9 @@ from ...attention.prefill.blocks import (
 from ...attention.prefill.tiles import add_values, get_panel, put_panel
 from ...attention.shape import shape_of
 from ...attention.work import ROWS
-from ..blocks.layout import BLOCK, BLOCKS
 from .arguments import RowMemory, RowTail
 from .attend import block_of
-from .layout import TILES
+from .layout import BLOCK, BLOCKS, TILES
 
 
 class Segments(NamedTuple):

@@ -111,7 +111,7 @@ class Query(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Scratch of a choice by estimates (`choose`), with blocks or without; of each thread."""
+    """Scratch of a choice by estimates (`choose`); of each thread."""
 
     rerank: Rerank
     rotated: arrays.F32_3D

@@ -6,77 +6,87 @@ For each KV head, and the 1 to 4 of its query heads that share a pass over the i
     rerank      of the candidates of all of these heads, each takes its k largest exact q . k
     list        the union of what all query heads of the KV head took
 
-How q . k is estimated, and how segments are scanned, is up to the index: `scan` here, and `scan` of
-the blocks. Samples (`sampling`) save work, but never change the result.
+`scan` says how q . k is estimated. Samples (`sampling`) save work, but never change the result.
 """
 
 import numpy as np
 
 from ....jit.cached import jit
+from ....jit.launch.atomics import take
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import of_thread
+from ...attention.shape import shape_of
 from ..best import mark_best, start
-from ..choice import Range
+from ..choice import Range, Wanted
 from ..lists import clear, mark_taken, write_list
-from ..queries import pack_queries
+from ..masks import kind_of
+from ..queries import pack_queries, prepare_query
 from ..rerank import mark_largest
 from ..sampling import first_limits, put_order, samples
+from .arguments import Query, Scratch
+from .scan import scan_segments
 
 
-def make_choose(prepare, scan):
-    """Return the function that writes the list of a KV head, for an index of two functions.
+@jit
+def _gather(kind, query, j, among, wanted, scratch):
+    """Mark each query's candidates of tokens first .. last-1."""
+    candidates, order = scratch.search.candidates, scratch.search.order
+    limits, counts, begin = candidates.limits, candidates.counts, 0
+    start(len(counts), candidates)
+    n, _ = put_order(among.first, among.last, 1, order)
+    for stride, best in samples(among.first, among.last, wanted.n_candidates):
+        if stride:
+            counts[:] = 0
+            n, begin = put_order(among.first, among.last, stride, order)
+            scan_segments(kind, query, j, among, wanted, scratch, 0, begin)
+            begin = begin if first_limits(best, candidates) else 0
+    again = True
+    while again:
+        if not begin:
+            counts[:] = 0
+        scan_segments(kind, query, j, among, wanted, scratch, begin, n)
+        again, begin = False, 0
+        for h in range(len(counts)):
+            if counts[h] < wanted.n_candidates and limits[h] != -np.inf:
+                limits[h], again = -np.inf, True  # the sample promised too much
+    mark_best(len(counts), wanted.n_candidates, wanted.seed, candidates)
 
-    prepare(kind, query, head, h, scratch) makes what the scan needs of query head `head`, number h
-    of those that share a pass.
-    scan(kind, query, j, among, wanted, scratch, begin, end) adds the candidates of the segments
-    begin .. end-1 of `search.order` to `search.candidates`; returns how many blocks it scanned.
-    """
 
-    @jit
-    def gather(kind, query, j, among, wanted, scratch):
-        """Mark each query's candidates of tokens first .. last-1; returns the blocks scanned."""
-        candidates, order = scratch.search.candidates, scratch.search.order
-        limits, counts, begin, scanned = candidates.limits, candidates.counts, 0, 0
-        start(len(counts), candidates)
-        n, _ = put_order(among.first, among.last, 1, order)
-        for stride, best in samples(among.first, among.last, wanted.n_candidates):
-            if stride:
-                counts[:] = 0
-                n, begin = put_order(among.first, among.last, stride, order)
-                scanned += scan(kind, query, j, among, wanted, scratch, 0, begin)
-                begin = begin if first_limits(best, candidates) else 0
-        again = True
-        while again:
-            if not begin:
-                counts[:] = 0
-            scanned += scan(kind, query, j, among, wanted, scratch, begin, n)
-            again, begin = False, 0
-            for h in range(len(counts)):
-                if counts[h] < wanted.n_candidates and limits[h] != -np.inf:
-                    limits[h], again = -np.inf, True  # the sample promised too much
-        mark_best(len(counts), wanted.n_candidates, wanted.seed, candidates)
-        return scanned
+@jit
+def _choose(shape, kind, query, j, among, wanted, scratch):
+    """Write the list of KV head j."""
+    search, lists = scratch.search, query.lists
+    candidates, rerank = search.candidates, search.rerank
+    group, together = len(rerank.rows), len(candidates.counts)
+    pack_queries(shape, query.q, j, group, rerank.rows)
+    rerank.guesses[:] = 0.0
+    clear(rerank.chosen, among.stop)
+    for g in range(0, group, together):
+        for h in range(together):
+            prepare_query(kind, query, j * group + g + h, h, search)
+        clear(candidates.marks, among.stop)
+        _gather(kind, query, j, among, wanted, scratch)
+        n = write_list(candidates.marks, 0, among.last, among.last, rerank.listed)
+        mark_largest(shape, query.keys.segments, j, rerank.listed[:n], g, wanted, rerank)
+    mark_taken(query.taken[j], among.stop, rerank.chosen)
+    tokens = lists.tokens[j]
+    lists.counts[j] = write_list(rerank.chosen, among.first, among.last, among.stop, tokens)
 
-    @jit
-    def choose(shape, kind, query, j, among, indexed, wanted, scratch):
-        """Write the list of KV head j; returns how many blocks were scanned. Tokens
-        indexed .. last-1 have no estimates: all of them are candidates."""
-        search, lists, scanned = scratch.search, query.lists, 0
-        candidates, rerank = search.candidates, search.rerank
-        group, together = len(rerank.rows), len(candidates.counts)
-        pack_queries(shape, query.q, j, group, rerank.rows)
-        rerank.guesses[:] = 0.0
-        clear(rerank.chosen, among.stop)
-        for g in range(0, group, together):
-            for h in range(together):
-                prepare(kind, query, j * group + g + h, h, scratch)
-            clear(candidates.marks, among.stop)
-            if indexed > among.first:
-                estimated = Range(among.first, indexed, among.stop)
-                scanned += gather(kind, query, j, estimated, wanted, scratch)
-            n = write_list(candidates.marks, 0, indexed, among.last, rerank.listed)
-            mark_largest(shape, query.keys.segments, j, rerank.listed[:n], g, wanted, rerank)
-        mark_taken(query.taken[j], among.stop, rerank.chosen)
-        tokens = lists.tokens[j]
-        lists.counts[j] = write_list(rerank.chosen, among.first, among.last, among.stop, tokens)
-        return scanned
 
-    return choose
+def make_sketch(k_type, v_type, blocks, bits, together):
+    """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
+
+    @kernel
+    def sketch_kernel(
+        share: Share, query: Query, memory: Scratch, n_kv_heads: int, among: Range, wanted: Wanted
+    ):
+        """Lists as the Hamming scan's. For every `together` queries reads bits / 8 + 2 bytes a
+        token and KV head, and the K rows of the candidates."""
+        shape, kind = shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
+        scratch = of_thread(memory, share.part)
+        j = take(share.ticket)
+        while j < n_kv_heads:
+            _choose(shape, kind, query, j, among, wanted, scratch)
+            j = take(share.ticket)
+
+    return sketch_kernel

@@ -16,18 +16,11 @@ import numpy as np
 
 from ....jit import simd as v
 from ....jit.cached import jit
-from ....jit.launch.atomics import take
-from ....jit.launch.define import Share, kernel
-from ....jit.launch.views import address, of_thread
+from ....jit.launch.views import address
 from ...attention.layout import SEGMENT
-from ...attention.shape import shape_of
 from ..best import entry_of, make_room
-from ..choice import Range, Wanted
-from ..masks import WORDS, bits_of, filled_words, hide, kind_of, low_bit, trim
-from ..queries import prepare_query
+from ..masks import WORDS, bits_of, filled_words, hide, low_bit, trim
 from ..scores import cost_of, float_bits
-from .arguments import Query, Scratch
-from .choose import make_choose
 from .sums import Sketches, sum_segment
 
 
@@ -62,8 +55,8 @@ def sketches_at(kind, keys, j, segment):
 
 
 @jit
-def _scan(kind, query, j, among, wanted, scratch, begin, end):
-    """Add the segments begin .. end-1 of the order to the candidates, see `make_choose`.
+def scan_segments(kind, query, j, among, wanted, scratch, begin, end):
+    """Add the candidates of the segments begin .. end-1 of `search.order` to those of KV head j.
 
     A segment's masks are read when the next one's have been written, as in the Hamming scan.
     """
@@ -83,32 +76,3 @@ def _scan(kind, query, j, among, wanted, scratch, begin, end):
             _collect(kind, scan, 1 - buffer, factors, done, candidates)
             for h in range(len(candidates.counts)):
                 make_room(h, wanted.n_candidates, wanted.seed, candidates, room)
-    return 0
-
-
-@jit
-def _prepare(kind, query, head, h, scratch):
-    """Make the tables of query head `head`, number h of those that share a pass."""
-    prepare_query(kind, query, head, h, scratch.search)
-
-
-_choose = make_choose(_prepare, _scan)
-
-
-def make_sketch(k_type, v_type, blocks, bits, together):
-    """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
-
-    @kernel
-    def sketch_kernel(
-        share: Share, query: Query, memory: Scratch, n_kv_heads: int, among: Range, wanted: Wanted
-    ):
-        """Lists as the Hamming scan's. For every `together` queries reads bits / 8 + 2 bytes a
-        token and KV head, and the K rows of the candidates."""
-        shape, kind = shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
-        scratch = of_thread(memory, share.part)
-        j = take(share.ticket)
-        while j < n_kv_heads:
-            _choose(shape, kind, query, j, among, among.last, wanted, scratch)
-            j = take(share.ticket)
-
-    return sketch_kernel

@@ -40,7 +40,7 @@ from .index import check_frame, check_rotation
 
 @lazy_kernels
 def _sketched(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> DefinedKernel:
-    from .scan import make_sketch
+    from .choose import make_sketch
 
     return make_sketch(k_type, v_type, blocks, bits, together)
 
@@ -62,38 +62,22 @@ class EstimateScratch(KeyScratch):
         self.bits = sketch_bits(layout.head_dim)
 
 
-class SearchScratch(EstimateScratch, SelectScratch):
-    """Memory for choices by estimates for one token, with blocks or without."""
+class SketchScratch(EstimateScratch, SelectScratch):
+    """Memory for `best_sketched`."""
 
     def allocate(self, threads: int) -> None:
         super().allocate(threads)
-        self.search = Search(
-            rerank=self.rerank(threads, unindexed=SEGMENT),
+        search = Search(
+            rerank=self.rerank(threads),
             rotated=aligned((threads, 2, self.bits), np.float32),
             tables=np.empty((threads, self.together, self.bits // 4, 16), np.int8),
             order=self.order,
             candidates=self.candidates,
         )
-
-
-def check_search(
-    name: str, q: F32, among: Range, wanted: Wanted, lists: Lists, taken: U64, s: SearchScratch
-) -> Wanted:
-    """`fit_candidates`. Raises OpsError unless all of these fit each other and the scratch."""
-    competing = check_choice(name, among, wanted.k, lists, taken, s)
-    check_query(name, q, s, s.layout.head_dim)
-    return fit_candidates(name, wanted, competing, s)
-
-
-class SketchScratch(SearchScratch):
-    """Memory for `best_sketched`."""
-
-    def allocate(self, threads: int) -> None:
-        super().allocate(threads)
         sums = aligned((threads, 2, self.together, SEGMENT), np.int8)
         limits = aligned((threads, self.masks.shape[2], 64), np.uint8)
         scan = Scan(limits=limits, masks=self.masks, sums=sums)
-        self.arrays = Scratch(search=self.search, scan=scan)
+        self.arrays = Scratch(search=search, scan=scan)
         self.query, self.arguments = Arguments(Query), Arguments.fixed(self.arrays)
 
 
@@ -115,7 +99,9 @@ def best_sketched(
     """
     s, name = scratch, "sketches"
     taken = s.none_taken if taken is None else taken
-    wanted = check_search(name, q, among, wanted, lists, taken, s)
+    competing = check_choice(name, among, wanted.k, lists, taken, s)
+    wanted = fit_candidates(name, wanted, competing, s)
+    check_query(name, q, s, s.layout.head_dim)
     check_rotation(name, keys.rotation, s.layout)
     check_frame(name, keys.frame, s.n_kv_heads, s.bits)
     check_columns(name, among.stop, keys.segments, keys.bits, keys.factors)

@@ -1,6 +1,5 @@
 """Indexes of the stored keys: by their products with a query (`topk`), or to draw from."""
 
-from .blocks import BlockIndex as BlockIndex
 from .flat import FlatIndex as FlatIndex
 from .means import MeansIndex as MeansIndex
 from .sketches import SketchIndex as SketchIndex

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ....ops.attention.arguments import Scoring
 from ....ops.attention.layout import SEGMENT
 from ..sparse import SEED, Chosen, TokenIndex
-from .blocks import BlockIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
@@ -23,29 +20,18 @@ class BlockMeans:
     """The mean key and value of each block of 32 similar keys, in column `means-SEED`."""
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
-        from ....ops.select import Rotation, block_item_bytes, means_item_bytes
+        from ....ops.select import means_item_bytes
 
         self.column: Column = store.column(f"means-{SEED}", means_item_bytes(config.head_dim))
-        self._rotation = Rotation.random(config.head_dim, SEED)
-        n_bytes = SEGMENT * block_item_bytes(self._rotation.bits) * store.n_kv_heads
-        self._blocks = np.zeros(n_bytes, np.uint8)
 
-    def write(self, layer: LayerView, first: int, stop: int, blocks: Column | None = None) -> None:
-        """Write the means of segments first … stop - 1; blocks: the column of `BlockIndex`, if
-        theirs are built."""
-        from ....ops.select import block_keys, block_means
+    def write(self, layer: LayerView, first: int, stop: int) -> None:
+        """Write the means of segments first … stop - 1."""
+        from ....ops.select import block_means
 
-        store, i = layer.store, layer.index
-        keys = store.segments(i), store.layout, store.n_kv_heads
-        items = self.column.segments(i)
-        if blocks is not None:
-            if first < stop:
-                block_means(*keys, blocks.segments(i), items, first, stop)
-            return
-        places = np.full(len(keys[0]), self._blocks.ctypes.data)  # of one segment at a time
-        for s in range(first, stop):
-            block_keys(self._rotation, *keys, places, s, s + 1)
-            block_means(*keys, places, items, s, s + 1)
+        if first < stop:
+            store, i = layer.store, layer.index
+            keys = store.segments(i), store.layout, store.n_kv_heads
+            block_means(*keys, self.column.segments(i), first, stop)
 
 
 class MeansIndex(TokenIndex):
@@ -56,7 +42,6 @@ class MeansIndex(TokenIndex):
     def __init__(self, chooses: TokenIndex, config: ModelConfig, store: KVStore) -> None:
         self._chooses, self._config, self.least = chooses, config, chooses.least
         self._means = BlockMeans(config, store)
-        self._blocks = chooses.column if isinstance(chooses, BlockIndex) else None
         self.column = self._means.column
 
     def prepare(self, n_ctx: int, k: int) -> None:
@@ -71,7 +56,7 @@ class MeansIndex(TokenIndex):
         super().cover(layer, start, stop)
 
     def extend(self, layer: LayerView, first: int, stop: int) -> None:
-        self._means.write(layer, first // SEGMENT, stop // SEGMENT, self._blocks)
+        self._means.write(layer, first // SEGMENT, stop // SEGMENT)
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
         self._chooses.leave_out(layer, stop)

@@ -3,7 +3,6 @@
 Checked where all of a pack is read anyway, by `verify` and so by import. Kernels keep to these
 ranges by themselves, whatever a file says, so opening a pack reads no column.
 
-    blocks-…        the order of a segment's tokens: each of them once
     means-…         the block of each token: each of the 32 blocks has 32
     tables-KxL-…    the first entry of each group: ascending, up to the 16,384 entries of a run
     all of these, frame and the factors of sketch-…: finite floats
@@ -22,9 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT
-from ....ops.select.blocks.layout import BLOCK, BLOCKS, block_item_bytes, offsets_of
-from ....ops.select.means.layout import TILES, means_item_bytes, means_layout
-from ....ops.select.sketch.arguments import sketch_bits
+from ....ops.select.means.layout import BLOCK, BLOCKS, TILES, means_item_bytes, means_layout
 from ....ops.select.tables.planes import RUN, Tables
 from ..finite import Flags, infinite_f16
 from .files import DIGEST
@@ -69,20 +66,6 @@ def infinite_f32(numbers: U8) -> Flags:
 
 def _u16(numbers: U8) -> NDArray[np.int64]:
     return np.ascontiguousarray(numbers).view("<u2").astype(np.int64)
-
-
-def _block_bytes(segment: ColumnSegment) -> int:
-    return block_item_bytes(sketch_bits(segment.head_dim))
-
-
-def _block_faults(segment: ColumnSegment) -> Faults:
-    at, heads = offsets_of(sketch_bits(segment.head_dim)), segment.heads
-    order = _u16(heads[:, at.order : at.means])
-    wrong = (np.sort(order) != np.arange(SEGMENT)).any(-1)
-    yield "its order lacks tokens", wrong & order.any(-1)
-    yield "a factor is not finite", infinite_f16(heads[:, at.factors : at.order])
-    scales = heads[:, at.scales : at.spreads + 4 * BLOCKS]
-    yield "a scale is not finite", infinite_f32(scales)
 
 
 def _means_bytes(segment: ColumnSegment) -> int:
@@ -138,7 +121,6 @@ def _factor_faults(segment: ColumnSegment) -> Faults:
 
 
 CHECKS: dict[str, tuple[Callable[[ColumnSegment], int], Callable[[ColumnSegment], Faults]]] = {
-    "blocks": (_block_bytes, _block_faults),
     "means": (_means_bytes, _means_faults),
     "tables": (_tables_bytes, _tables_faults),
     "frame": (_frame_bytes, _frame_faults),

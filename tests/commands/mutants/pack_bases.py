@@ -24,8 +24,7 @@ _FEW = {"budget": 64, "sink": 4, "window": 16}
 METHODS: dict[str, kvarn.Attend] = {
     "sketch": kvarn.TopK(**_FEW),
     "flat": kvarn.TopK(index="flat", **_FEW),
-    "blocks": kvarn.TopK(levels=2, **_FEW),
-    "means": kvarn.TopK(levels=2, tail="means", **_FEW),
+    "means": kvarn.TopK(tail="means", **_FEW),
     "hash": kvarn.Hash(**_FEW),
     "rerank": kvarn.Hash(rerank=2, **_FEW),
 }
@@ -36,8 +35,7 @@ LINES: dict[str, list[str]] = {
     "full": [],
     "sketch": [*_COMMON, "topk"],
     "flat": [*_COMMON, "topk", "--index", "flat"],
-    "blocks": [*_COMMON, "topk", "--levels", "2"],
-    "means": [*_COMMON, "topk", "--levels", "2", "--tail", "means"],
+    "means": [*_COMMON, "topk", "--tail", "means"],
     "hash": [*_COMMON, "hash"],
     "rerank": [*_COMMON, "hash", "--rerank", "2"],
     "tables": ["--method", "magicpig", "--tables", "8x20", "--dense-layers", "none"],
@@ -47,10 +45,9 @@ LINES: dict[str, list[str]] = {
 """Options of `kvarn run`, by the name of a way to read."""
 READ_BY = {
     "layer": tuple(name for name in LINES if name != "tables"),
-    "index-blocks": ("blocks", "means"),
     "index-means": ("means", "prefill hash", "prefill sketch"),
-    "index-sketch": ("sketch", "prefill sketch"),
-    "index-frame": ("sketch", "prefill sketch"),
+    "index-sketch": ("sketch", "means", "prefill sketch"),
+    "index-frame": ("sketch", "means", "prefill sketch"),
     "index-simhash": ("hash", "rerank", "prefill hash"),
     "index-tables": ("tables",),
 }

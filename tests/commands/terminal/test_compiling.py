@@ -167,10 +167,10 @@ def test_rehearsals_are_those_of_the_choices() -> None:
     path = Path("model.gguf")
     names = [one.name for one in rehearsals(path, ("f16", "f16"), [Full()], [KeepAll()])]
     assert names == ["generation, f16", "prompts, f16", "short prompts and drafts, f16"]
-    several = [TopK(budget="1%"), TopK(budget="2%"), TopK(levels=2), Hash()]
+    several = [TopK(budget="1%"), TopK(budget="2%"), TopK(tail="means"), Hash()]
     names = [one.name for one in rehearsals(path, ("q8_0", "q4_0"), several, [HashEvict()])]
     assert names == [
-        *("topk, q8_0/q4_0", "topk levels=2, q8_0/q4_0", "hash, q8_0/q4_0"),
+        *("topk, q8_0/q4_0", "topk tail=means, q8_0/q4_0", "hash, q8_0/q4_0"),
         *("keep hashevict, q8_0/q4_0", "topk over slots, q8_0/q4_0", "hash over slots, q8_0/q4_0"),
         *("generation, q8_0/q4_0", "prompts, q8_0/q4_0", "short prompts and drafts, q8_0/q4_0"),
     ]

@@ -160,8 +160,8 @@ def test_a_question_about_a_sparse_context_is_decoded_exactly(
         ({"tasks": ("dance",)}, "unknown task 'dance', expected some of needle, kv"),
         ({"arms": (FULL, FULL)}, "full is asked for twice"),
         (
-            {"arms": (replace(STREAMING, method="topk", attend=TopK(levels=2)),)},
-            "topk keep streaming 40%: what evicts cannot be combined with topk levels=2 attention",
+            {"arms": (replace(STREAMING, method="topk", attend=TopK(tail="means")),)},
+            "40%: what evicts cannot be combined with topk tail=means attention",
         ),
         (
             {"arms": (replace(STREAMING, reading=SparsePrefill()),)},

@@ -15,17 +15,16 @@ COMMON = {"budget": 40, "sink": 4, "window": 16, "probe": 1}
 METHODS = [
     Covered(share="30%", index="flat", **COMMON),
     Covered(share="30%", index="sketch", **COMMON),
-    Covered(share="30%", index="sketch", levels=2, **COMMON),
 ]
 
 
 def name_of(method: TopK) -> str:
-    return f"{method.index}-{method.levels}"
+    return method.index
 
 
 def whole(method: Covered) -> TopK:
     """The method without the share."""
-    return TopK(**{**COMMON, "budget": method.budget}, index=method.index, levels=method.levels)
+    return TopK(**{**COMMON, "budget": method.budget}, index=method.index)
 
 
 def layers_of(model: Model, method: TopK) -> list[dict]:
@@ -64,5 +63,5 @@ def test_impossible_shares_are_refused_in_words(words: str) -> None:
 
 def test_what_goes_with_no_share_is_refused_in_words() -> None:
     with pytest.raises(AttendError, match="tail is means, expected none"):
-        Covered(levels=2, tail="means")
+        Covered(tail="means")
     assert Covered().needs_all_tokens and Covered().host_only == "--method covered"

@@ -8,12 +8,10 @@ import pytest
 
 from kvarn.ops.attention.arguments import Dense
 from kvarn.ops.attention.layout import SEGMENT
-from kvarn.ops.select import Range, Tables, block_means
-from kvarn.ops.select.blocks.layout import offsets_of
+from kvarn.ops.select import Range, Tables
 from kvarn.ops.select.means.layout import TILES, means_layout
 from kvarn.ops.select.tables.planes import RUN
 
-from .test_blocks import Blocks
 from .test_means import Means
 from .test_row_means import RowMeans
 from .test_tables import Drawn
@@ -41,37 +39,6 @@ def check(listed: np.ndarray, among: Range) -> None:
     assert listed[-1] < among.stop
     fixed = [*range(among.first), *range(among.last, among.stop)]
     assert np.isin(fixed, listed).all()
-
-
-def test_orders_beyond_a_segment_choose_tokens_of_it(make_cache, queries, filled: Bytes) -> None:
-    blocks = Blocks(make_cache(64, "q8_0", "q8_0", 2, N))
-    blocks.build(0, 3)
-    at = offsets_of(blocks.bits)
-    blocks.memory[:3, :, at.order : at.means] = filled((3, 2, 2 * SEGMENT))
-    for listed in blocks.choose(queries(1, 4, 64), AMONG, 32, 80):
-        check(listed, AMONG)
-
-
-def test_blocks_of_anything_choose_tokens(make_cache, queries, filled: Bytes) -> None:
-    """Among them bounds that are NaN, which no token reaches."""
-    blocks = Blocks(make_cache(64, "q8_0", "q8_0", 2, N))
-    blocks.memory[:] = filled(blocks.memory.shape)
-    whole = Range(4, 3 * SEGMENT, N)
-    for among in (AMONG, whole):
-        for listed in blocks.choose(queries(1, 4, 64), among, 32, 80):
-            check(listed, among)
-
-
-def test_means_of_orders_beyond_a_segment_stay_in_it(make_cache, filled: Bytes) -> None:
-    means = Means(make_cache(64, "f16", "f16", 2, 2 * SEGMENT))
-    at = offsets_of(means.rotation.bits)
-    means.blocks[:, :, at.order : at.means] = filled((2, 2, 2 * SEGMENT))
-    items, cache = means.items, means.cache
-    blocks = means.blocks.ctypes.data + means.blocks[0].nbytes * np.arange(2)
-    before = means.means[1].copy()
-    block_means(cache.segments, cache.layout, 2, blocks, items, 0, 1)
-    np.testing.assert_array_equal(means.means[1], before)  # the next segment, behind it in memory
-    assert (means.stored(0)[2] < 32).all()
 
 
 @pytest.mark.parametrize("rows", [False, True])

@@ -11,43 +11,32 @@ from kvarn.ops.attention.layout import SEGMENT, TILE
 from kvarn.ops.errors import OpsError
 from kvarn.ops.select import (
     MeansScratch,
-    Rotation,
     add_means,
-    block_item_bytes,
-    block_keys,
     block_means,
     means_item_bytes,
 )
 
-SEED = 5
 BLOCK = BLOCKS = 32
 TOLERANCE = 5e-6  # as dense attention
 
 
 class Means:
-    """Both columns over the full segments of a cache."""
+    """The column over the full segments of a cache."""
 
     def __init__(self, cache) -> None:
         self.cache, n = cache, cache.n_tokens // SEGMENT
-        layout, heads, head_dim = cache.layout, cache.n_kv_heads, cache.layout.head_dim
-        self.rotation = Rotation.random(head_dim, SEED)
-        self.blocks, blocks = self._column(block_item_bytes(self.rotation.bits), n)
-        self.means, self.items = self._column(means_item_bytes(head_dim), n)
-        block_keys(self.rotation, cache.segments, layout, heads, blocks, 0, n)
-        block_means(cache.segments, layout, heads, blocks, self.items, 0, n // 2)
-        block_means(cache.segments, layout, heads, blocks, self.items, n // 2, n)
-
-    def _column(self, item_bytes: int, n: int):
-        memory = np.zeros((n, self.cache.n_kv_heads, SEGMENT * item_bytes), np.uint8)
-        return memory, memory.ctypes.data + (memory[0].nbytes if n else 0) * np.arange(n)
+        head_bytes = SEGMENT * means_item_bytes(cache.layout.head_dim)
+        self.means = np.zeros((n, cache.n_kv_heads, head_bytes), np.uint8)
+        self.items = self.means.ctypes.data + cache.n_kv_heads * head_bytes * np.arange(n)
+        for first, stop in ((0, n // 2), (n // 2, n)):
+            block_means(cache.segments, cache.layout, cache.n_kv_heads, self.items, first, stop)
 
     def order(self, j: int) -> np.ndarray:
-        """The tokens of each block of KV head j (blocks, 32), as the column of blocks has them."""
-        bits = self.rotation.bits
-        at = SEGMENT * bits // 8 + 2 * SEGMENT
-        raw = np.ascontiguousarray(self.blocks[:, j, at : at + 2 * SEGMENT])
-        tokens = raw.view("<u2").astype(np.int64).reshape(-1, BLOCKS, BLOCK)
-        return (tokens + SEGMENT * np.arange(len(tokens))[:, None, None]).reshape(-1, BLOCK)
+        """The tokens of each block of KV head j (blocks, 32), as the column says."""
+        blocks = self.stored(j)[2].astype(np.int64)
+        assert (np.sort(blocks) == np.repeat(np.arange(BLOCKS), BLOCK)).all()
+        tokens = np.argsort(blocks, kind="stable") + SEGMENT * np.arange(len(blocks))[:, None]
+        return tokens.reshape(-1, BLOCK)
 
     def stored(self, j: int):
         """Mean keys and values (blocks, padded) and the block of each token, as `layout` draws."""
@@ -112,17 +101,40 @@ def test_what_is_kept(make_cache, head_dim: int, k: str, v: str) -> None:
     keys, values = means.cache.stored()
     for j in range(2):
         order = means.order(j)
-        *stored, blocks = means.stored(j)
-        for got, rows in zip(stored, (keys, values)):
+        for got, rows in zip(means.stored(j), (keys, values)):
             exact = np.zeros(got.shape)
             exact[:, :head_dim] = rows[order, j].astype(np.float64).mean(1)
             steps = np.abs(exact.reshape(len(exact), -1, 32)).max(2, keepdims=True) / 127
             off = np.abs(got - exact).reshape(len(exact), -1, 32)
             assert (off <= 0.57 * steps + 1e-7).all()  # half a step, and the scale's f16
-        at = order.reshape(2, BLOCKS, BLOCK) % SEGMENT
-        for segment in range(2):
-            want = np.repeat(np.arange(BLOCKS), BLOCK)
-            np.testing.assert_array_equal(blocks[segment][at[segment].ravel()], want)
+
+
+@pytest.mark.parametrize("head_dim", [64, 80])
+def test_blocks_hold_keys_that_are_alike(make_cache, head_dim: int) -> None:
+    """Of keys that differ mostly along four directions: a segment is split in the middle of their
+    projections on the widest, as two steps of the power method find it, and so is each half."""
+    n, rng = 4 * SEGMENT, np.random.default_rng(3)
+    cache = make_cache(head_dim, "q8_0", "q8_0", 1, n)
+    wide = rng.standard_normal((n, 1, 4)) @ rng.standard_normal((4, head_dim))
+    k = (0.6 * wide + 0.2 * cache.k).astype(np.float32)
+    append_kv(k, cache.v, cache.segments, cache.layout, 0)
+    order, keys = Means(cache).order(0), cache.stored()[0][:, 0].astype(np.float64)
+
+    def spread(blocks: np.ndarray) -> float:
+        return float(np.sqrt(blocks.var(1).sum(1)).mean())
+
+    assert spread(keys[order]) < 0.75 * spread(keys.reshape(-1, BLOCK, head_dim))
+    size = SEGMENT
+    while size > BLOCK:
+        for halves in keys[order].reshape(-1, 2, size // 2, head_dim):
+            cloud = halves.reshape(-1, head_dim)
+            centred = cloud - cloud.mean(0)
+            start = centred[(centred**2).sum(1).argmax()]
+            for _ in range(2):
+                start = centred.T @ (centred @ start)
+            upper, lower = halves @ start
+            assert upper.min() >= lower.max() * (1 - 1e-3) - 1e-3
+        size //= 2
 
 
 @pytest.mark.parametrize(
@@ -193,7 +205,7 @@ def test_one_thread_gives_the_same_bits(make_cache, queries) -> None:
 def test_refuses_in_words(make_cache, queries) -> None:
     cache = make_cache(64, "f16", "f16", 2, 20)
     with pytest.raises(OpsError, match="outside the 0 stored"):
-        block_means(cache.segments, cache.layout, 2, np.zeros(1, int), np.zeros(0, int), 0, 1)
+        block_means(cache.segments, cache.layout, 2, np.zeros(0, int), 0, 1)
     q, (index, counts) = queries(1, 8, 64), _lists(2, 20, [5, 6])
     items, masses = np.zeros(0, np.int64), np.zeros((8, 2), np.float32)
     for words, bad in {

@@ -6,7 +6,6 @@ import pytest
 from numba import types
 
 from kvarn.jit.cached import jit
-from kvarn.ops.select.blocks.scan import add_means, signed_sums
 from kvarn.ops.select.masks import bits_in, filled_words, kind_of
 from kvarn.ops.select.scores import at_least
 from kvarn.ops.select.signatures.lots import write_lots
@@ -26,8 +25,6 @@ def _all(words, queries, tables, limits, masks, s):
     write_lots(kind_of(32, 4), types.uint64(9), s)
     sums_64(kind_of(64, 4), words, words, 9, tables, limits, masks, s)
     sums_64(kind_of(128, 1), words, words, 9, tables, limits, masks, s)
-    add_means(kind_of(64, 4), words, queries, s)
-    signed_sums(kind_of(64, 4), words, tables, s)
     return filled_words(kind_of(32, 4), masks) + at_least(s, 0.0) + bits_in(masks)
 
 

@@ -14,7 +14,7 @@ from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import Ram
 
 from ..reading import ids_of
-from .test_sparse import BLOCKS, METHODS, N, name_of, read
+from .test_sparse import MEANS, METHODS, N, name_of, read
 
 
 @pytest.mark.parametrize("method", METHODS[1:2], ids=name_of)
@@ -54,10 +54,10 @@ def _clear(context, layer: int) -> None:
     ctypes.memset(int(column.segments(layer)[0]), 0, 2 * 1024 * column.item_bytes)
 
 
-def test_blocks_are_built_when_a_segment_is_full(model: Model) -> None:
-    """Token by token, by chunks, after a cut, or afterwards from the store: the same blocks."""
+def test_means_are_built_when_a_segment_is_full(model: Model) -> None:
+    """Token by token, by chunks, after a cut, or afterwards from the store: the same means."""
     ids = ids_of(model, 1030)
-    contexts = [model.context(1030, BLOCKS) for _ in range(2)]
+    contexts = [model.context(1030, MEANS) for _ in range(2)]
     contexts[0].prefill(ids[:1020])
     assert not _items(contexts[0], 0, 1024).any()
     contexts[1].prefill(ids[:1028])
@@ -75,7 +75,7 @@ def test_blocks_are_built_when_a_segment_is_full(model: Model) -> None:
     np.testing.assert_array_equal(_items(contexts[0], 0, 1024), built)
 
 
-@pytest.mark.parametrize("method", [*METHODS[1:], BLOCKS], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS[1:], MEANS], ids=name_of)
 def test_a_pack_keeps_the_index_of_a_model_with_windows(method: Sparse, tmp_path: Path) -> None:
     """Layers with a window have no items and hold none up."""
     windowed, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")
@@ -92,7 +92,7 @@ def test_a_pack_keeps_the_index_of_a_model_with_windows(method: Sparse, tmp_path
 
 
 def test_layers_that_read_all_are_indexed_for_the_next_time(model: Model, tmp_path: Path) -> None:
-    for method in (METHODS[1], METHODS[2], BLOCKS):
+    for method in (METHODS[1], METHODS[2], MEANS):
         with model.context(1200, method) as context:
             context.prefill(ids_of(model, N))
             want = context.decode(5).copy()

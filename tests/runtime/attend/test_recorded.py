@@ -35,9 +35,8 @@ METHODS = [
     TopK(**COMMON, dense_layers="0"),
     Uneven(**COMMON),
     TopK(index="flat", **COMMON),
-    TopK(levels=2, **COMMON),
     TopK(tail="means", **COMMON),
-    TopK(levels=2, tail="means", budget_unit="query-head", **COMMON),
+    TopK(tail="means", budget_unit="query-head", **COMMON),
     Hash(**COMMON),
     Hash(**COMMON, rerank=4),
 ]

@@ -191,4 +191,4 @@ def test_what_attends_over_slots() -> None:
         if not one.needs_all_tokens
     }  # fmt: skip
     assert over >= {"full", "topk", "topk index=flat", "hash"}
-    assert "topk levels=2" not in over
+    assert "topk tail=means" not in over

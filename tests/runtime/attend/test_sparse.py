@@ -33,13 +33,13 @@ COMMON = {"budget": 40, "sink": 4, "window": 16}
 PLAIN_HASH = Hash(**COMMON, rerank=1)
 METHODS = [TopK(index="flat", **COMMON), PLAIN_HASH, TopK(index="sketch", **COMMON)]
 RERANKED = Hash(**COMMON, rerank=3)
-BLOCKS = TopK(index="sketch", levels=2, **COMMON)
+MEANS = TopK(tail="means", **COMMON)
 
 
 def name_of(method: Sparse) -> str:
-    levels = " in blocks" if getattr(method, "levels", 1) == 2 else ""
+    tail = " and means" if getattr(method, "tail", "none") != "none" else ""
     rerank = " reranked" if getattr(method, "rerank", 1) > 1 else ""
-    return getattr(method, "index", method.name) + levels + rerank
+    return getattr(method, "index", method.name) + tail + rerank
 
 
 N = 1100
@@ -94,7 +94,7 @@ def check_a_step(model: Model, method: Sparse, chosen) -> None:
     assert len(context.tokens) == N + 1
 
 
-@pytest.mark.parametrize("method", [*METHODS, RERANKED, BLOCKS], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, RERANKED, MEANS], ids=name_of)
 def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, method) -> None:
     _, want = read(model, Full())
     for budget in ("100%", N + 4, N):
@@ -105,7 +105,7 @@ def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, meth
     assert not np.array_equal(sparse, want)
 
 
-@pytest.mark.parametrize("method", [*METHODS, BLOCKS], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, MEANS], ids=name_of)
 def test_one_thread_gives_the_same_bits(model: Model, method: Sparse) -> None:
     if threads.max_threads() < 2:
         pytest.skip("one thread is all there is")
@@ -117,9 +117,9 @@ def test_one_thread_gives_the_same_bits(model: Model, method: Sparse) -> None:
     np.testing.assert_array_equal(*results)
 
 
-def test_blocks_cover_what_flat_covers(model: Model) -> None:
+def test_sketches_cover_what_flat_covers(model: Model) -> None:
     covered = []
-    for method in (METHODS[0], BLOCKS):
+    for method in (METHODS[0], METHODS[2]):
         context, _ = read(model, replace(method, probe=1, budget=200), n=5000)
         covered.append([layer["covered_mass"] for layer in context.stats.as_dict()["layers"]])
     for flat, near in zip(*covered):

@@ -37,8 +37,4 @@ def test_the_methods_own_options() -> None:
         Hash(rerank=65)
     with pytest.raises(AttendError, match="index is 'tree'"):
         kvarn.TopK(index="tree")
-    with pytest.raises(AttendError, match="levels is 2, expected 1 for index flat"):
-        kvarn.TopK(index="flat", levels=2)
-    with pytest.raises(AttendError, match="levels is 3, expected 1 or 2 for index sketch"):
-        kvarn.TopK(levels=3)
     assert set(ATTENDS) == {"auto", "full", "topk", "hash", "magicpig"}

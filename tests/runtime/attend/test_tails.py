@@ -18,8 +18,8 @@ from ..reading import ids_of
 from .spy import Spy
 
 COMMON = {"budget": 40, "sink": 4, "window": 16}
-PLAIN = TopK(levels=2, **COMMON)
-MEANS = TopK(levels=2, tail="means", **COMMON)
+PLAIN = TopK(**COMMON)
+MEANS = TopK(tail="means", **COMMON)
 
 
 def read(model, attend, n: int = 2500, steps: int = 3, **options):
@@ -58,11 +58,10 @@ def _similar(keys: np.ndarray) -> np.ndarray:
     return np.stack(parts)
 
 
-@pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("store", [Ram("f16", "f16"), Ram("q4_0", "q8_0")], ids=lambda s: s.k)
-def test_a_step_with_means_is_the_formula(model, store, levels: int) -> None:
+def test_a_step_with_means_is_the_formula(model, store) -> None:
     """Softmax over the listed tokens, and of each block a token at its mean for each one left."""
-    spy = ChoiceSpy(replace(MEANS, levels=levels))
+    spy = ChoiceSpy(MEANS)
     read(model, spy, store=store)
     for index, (layer, q, stop, out) in spy.calls.items():
         lists, counts, _ = spy.chosen[index]
@@ -123,11 +122,10 @@ def _column(column) -> np.ndarray:
     return np.frombuffer(raw, np.uint8).copy()
 
 
-@pytest.mark.parametrize("method", [MEANS, replace(MEANS, levels=1)], ids=["blocks", "sketches"])
-def test_means_do_not_depend_on_when_they_were_built(model, method) -> None:
+def test_means_do_not_depend_on_when_they_were_built(model) -> None:
     """Token by token, by chunks, after a cut, or afterwards beside an index that was there."""
     ids = ids_of(model, 1030)
-    contexts = [model.context(1030, method) for _ in range(2)]
+    contexts = [model.context(1030, MEANS) for _ in range(2)]
     contexts[0].prefill(ids[:1020])
     contexts[1].prefill(ids[:1028])
     contexts[1].truncate(1020)
@@ -143,7 +141,7 @@ def test_means_do_not_depend_on_when_they_were_built(model, method) -> None:
     np.testing.assert_array_equal(_column(means), built)
 
 
-def test_a_pack_with_blocks_gets_means_when_they_are_wanted(tmp_path) -> None:
+def test_a_pack_with_sketches_gets_means_when_they_are_wanted(tmp_path) -> None:
     model, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")
     assert any(layer.window for layer in model.config.kv_layers)
     ids = ids_of(model, 1063)
@@ -159,14 +157,15 @@ def test_a_pack_with_blocks_gets_means_when_they_are_wanted(tmp_path) -> None:
         steps.append([context.decode(token).copy() for token in ids[1060:]])
     for step in steps[1:]:
         np.testing.assert_allclose(step, steps[0], atol=1e-5)
-    assert len(pack_info(tmp_path / "pack").indexes) == 2
+    kept = pack_info(tmp_path / "pack").indexes
+    assert [name.partition("-")[0] for name in kept] == ["frame", "means", "sketch", "sketch"]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"tail": "means", "index": "flat"}, "tail means needs index sketch, found index flat"),
-        ({"tail": "long", "levels": 2}, "tail is 'long', expected one of none, means"),
+        ({"tail": "long"}, "tail is 'long', expected one of none, means"),
     ],
 )
 def test_impossible_tails_are_refused_in_words(options: dict, words: str) -> None:

@@ -52,7 +52,7 @@ CASES = (
     Case("drafts", draft=Ngram()),
     Case("experts", "experts", draft=Ngram()),
     Case("topk", attend=kvarn.TopK(**BUDGET)),
-    Case("blocks", attend=kvarn.TopK(**BUDGET, levels=2, tail="means")),
+    Case("means", attend=kvarn.TopK(**BUDGET, tail="means")),
     Case("hash", attend=kvarn.Hash(**BUDGET)),
     Case("magicpig", attend=kvarn.MagicPig(dense_layers="none", sink=4, window=16)),
     Case("sparse", prefill=SPARSE),

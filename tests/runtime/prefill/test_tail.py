@@ -92,9 +92,9 @@ def test_none_has_no_column(model: Model) -> None:
 
 
 def test_its_column_serves_topk_with_means(model: Model) -> None:
-    """Which builds its blocks beside means that are there."""
+    """Which builds its sketches beside means that are there."""
     ids = ids_of(model, 8)
-    attend = TopK(budget=40, levels=2, tail="means")
+    attend = TopK(budget=40, tail="means")
     late = replace(SPARSE, from_=2700)  # nothing is read sparsely
     both, _ = read_prompt(model, late, attend=attend)
     alone, _ = read_prompt(model, None, attend=attend)

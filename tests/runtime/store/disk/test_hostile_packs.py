@@ -8,7 +8,6 @@ import pytest
 
 import kvarn
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
-from kvarn.ops.select.blocks.layout import offsets_of
 from kvarn.ops.select.means.layout import TILES, means_layout
 from kvarn.ops.select.tables.planes import RUN, Tables
 from kvarn.runtime.model import Model
@@ -102,11 +101,7 @@ def test_sound_numbers_of_any_size_are_finite(kind: str) -> None:
     assert not any(found.any() for found in infinite_tokens(segment, layout))
 
 
-BITS = 64  # of sketches of short keys
 COLUMNS: dict[str, tuple[int, int, bytes, str]] = {
-    "blocks-1": (15, offsets_of(BITS).order, b"\xff\xff", "its order lacks tokens"),
-    "blocks-2": (15, offsets_of(BITS).factors, NAN, "a factor is not finite"),
-    "blocks-3": (15, offsets_of(BITS).spreads, b"\0\0\xc0\x7f", "a scale is not finite"),
     "means-1": (4, TILES * means_layout(16).tile_bytes, b"\x20", "not all of its blocks have 32"),
     "means-2": (4, means_layout(16).scale_offset, INFINITY, "a scale is not finite"),
     "sketch-1-factors-c1": (2, 100, NAN, "a factor is not finite"),
@@ -116,7 +111,7 @@ COLUMNS: dict[str, tuple[int, int, bytes, str]] = {
 
 
 @pytest.mark.parametrize("kind", ["f16"])
-@pytest.mark.parametrize("name", [*COLUMNS, "simhash-32-1", "blocks", "tables-99x1-1"])
+@pytest.mark.parametrize("name", [*COLUMNS, "simhash-32-1", "means", "tables-99x1-1"])
 def test_columns_are_checked_by_what_they_hold(tmp_path: Path, kind: str, name: str) -> None:
     item, at, bits, fault = COLUMNS.get(name, (8, 0, b"\xff", ""))
     path = tmp_path / "sound"
@@ -126,7 +121,7 @@ def test_columns_are_checked_by_what_they_hold(tmp_path: Path, kind: str, name: 
     store.column(name, item).filled[:] = len(TOKENS)
     save(store, TOKENS)
     store.close()
-    assert [line for line in verify(path) if name != "blocks"] == []  # zeros: not indexed
+    assert [line for line in verify(path) if name != "means"] == []  # zeros: not indexed
     parts = Parts.of(path)
     head = SEGMENT * item  # of layer 1, which has one KV head
     parts.slots[f"index-{name}", 1][head + at : head + at + len(bits)] = bits
@@ -135,8 +130,8 @@ def test_columns_are_checked_by_what_they_hold(tmp_path: Path, kind: str, name: 
     if fault:
         (line,) = lines
         assert f"index {name}, segment 1, layer 1, KV head 0: {fault}" in line
-    elif name == "blocks":
-        assert all("it has 8 bytes per token, expected 15" in line for line in lines)
+    elif name == "means":
+        assert all("it has 8 bytes per token, expected 4" in line for line in lines)
         assert len(lines) == 2
     else:
         assert lines == []
