@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class TableIndex(CentredIndex):
     """
 
     weighs = True
+    scaled: ClassVar[bool] = False
     notices = (f"method {MAGICPIG.line('topk reads less and loses less')}",)
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ....ops.attention.layout import SEGMENT
 from .frame import COMPLETED, STAGES, Frames, KeyFrame, averaged
@@ -22,10 +22,12 @@ class CentredIndex(TokenIndex):
     """
 
     least = SEGMENT
+    scaled: ClassVar[bool] = True
+    """Whether the frame has scales, for which queries are measured."""
 
     def __init__(self, model: ModelInfo, store: KVStore, items: dict[str, int]) -> None:
         self._model, self._store, self._items = model, store, items
-        self._frames = Frames(store)
+        self._frames = Frames(store, self.scaled)
         self._stages = [0] * store.n_layers
 
     def prepare(self, n_ctx: int, k: int) -> None:

@@ -20,7 +20,8 @@ Items that an index has made in another frame are of no use, so its columns have
 (`-c16`).
 
 Column `frame`, of the first 16 segments: that of n segments in segment n - 1, zeros in the others.
-So whatever overwrites a token voids all frames that it is part of.
+So whatever overwrites a token voids all frames that it is part of. An index that needs the centre
+alone measures no queries: its scales are 1, and its column is `centre`.
 
     of each KV head:  f32 c [head_dim]  |  f32 s [head_dim]  |  8 bytes digest of both  |  zeros
 """
@@ -70,20 +71,25 @@ class KeyFrame(NamedTuple):
 
 
 class Frames:
-    """The frames of one context's layers, computed when they are first wanted, and stored."""
+    """The frames of one context's layers, computed when they are first wanted, and stored.
 
-    def __init__(self, store: KVStore) -> None:
+    scaled: whether dimensions have scales.
+    """
+
+    def __init__(self, store: KVStore, scaled: bool = True) -> None:
         head_dim, layers = store.layout.head_dim, store.n_layers
         self._shape, self._device = (store.n_kv_heads, head_dim), store.device
         self._queries: F32 = np.zeros((layers, *self._shape), np.float32)
-        self._column = store.column("frame", -(-(8 * head_dim + _DIGEST) // SEGMENT))
+        self._scaled, name = scaled, "frame" if scaled else "centre"
+        self._column = store.column(name, -(-(8 * head_dim + _DIGEST) // SEGMENT))
         self.known: list[tuple[int, KeyFrame | None]] = [(0, None)] * layers
         """Of each layer, how many segments its frame is of, and the frame."""
 
     def prepare(self, model: ModelInfo) -> None:
         """Measure the model's queries, before any pass of it needs a frame."""
-        purpose = "by which the dimensions of sketches are weighed"
-        self._queries = model.measured("queries", model.measure_queries, purpose)
+        if self._scaled:
+            purpose = "by which the dimensions of sketches are weighed"
+            self._queries = model.measured("queries", model.measure_queries, purpose)
 
     def of(self, layer: LayerView, n: int) -> KeyFrame:
         """The frame of the stored keys of the first n segments, where n is one of `STAGES`."""
@@ -136,7 +142,7 @@ class Frames:
 
 def scales_of(queries: F32, variance: F32) -> F32:
     """s of the mean squares of queries and the variance of keys, (J, E) each; 1 where keys or
-    queries of a KV head do not differ from 0."""
+    queries of a KV head do not differ from 0, as where no queries were measured."""
     q, v = queries.astype(np.float64), variance.astype(np.float64)
     parts = [x + SHARE * x.mean(1, keepdims=True) for x in (q, v)]
     usable = np.all([np.isfinite(x).all(1) & (x.min(1) > 0) for x in parts], 0)[:, None]

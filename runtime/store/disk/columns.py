@@ -5,7 +5,7 @@ ranges by themselves, whatever a file says, so opening a pack reads no column.
 
     means-…         the block of each token: each of the 32 blocks has 32
     tables-KxL-…    the first entry of each group: ascending, up to the 16,384 entries of a run
-    all of these, frame and the factors of sketch-…: finite floats
+    all of these, frame, centre and the factors of sketch-…: finite floats
 
 Zeros are sound: a layer without an index has them. The bits of signatures and sketches may have any
 value.
@@ -124,6 +124,7 @@ CHECKS: dict[str, tuple[Callable[[ColumnSegment], int], Callable[[ColumnSegment]
     "means": (_means_bytes, _means_faults),
     "tables": (_tables_bytes, _tables_faults),
     "frame": (_frame_bytes, _frame_faults),
+    "centre": (_frame_bytes, _frame_faults),
     "factors": (_factor_bytes, _factor_faults),
 }
 """First word of a column's name → its bytes per token, and what is wrong with a segment of it. A

@@ -17,6 +17,7 @@ from kvarn.runtime.attend import AttendError, LayerView, MagicPig
 from kvarn.runtime.attend.indexes import TableIndex
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.axes import ATTEND_AXIS
+from kvarn.runtime.loading.model_info import ModelInfo
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, KVStore, Ram
 
@@ -39,6 +40,15 @@ def attended(q, keys, values, layer: int, scale: float, n_averaged: int) -> tupl
     logits[4:-16] += weights[0, own[4:-16]]
     mass = np.exp(logits - logits.max())
     return mass @ values[own] / mass.sum(), len(own), softmax[own].sum() / softmax.sum()
+
+
+def test_it_measures_no_queries(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which scale the dimensions of sketches alone: its centre has a column for itself."""
+    monkeypatch.setattr(ModelInfo, "measured", lambda *_: 1 / 0)
+    with model.context(1200, METHOD) as context:
+        context.prefill([1 + i % 500 for i in range(1100)])
+        assert np.isfinite(context.decode(1)).all()
+        assert "centre" in context.store.columns and "frame" not in context.store.columns
 
 
 @pytest.mark.parametrize("kind", ["f16", "q4_0"])

@@ -105,6 +105,7 @@ COLUMNS: dict[str, tuple[int, int, bytes, str]] = {
     "means-1": (4, TILES * means_layout(16).tile_bytes, b"\x20", "not all of its blocks have 32"),
     "means-2": (4, means_layout(16).scale_offset, INFINITY, "a scale is not finite"),
     "sketch-1-factors-c1": (2, 100, NAN, "a factor is not finite"),
+    "centre": (1, 8, b"\0\0\xc0\xff", "the mean key or a scale is not finite"),
     "frame": (1, 8, b"\0\0\xc0\xff", "the mean key or a scale is not finite"),
 }
 """Bytes per token, where, what is there instead, what is said."""
