@@ -21,7 +21,8 @@ from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
 from .errors import AttendError
 from .losses import SIMHASH as SIMHASH_LOSS
-from .sparse import SEED, Budgeted, Chosen, OverSlots, SlotIndex
+from .sparse import SEED, Chosen, SlotIndex
+from .tailed import Tailed
 
 if TYPE_CHECKING:
     from ...models.config import ModelConfig
@@ -39,7 +40,7 @@ NOTICE = f"hash: this model has no learned encoders; {_LOSS}"
 
 
 @dataclass(frozen=True)
-class Hash(Budgeted, OverSlots):
+class Hash(Tailed):
     """softmax over sinks, window and the tokens of the k nearest signatures of each query head.
 
     bits: of a signature, 32 or 64, which find more; None: those of the learned encoders, 32
@@ -81,12 +82,12 @@ class Hash(Budgeted, OverSlots):
     @classmethod
     def variants(cls) -> tuple[Hash, ...]:
         simhash = (cls(bits=bits, encoders=SIMHASH, rerank=n) for n in (1, 2) for bits in BITS)
-        return (cls(), *simhash)
+        return (cls(), *simhash, cls(tail="means"))
 
-    def make_index(self, model: ModelInfo, store: KVStore) -> SignatureIndex:
+    def make_choice(self, model: ModelInfo, store: KVStore) -> SignatureIndex:
         return SignatureIndex(model.config, store, *self.encoder_or_simhash(model), self.rerank)
 
-    make_slot_index = make_index
+    make_slot_index = make_choice
 
     @property
     def host_only(self) -> str:

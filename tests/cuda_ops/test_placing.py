@@ -145,6 +145,7 @@ def test_what_does_not_fit_is_refused_with_what_would(model) -> None:
         ("--keep streaming", {"keep": kvarn.Streaming(budget=32)}),
         ("--method magicpig", {"attend": kvarn.MagicPig()}),
         ("--tail means", {"attend": kvarn.TopK(tail="means")}),
+        ("--tail means", {"attend": kvarn.Hash(tail="means")}),
         ("--index flat", {"attend": kvarn.TopK(index="flat")}),
         ("--rerank", {"attend": kvarn.Hash(rerank=2)}),
         ("--probe", {"attend": kvarn.Hash(probe=4)}),

@@ -37,10 +37,9 @@ class BlockMeans:
 class MeansIndex(TokenIndex):
     """Another index, which chooses; what it leaves counts by the means of its blocks."""
 
-    records = True
-
     def __init__(self, chooses: TokenIndex, config: ModelConfig, store: KVStore) -> None:
         self._chooses, self._config, self.least = chooses, config, chooses.least
+        self.records, self.notices = chooses.records, chooses.notices
         self._means = BlockMeans(config, store)
         self.column = self._means.column
 

@@ -39,6 +39,7 @@ METHODS = [
     TopK(tail="means", budget_unit="query-head", **COMMON),
     Hash(**COMMON),
     Hash(**COMMON, rerank=4),
+    Hash(**COMMON, tail="means"),
 ]
 
 

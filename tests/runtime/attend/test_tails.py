@@ -8,7 +8,7 @@ import pytest
 import kvarn
 from kvarn.jit import threads
 from kvarn.ops.reference.attention import read_kv
-from kvarn.runtime.attend import AttendError, Full, TopK
+from kvarn.runtime.attend import AttendError, Full, Hash, Sparse, TopK
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import Ram
@@ -20,6 +20,7 @@ from .spy import Spy
 COMMON = {"budget": 40, "sink": 4, "window": 16}
 PLAIN = TopK(**COMMON)
 MEANS = TopK(tail="means", **COMMON)
+HASHED = Hash(tail="means", rerank=2, **COMMON)
 
 
 def read(model, attend, n: int = 2500, steps: int = 3, **options):
@@ -29,7 +30,7 @@ def read(model, attend, n: int = 2500, steps: int = 3, **options):
 class ChoiceSpy(Spy):
     """Keeps what each layer's last step chose, too."""
 
-    def __init__(self, method: TopK) -> None:
+    def __init__(self, method: Sparse) -> None:
         super().__init__(method)
         self.chosen = {}
 
@@ -59,9 +60,10 @@ def _similar(keys: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("store", [Ram("f16", "f16"), Ram("q4_0", "q8_0")], ids=lambda s: s.k)
-def test_a_step_with_means_is_the_formula(model, store) -> None:
+@pytest.mark.parametrize("method", [MEANS, HASHED], ids=["topk", "hash"])
+def test_a_step_with_means_is_the_formula(model, store, method: Sparse) -> None:
     """Softmax over the listed tokens, and of each block a token at its mean for each one left."""
-    spy = ChoiceSpy(MEANS)
+    spy = ChoiceSpy(method)
     read(model, spy, store=store)
     for index, (layer, q, stop, out) in spy.calls.items():
         lists, counts, _ = spy.chosen[index]
@@ -122,10 +124,11 @@ def _column(column) -> np.ndarray:
     return np.frombuffer(raw, np.uint8).copy()
 
 
-def test_means_do_not_depend_on_when_they_were_built(model) -> None:
+@pytest.mark.parametrize("method", [MEANS, HASHED], ids=["topk", "hash"])
+def test_means_do_not_depend_on_when_they_were_built(model, method: Sparse) -> None:
     """Token by token, by chunks, after a cut, or afterwards beside an index that was there."""
     ids = ids_of(model, 1030)
-    contexts = [model.context(1030, MEANS) for _ in range(2)]
+    contexts = [model.context(1030, method) for _ in range(2)]
     contexts[0].prefill(ids[:1020])
     contexts[1].prefill(ids[:1028])
     contexts[1].truncate(1020)
@@ -159,6 +162,12 @@ def test_a_pack_with_sketches_gets_means_when_they_are_wanted(tmp_path) -> None:
         np.testing.assert_allclose(step, steps[0], atol=1e-5)
     kept = pack_info(tmp_path / "pack").indexes
     assert [name.partition("-")[0] for name in kept] == ["frame", "means", "sketch", "sketch"]
+
+
+def test_what_chooses_says_what_it_lacks_beside_means_too(model) -> None:
+    method = Hash(**COMMON)
+    with model.context(1100, method) as alone, model.context(1100, HASHED) as both:
+        assert both._cache.attend.notices == alone._cache.attend.notices != ()
 
 
 @pytest.mark.parametrize(
