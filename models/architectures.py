@@ -48,7 +48,7 @@ class Architecture:
     activation: Literal["silu", "gelu", "relu-squared"] = "silu"
     gated: bool = True
     """The feed-forward multiplies what it activates (`ffn_gate`) by `ffn_up`."""
-    qk_norm: Literal["none", "head", "row", "each head"] = "none"
+    qk_norm: Literal["none", "head", "head, if present", "row", "each head"] = "none"
     """Norms of queries and keys: RMS norm of each head, or of all heads of a token at once; or
     layer norm of each head with a weight of its own, in files that have them."""
     qk_norm_after_rope: bool = False
@@ -117,7 +117,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         # Text has one position in all sections of qwen3vl's rotation, so it rotates as qwen3 does.
         # (llama.cpp leaves the pairs alone that no section reaches: 61 and 62 of 64.)
         Architecture("qwen3vl", rope="neox", qk_norm="head"),
+        Architecture(
+            "qwen2moe", rope="neox", experts=ExpertRules(normalised=False, shared="gated")
+        ),
         Architecture("qwen3moe", rope="neox", qk_norm="head", experts=ExpertRules()),
+        Architecture(
+            "olmoe",
+            rope="neox",
+            qk_norm="row",
+            experts=ExpertRules(separate_length=False, normalised=False),
+        ),
         # phi3 files name a sliding window that llama.cpp does not apply (its pull request 13676).
         Architecture(
             "phi3", rope="neox", fused_gate_up=True, rope_tensors="longrope", whole_head_rope=False
@@ -214,7 +223,29 @@ ARCHITECTURES: dict[str, Architecture] = {
         Architecture(
             "ernie4_5-moe",
             rope="normal",
-            experts=ExpertRules(choice_bias="optional", shared=True),
+            experts=ExpertRules(choice_bias="optional", shared="added"),
+        ),
+        Architecture(
+            "granitemoe",
+            rope="normal",
+            scales=True,
+            logit_scale="divides",
+            rope_tensors="by scaling",
+            experts=ExpertRules(separate_length=False, shared="added"),
+        ),
+        Architecture(
+            "glm4moe",
+            rope="neox",
+            qk_norm="head, if present",
+            ffn_norm="post_attention_norm",
+            whole_head_rope=False,
+            experts=ExpertRules(
+                scores="sigmoid",
+                reads_scores=True,
+                normalised="as the file says",
+                choice_bias="required",
+                shared="added",
+            ),
         ),
         Architecture("starcoder2", rope="neox", norm="layer", activation="gelu", gated=False),
         Architecture(

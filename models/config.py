@@ -33,6 +33,8 @@ class ModelConfig:
 
     architecture: Architecture
     n_layers: int
+    n_drafting: int
+    """Layers after them in the file, which draft tokens: they are left out."""
     n_heads: int
     n_kv_heads: int
     head_dim: int
@@ -73,6 +75,9 @@ class ModelConfig:
         keys = Keys(metadata, architecture.name)
         keys.refuse("attention.causal", True, "only causal models are supported")
         n_layers = keys.integer("block_count", high=MAX_LAYERS)
+        # The last layers of a file may draft tokens for the others.
+        n_drafting = keys.integer("nextn_predict_layers", 0, low=0, high=n_layers - 1)
+        n_layers -= n_drafting
         n_embd = keys.integer("embedding_length", high=MAX_EMBD)
         n_ctx_train = keys.integer("context_length", high=MAX_CONTEXT)
         n_heads, n_kv_heads, head_dim = _heads(keys, n_embd)
@@ -94,6 +99,7 @@ class ModelConfig:
         return ModelConfig(
             architecture=architecture,
             n_layers=n_layers,
+            n_drafting=n_drafting,
             n_heads=n_heads,
             n_kv_heads=n_kv_heads,
             head_dim=head_dim,

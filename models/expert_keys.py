@@ -30,8 +30,8 @@ class ExpertRules:
     """Whether weights are divided by their sum."""
     choice_bias: Literal["none", "optional", "required"] = "none"
     """The tensor `exp_probs_b`, which is added for the choice alone."""
-    shared: bool = False
-    """Whether a file may have experts that all tokens take."""
+    shared: Literal["none", "added", "gated"] = "none"
+    """Whether a file may have experts that all tokens take, and a gate for what these give."""
 
 
 def read_feed_forwards(
@@ -65,8 +65,8 @@ def _experts(keys: Keys, rules: ExpertRules, n_experts: int) -> ExpertsConfig:
         n_ff = keys.integer(key, high=MAX_FF)
         n_ff = max(1, n_ff // n_used) if rules.separate_length else n_ff
     routing = _routing(keys, rules, n_experts, n_used)
-    shared = _shared(keys, n_ff) if rules.shared else None
-    return ExpertsConfig(n_ff, routing, rules.choice_bias, shared)
+    shared = None if rules.shared == "none" else _shared(keys, n_ff)
+    return ExpertsConfig(n_ff, routing, rules.choice_bias, shared, rules.shared == "gated")
 
 
 def _shared(keys: Keys, n_ff: int) -> DenseConfig | None:

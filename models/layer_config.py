@@ -64,6 +64,8 @@ class ExpertsConfig:
     choice_bias: Literal["none", "optional", "required"]
     """Whether a tensor is added to the experts' scores for the choice alone."""
     shared: DenseConfig | None
+    shared_gate: bool = False
+    """Whether what the shared network gives is multiplied by sigmoid(gate · x)."""
 
 
 @dataclass(frozen=True)

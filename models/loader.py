@@ -78,6 +78,11 @@ class Loader:
             tensor.release()
         return weight
 
+    def row(self, name: str, n: int) -> Linear:
+        """`{name}.weight` (n,) as a matrix of one row."""
+        tensor = self.tensor(f"{name}.weight", (n,))
+        return Linear(self.device.weight(tensor.type, tensor.data.reshape(1, -1), n, name), None)
+
     def experts(self, name: str, shape: tuple[int, int, int]) -> ExpertMatrix:
         """`{name}.weight` (experts, rows, columns): a matrix of each expert."""
         tensor = self.tensor(f"{name}.weight", shape)

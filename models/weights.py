@@ -151,7 +151,8 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
         rope_short=_factors(loader, config, "rope_factors_short.weight") if longrope else None,
         rope_long=_factors(loader, config, "rope_factors_long.weight") if longrope else None,
     )
-    if unknown := loader.unused():
+    drafting = tuple(f"blk.{config.n_layers + i}." for i in range(config.n_drafting))
+    if unknown := [name for name in loader.unused() if not name.startswith(drafting)]:
         raise ModelError(
             f"cannot load the model: tensor {unknown[0]!r:.80} is unknown to architecture "
             f"{config.architecture.name} ({len(unknown)} such tensors)"

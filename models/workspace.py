@@ -78,7 +78,7 @@ class Workspace:
             name: device.activations(max_chunk, n_cols) for name, n_cols in inputs.items()
         }
         self._rows: dict[tuple[int, int], Rows] = {}
-        self._max_chunk = max_chunk
+        self.max_chunk = max_chunk
         self._experts: dict[tuple[Routing, int], Scratch] = {}
 
     def rows(self, first: int, stop: int) -> Rows:
@@ -96,7 +96,7 @@ class Workspace:
         key = routing, n_ff
         if key not in self._experts:
             self._experts[key] = self.device.experts_scratch(
-                routing, self._config.n_embd, n_ff, self._max_chunk
+                routing, self._config.n_embd, n_ff, self.max_chunk
             )
         return self._experts[key]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...ops.experts import ExpertWeights
 from ..loader import Linear, Loader
 from .dense import Dense, DenseWeights
@@ -25,6 +27,7 @@ class ExpertsWeights:
     router: Linear
     experts: ExpertWeights
     shared: DenseWeights | None
+    shared_gate: Linear | None
 
     @staticmethod
     def load(
@@ -49,10 +52,12 @@ class ExpertsWeights:
         activation = config.architecture.activation
         assert activation != "relu-squared"  # no architecture has experts with it
         experts = ExpertWeights(layer.routing, activation, gate, up, down, choice_bias=choice_bias)
-        shared = None
+        shared = gate_row = None
         if layer.shared is not None:
             shared = DenseWeights.load(loader, prefix, config, layer.shared, "_shexp")
-        return ExpertsWeights(router, experts, shared)
+            if layer.shared_gate:
+                gate_row = loader.row(f"{prefix}.ffn_gate_inp_shexp", n_embd)
+        return ExpertsWeights(router, experts, shared, gate_row)
 
 
 class Experts:
@@ -67,6 +72,7 @@ class Experts:
         self._shared = None
         if weights.shared is not None and layer.shared is not None:
             self._shared = Dense(weights.shared, layer.shared, config, work, SHARED_IN)
+            self._ones = work.device.put(np.ones((work.max_chunk, 1), np.float32))
 
     @staticmethod
     def widths(config: ModelConfig, layer: ExpertsConfig) -> dict[str, int]:
@@ -74,7 +80,8 @@ class Experts:
         router = {"router": layer.routing.n_experts}
         if layer.shared is None:
             return router
-        return router | {"shared": config.n_embd} | Dense.widths(layer.shared)
+        shared = {"shared": config.n_embd, "shared_gate": 1}
+        return router | shared | Dense.widths(layer.shared)
 
     @staticmethod
     def inputs(layer: ExpertsConfig) -> dict[str, int]:
@@ -90,4 +97,13 @@ class Experts:
         if self._shared is not None:
             shared = b.array("shared", self._n_embd)
             self._shared(source, b, shared)
+            if weights.shared_gate is not None:
+                self._gate_shared(source, weights.shared_gate, b, shared)
             work.device.pointwise.add(out, shared, out)
+
+    def _gate_shared(self, source: Activations, row: Linear, b: Rows, shared: Array) -> None:
+        """shared *= sigmoid(row · x)."""
+        gate, pointwise = b.array("shared_gate", 1), self._work.device.pointwise
+        self._work.linear(source, row, gate)
+        pointwise.sigmoid_gate(self._ones[: len(gate)], gate, gate)
+        pointwise.scale_rows(shared, b.array("shared_gate"))

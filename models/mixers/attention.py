@@ -43,6 +43,8 @@ class AttentionWeights:
             match config.architecture.qk_norm:
                 case "head":
                     return loader.vector(full, head_dim)
+                case "head, if present":
+                    return loader.optional(full, head_dim)
                 case "row":
                     return loader.vector(full, n)
                 case "each head" if f"{prefix}.attn_q_norm.weight" in loader:

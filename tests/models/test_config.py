@@ -250,6 +250,29 @@ def test_keys_that_files_may_omit_have_llama_cpps_defaults() -> None:
     assert (routing.n_groups, routing.n_groups_used, routing.scale) == (5, 3, 1.0)
 
 
+def test_layers_that_draft_tokens_are_left_out() -> None:
+    config = ModelConfig.from_metadata(metadata(BY_NAME["glm4moe-norms"]))
+    assert (config.n_layers, len(config.layers), config.n_drafting) == (3, 3, 1)
+    with pytest.raises(ModelError, match="nextn_predict_layers is 4, expected an integer from 0"):
+        ModelConfig.from_metadata(keys("glm4moe-norms", nextn_predict_layers=4))
+
+
+def test_files_say_how_tokens_choose_where_the_architecture_lets_them() -> None:
+    def routing(**changes: Any) -> Routing:
+        layer = ModelConfig.from_metadata(keys("glm4moe", **changes)).layers[1]
+        return layer.feed_forward.routing
+
+    assert routing() == Routing(5, 2, "sigmoid", normalised=True, scale=1.5)
+    assert routing(expert_gating_func=None).scores == "sigmoid"
+    assert routing(expert_gating_func=1).scores == "softmax"
+    assert routing(expert_gating_func=3).scores == "softmax-of-chosen"
+    assert not routing(expert_weights_norm=None).normalised
+    with pytest.raises(ModelError, match=r"expert_gating_func is 4, expected 1 \(softmax\), 2"):
+        routing(expert_gating_func=4)
+    with pytest.raises(ModelError, match="expert_weights_norm is 1, expected true or false"):
+        routing(expert_weights_norm=1)
+
+
 def test_an_unsupported_architecture_is_named_with_the_supported_ones() -> None:
     with pytest.raises(ModelError, match=r"is 'mamba', supported are .*cohere2, .*smollm3"):
         ModelConfig.from_metadata({"general.architecture": "mamba"})

@@ -24,8 +24,8 @@ class Tiny:
     tied: bool = False
     biases: tuple[str, ...] = ()
     fused_qkv: bool = False
-    fused_experts: bool = False
     choice_bias: bool = False
+    head_norm: bool = False
     keys: dict[str, Any] = field(default_factory=dict)
     n_ctx: int = 256
     n_prompt: int = 40
@@ -54,7 +54,7 @@ POST_NORMS = ("gemma2", "gemma3", "olmo2", "exaone4", "glm4", "muse-glimmer")
 NO_PRE_NORMS = ("olmo2", "exaone4")
 PARALLEL = ("cohere2", "command-r", "phi2")
 GELU = ("gemma", "gemma2", "gemma3", "starcoder2", "phi2")
-SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3", "granite")
+SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3", "granite", "granitemoe")
 
 SWA = "attention.sliding_window"
 PATTERN = "attention.sliding_window_pattern"
@@ -68,6 +68,14 @@ GRANITE = {
     "logit_scale": 4.0,
 }
 EXPERTS = {"expert_count": 5, "expert_used_count": 2}
+GLM = EXPERTS | {
+    "expert_feed_forward_length": 40,
+    "expert_shared_count": 1,
+    "expert_weights_norm": True,
+    "expert_weights_scale": 1.5,
+    "expert_gating_func": 2,
+    "leading_dense_block_count": 1,
+}
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, ORIGINAL: 32}
 YARN_ATTN = YARN | {"rope.scaling.attn_factor": 0.8}
 
@@ -192,6 +200,39 @@ CASES: tuple[Tiny, ...] = (
         n_embd=80,
         head_dim=128,
         keys=EXPERTS | {"expert_feed_forward_length": 33},
+    ),
+    Tiny(
+        "qwen2moe",
+        "qwen2moe",
+        biases=QKV_BIAS,
+        keys=EXPERTS | {"expert_feed_forward_length": 24, "expert_shared_feed_forward_length": 72},
+    ),
+    Tiny("olmoe", "olmoe", n_heads=8, n_kv_heads=8, head_dim=8, keys=EXPERTS),
+    Tiny("granitemoe", "granitemoe", tied=True, keys=GRANITE | EXPERTS),
+    Tiny(
+        "granitemoe-shared",
+        "granitemoe",
+        keys=EXPERTS | {"logit_scale": 2.0, "expert_shared_feed_forward_length": 40},
+    ),
+    Tiny(
+        "glm4moe",
+        "glm4moe",
+        n_rot=8,
+        biases=QKV_BIAS,
+        choice_bias=True,
+        keys=GLM,
+    ),
+    # Norms of heads, and a layer at the end that drafts tokens.
+    Tiny(
+        "glm4moe-norms",
+        "glm4moe",
+        n_layers=4,
+        n_heads=8,
+        n_kv_heads=1,
+        head_dim=80,
+        head_norm=True,
+        choice_bias=True,
+        keys=GLM | {"nextn_predict_layers": 1, "expert_shared_count": 2},
     ),
     Tiny(
         "ernie4_5-moe",

@@ -74,16 +74,14 @@ def _expert_shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
     f = case.keys.get("expert_feed_forward_length")
     if f is None:
         f = case.n_ff // used if case.architecture == "qwen3moe" else case.n_ff
-    shapes: dict[str, tuple[int, ...]] = {"ffn_gate_inp": (n, d)}
-    if case.fused_experts:
-        shapes["ffn_gate_up_exps"] = (n, 2 * f, d)
-    else:
-        shapes |= {"ffn_gate_exps": (n, f, d), "ffn_up_exps": (n, f, d)}
-    shapes["ffn_down_exps"] = (n, d, f)
+    shapes: dict[str, tuple[int, ...]] = {"ffn_gate_inp": (n, d), "ffn_down_exps": (n, d, f)}
+    shapes |= {"ffn_gate_exps": (n, f, d), "ffn_up_exps": (n, f, d)}
     shared = case.keys.get("expert_shared_count", 0) * f
     if shared := case.keys.get("expert_shared_feed_forward_length", shared):
         shapes |= {"ffn_gate_shexp": (shared, d), "ffn_up_shexp": (shared, d)}
         shapes["ffn_down_shexp"] = (d, shared)
+        if case.architecture == "qwen2moe":
+            shapes["ffn_gate_inp_shexp"] = (d,)
     return shapes
 
 
@@ -111,18 +109,20 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
         shapes |= {"ffn_down": (d, f), "ffn_up": (f, d)}
     else:
         shapes |= {"ffn_down": (d, f), "ffn_gate": (f, d), "ffn_up": (f, d)}
-    if name == "seed_oss":
+    if case.keys.get("nextn_predict_layers") and layer == case.n_layers - 1:
+        shapes |= {"nextn.eh_proj": (d, 2 * d), "nextn.enorm": (d,), "nextn.hnorm": (d,)}
+    if name in ("seed_oss", "glm4moe"):
         shapes["post_attention_norm"] = (d,)
     elif name not in (*tiny_cases.NO_PRE_NORMS, *tiny_cases.PARALLEL) and not case.each_head:
         shapes["ffn_norm"] = (d,)
-    if name in tiny_cases.HEAD_NORM:
+    if case.head_norm or name in tiny_cases.HEAD_NORM:
         shapes |= {"attn_q_norm": (case.head_dim,), "attn_k_norm": (case.head_dim,)}
     elif case.each_head:
         shapes |= {
             "attn_q_norm": (case.n_heads, case.head_dim),
             "attn_k_norm": (case.n_kv_heads, case.head_dim),
         }
-    elif name == "olmo2":
+    elif name in ("olmo2", "olmoe"):
         shapes |= {"attn_q_norm": (n_q,), "attn_k_norm": (n_kv,)}
     if name == "muse-glimmer":
         shapes["attn_gate"] = (n_q, d)
