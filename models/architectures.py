@@ -45,7 +45,7 @@ class Architecture:
     rope: Literal["normal", "neox"]
     """Rotated pairs: neighbours (2i, 2i+1), or halves (i, i + n_rot/2)."""
     norm: Literal["rms", "layer"] = "rms"
-    activation: Literal["silu", "gelu", "relu-squared"] = "silu"
+    activation: Literal["silu", "gelu", "relu-squared", "clamped-silu"] = "silu"
     gated: bool = True
     """The feed-forward multiplies what it activates (`ffn_gate`) by `ffn_up`."""
     qk_norm: Literal["none", "head", "head, if present", "row", "each head"] = "none"
@@ -168,6 +168,15 @@ ARCHITECTURES: dict[str, Architecture] = {
             whole_head_rope=False,
         ),
         Architecture("smollm3", rope="normal", rope_layers="three of four"),
+        Architecture(
+            "gpt-oss",
+            rope="neox",
+            activation="clamped-silu",
+            ffn_norm="post_attention_norm",
+            windowing=Windowing(period=2, required=True),
+            attention_sinks=True,
+            experts=ExpertRules(scores="softmax-of-chosen", normalised=False, biases=True),
+        ),
         Architecture(
             "granite",
             rope="normal",

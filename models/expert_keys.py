@@ -30,6 +30,8 @@ class ExpertRules:
     """Whether weights are divided by their sum."""
     choice_bias: Literal["none", "optional", "required"] = "none"
     """The tensor `exp_probs_b`, which is added for the choice alone."""
+    biases: bool = False
+    """Whether each expert's matrices have biases."""
     shared: Literal["none", "added", "gated"] = "none"
     """Whether a file may have experts that all tokens take, and a gate for what these give."""
 
@@ -66,7 +68,9 @@ def _experts(keys: Keys, rules: ExpertRules, n_experts: int) -> ExpertsConfig:
         n_ff = max(1, n_ff // n_used) if rules.separate_length else n_ff
     routing = _routing(keys, rules, n_experts, n_used)
     shared = None if rules.shared == "none" else _shared(keys, n_ff)
-    return ExpertsConfig(n_ff, routing, rules.choice_bias, shared, rules.shared == "gated")
+    return ExpertsConfig(
+        n_ff, routing, rules.choice_bias, shared, rules.shared == "gated", rules.biases
+    )
 
 
 def _shared(keys: Keys, n_ff: int) -> DenseConfig | None:

@@ -66,6 +66,8 @@ class ExpertsConfig:
     shared: DenseConfig | None
     shared_gate: bool = False
     """Whether what the shared network gives is multiplied by sigmoid(gate · x)."""
+    biases: bool = False
+    """Whether each expert's matrices have biases."""
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,12 @@ class Loader:
             tensor.release()
         return matrix
 
+    def rows(self, name: str, shape: tuple[int, int]) -> Array:
+        """Rows of numbers, float32 of this shape, on the device."""
+        tensor = self.tensor(name, shape)
+        values = dequantise(tensor.type, tensor.data)
+        return self.device.put(np.ascontiguousarray(values, np.float32))
+
     def norm(self, name: str, n: int) -> Norm:
         """`{name}.weight` (n,), with `{name}.bias` if there is one."""
         return Norm(self.vector(f"{name}.weight", n), self.optional(f"{name}.bias", n))

@@ -49,9 +49,16 @@ class ExpertsWeights:
         bias, choice_bias = f"{prefix}.exp_probs_b.bias", None
         if layer.choice_bias == "required" or (layer.choice_bias == "optional" and bias in loader):
             choice_bias = loader.vector(bias, n)
+        sizes = {"gate": n_ff, "up": n_ff, "down": n_embd} if layer.biases else {}
+        biases = {
+            f"{part}_bias": loader.rows(f"{prefix}.ffn_{part}_exps.bias", (n, size))
+            for part, size in sizes.items()
+        }
         activation = config.architecture.activation
         assert activation != "relu-squared"  # no architecture has experts with it
-        experts = ExpertWeights(layer.routing, activation, gate, up, down, choice_bias=choice_bias)
+        experts = ExpertWeights(
+            layer.routing, activation, gate, up, down, choice_bias=choice_bias, **biases
+        )
         shared = gate_row = None
         if layer.shared is not None:
             shared = DenseWeights.load(loader, prefix, config, layer.shared, "_shexp")

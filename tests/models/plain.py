@@ -224,7 +224,9 @@ def plain_experts(act: Any, logits: np.ndarray, weights: Any, _: None, out: np.n
         )
         for e, factor in zip(ids, factors):
             matrices = [(kind, stack.matrices[e]) for stack in stacks]
-            out[t] += factor * expert_reference(x, matrices, weights.activation)
+            parts = weights.gate_bias, weights.up_bias, weights.down_bias
+            biases = tuple(0 if part is None else part[e] for part in parts)
+            out[t] += factor * expert_reference(x, matrices, weights.activation, biases)
 
 
 class Plain(Cpu):
@@ -258,6 +260,8 @@ class PlainAttention:
         self.config = config
         self.keys: list[Any] = [None] * config.n_layers
         self.values: list[Any] = [None] * config.n_layers
+        self.sinks: Any = ()
+        """Of a model that has some (`Weights.sink_logits`)."""
 
     def __call__(
         self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, out: np.ndarray
@@ -275,6 +279,7 @@ class PlainAttention:
             scale=config.attention_scale,
             window=config.window,
             softcap=config.attention_softcap,
+            sink_logits=self.sinks[layer] if config.sinks else None,
         )
 
 
@@ -283,6 +288,7 @@ def greedy(
 ) -> tuple[list[int], np.ndarray]:
     """n greedy ids after the prompt, and the logits (n, V) they were chosen from."""
     step, start, ids, rows = prompt, 0, [], []
+    attention.sinks = model.weights.sink_logits
     for _ in range(n):
         hidden = model.forward(np.array(step, np.int32), start, attention, n_ctx)
         out = np.empty((1, model.config.n_vocab), np.float32)
@@ -298,7 +304,7 @@ def read(
     model: Any, attention: PlainAttention, ids: list[int], chunk: int = 128, n_ctx: int = 256
 ) -> np.ndarray:
     """Logits (T, V) of ids read from an empty cache in chunks."""
-    rows = []
+    rows, attention.sinks = [], model.weights.sink_logits
     for start in range(0, len(ids), chunk):
         part = np.array(ids[start : start + chunk], np.int32)
         hidden = model.forward(part, start, attention, n_ctx)

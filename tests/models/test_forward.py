@@ -155,6 +155,7 @@ ABLATIONS: dict[str, tuple[str, Callable[[ModelConfig], ModelConfig]]] = {
         "muse-glimmer",
         lambda c: without(c, rope=c.kv_layers[0].rope),
     ),
+    "sinks": ("gpt-oss", lambda c: without(c, sinks=False)),
     "layers without rope": ("smollm3", lambda c: without(c, rope=c.kv_layers[0].rope)),
 }
 

@@ -85,6 +85,7 @@ STACKS = (
     "nemotron",
     "phi2",
     "muse-glimmer",
+    "gpt-oss",
 )
 
 

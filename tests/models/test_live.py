@@ -40,6 +40,7 @@ def test_logits_are_llama_cpps(
         config = ModelConfig.from_metadata(file.metadata)
         model = Transformer(config, Weights.load(file.tensors, config), 64)
         attention = plain_ops.PlainAttention(config)
+        attention.sinks = model.weights.sink_logits
         hidden = model.forward(np.array(ids, np.int32), 0, attention, case.n_ctx)
         logits = np.empty_like(expected)
         model.logits(hidden, logits)

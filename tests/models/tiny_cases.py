@@ -59,6 +59,7 @@ SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3", "granite", "granitemoe")
 SWA = "attention.sliding_window"
 PATTERN = "attention.sliding_window_pattern"
 ORIGINAL = "rope.scaling.original_context_length"
+EXPERT_MATRICES = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 QKV_BIAS = ("attn_q", "attn_k", "attn_v")
 SECTIONS = "rope.dimension_sections"
 GRANITE = {
@@ -246,6 +247,17 @@ CASES: tuple[Tiny, ...] = (
             "leading_dense_block_count": 1,
             "interleave_moe_layer_step": 1,
         },
+    ),
+    Tiny(
+        "gpt-oss",
+        "gpt-oss",
+        n_layers=4,
+        head_dim=32,
+        n_kv_heads=1,
+        biases=(*QKV_BIAS, "attn_output", "ffn_gate_inp", *EXPERT_MATRICES),
+        keys=EXPERTS
+        | YARN
+        | {"expert_feed_forward_length": 40, SWA: 16, "rope.freq_base": 150_000.0},
     ),
     Tiny("smollm3", "smollm3", n_layers=5, tied=True, keys={"rope.freq_base": 5e6}),
     Tiny("smollm3-gqa", "smollm3", n_layers=4, n_heads=8, n_kv_heads=1, head_dim=64),

@@ -111,7 +111,9 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
         shapes |= {"ffn_down": (d, f), "ffn_gate": (f, d), "ffn_up": (f, d)}
     if case.keys.get("nextn_predict_layers") and layer == case.n_layers - 1:
         shapes |= {"nextn.eh_proj": (d, 2 * d), "nextn.enorm": (d,), "nextn.hnorm": (d,)}
-    if name in ("seed_oss", "glm4moe"):
+    if name == "gpt-oss":
+        shapes["attn_sinks"] = (case.n_heads,)
+    if name in ("seed_oss", "glm4moe", "gpt-oss"):
         shapes["post_attention_norm"] = (d,)
     elif name not in (*tiny_cases.NO_PRE_NORMS, *tiny_cases.PARALLEL) and not case.each_head:
         shapes["ffn_norm"] = (d,)
@@ -183,7 +185,7 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
                 and len(shape) == 1
             )
             if name in case.biases or norm_bias:
-                result[f"{full}.bias"] = make(f"{full}.bias", shape[:1], 0.5)
+                result[f"{full}.bias"] = make(f"{full}.bias", shape[:-1] or shape, 0.5)
     return result
 
 
