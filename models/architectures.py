@@ -68,12 +68,18 @@ class Architecture:
     """`ffn_up` has the rows of gate, then those of up."""
     tied: bool = False
     """The output matrix is always the embedding; otherwise only where a file has no other."""
-    output_gate: bool = False
-    """What attention mixed is multiplied by the sigmoid of `attn_gate`'s product."""
+    output_gate: Literal["none", "attn_gate", "attn_q"] = "none"
+    """What attention mixed is multiplied by the sigmoid of a gate: the product of `attn_gate`, or
+    of rows of `attn_q` that follow those of each head."""
     embedding_norm: bool = False
     """RMS norm, without a weight, of embeddings."""
     scaled_embedding: bool = False
     """Embeddings are multiplied by sqrt(n_embd)."""
+    recurrent: Literal["none", "delta net", "grouped delta net", "short convolution"] = "none"
+    """What layers without attention have in its place; the file says which layers these are.
+    Grouped: the value heads that share a key head, and their gates, stand side by side."""
+    output_norm: str = "output_norm"
+    """The tensor of the norm of the last layer's output."""
     scales: bool = False
     """`embedding_scale`, `residual_scale` (of what a layer adds to x) and `attention.scale`."""
     logit_scale: Literal["none", "multiplies", "divides"] = "none"
@@ -288,13 +294,51 @@ ARCHITECTURES: dict[str, Architecture] = {
             qk_norm="head",
             post_norms=True,
             post_norm_eps=1e-8,
-            output_gate=True,
+            output_gate="attn_gate",
             embedding_norm=True,
             logit_scale="multiplies",
             final_softcap=30.0,
             windowing=Windowing(period=4, required=True),
             rope_layers="windowed",
             whole_head_rope=False,
+        ),
+        Architecture(
+            "qwen3next",
+            rope="neox",
+            qk_norm="head",
+            ffn_norm="post_attention_norm",
+            output_gate="attn_q",
+            recurrent="grouped delta net",
+            whole_head_rope=False,
+            experts=ExpertRules(shared="gated"),
+        ),
+        # Text has one position in all sections of qwen35's rotation.
+        *(
+            Architecture(
+                name,
+                rope="neox",
+                qk_norm="head",
+                ffn_norm="post_attention_norm",
+                output_gate="attn_q",
+                recurrent="delta net",
+                whole_head_rope=False,
+                experts=experts,
+            )
+            for name, experts in (("qwen35", None), ("qwen35moe", ExpertRules(shared="gated")))
+        ),
+        *(
+            Architecture(
+                name,
+                rope="neox",
+                qk_norm="head",
+                recurrent="short convolution",
+                output_norm="token_embd_norm",
+                experts=experts,
+            )
+            for name, experts in (
+                ("lfm2", None),
+                ("lfm2moe", ExpertRules(reads_scores=True, choice_bias="optional")),
+            )
         ),
     )
 }

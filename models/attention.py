@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..ops.device import Array, Recorded
 
 
@@ -26,6 +28,10 @@ class Attention(Protocol):
 
         None where these calls cannot be recorded. Emptied whenever an address changes.
         """
+
+    def state(self, layer: int) -> Sequence[Array]:
+        """What layer number `layer` of those with a state carries from token to token: the arrays
+        of `ModelConfig.state_shapes`, which it changes in place, the same ones in each pass."""
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         """Append k and v (T, J, E), attend with q (R, H, E), write out (R, H, E).

@@ -22,8 +22,9 @@ from .bounds import (
 )
 from .errors import ModelError
 from .expert_keys import read_feed_forwards
-from .layer_config import AttentionConfig, LayerConfig, RopeConfig
+from .layer_config import AttentionConfig, LayerConfig, RecurrentConfig, RopeConfig
 from .metadata import Keys
+from .recurrent_keys import kv_heads, read_recurrent
 from .rope_keys import read_rope, read_windowed_rope
 
 
@@ -57,12 +58,24 @@ class ModelConfig:
     @cached_property
     def kv_layers(self) -> tuple[AttentionConfig, ...]:
         """The layers that have keys and values. Stores, packs and methods count only these."""
-        return tuple(layer.mixer for layer in self.layers)
+        mixers = (layer.mixer for layer in self.layers)
+        return tuple(mixer for mixer in mixers if isinstance(mixer, AttentionConfig))
 
     @property
     def n_kv_layers(self) -> int:
         """How many layers have keys and values."""
         return len(self.kv_layers)
+
+    @cached_property
+    def state_shapes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Of each layer without keys and values, the float32 arrays that it carries on."""
+        mixers = (layer.mixer for layer in self.layers)
+        return tuple(m.state_shapes for m in mixers if not isinstance(m, AttentionConfig))
+
+    def number_of(self, index: int) -> int:
+        """The number of layer `index` among those that have keys and values, or a state, as it."""
+        kinds = [isinstance(layer.mixer, AttentionConfig) for layer in self.layers]
+        return kinds[:index].count(kinds[index])
 
     @staticmethod
     def from_metadata(metadata: Mapping[str, Any]) -> ModelConfig:
@@ -80,12 +93,13 @@ class ModelConfig:
         n_layers -= n_drafting
         n_embd = keys.integer("embedding_length", high=MAX_EMBD)
         n_ctx_train = keys.integer("context_length", high=MAX_CONTEXT)
-        n_heads, n_kv_heads, head_dim = _heads(keys, n_embd)
+        n_heads, n_kv_heads, head_dim = _heads(keys, architecture, n_embd)
         n_ctx_orig = keys.integer(
             "rope.scaling.original_context_length", n_ctx_train, high=MAX_CONTEXT
         )
         if architecture.scales:
             keys.refuse("rope.scaling.finetuned", True, "only layers that rotate are supported")
+        recurrent = read_recurrent(keys, architecture, n_layers, n_embd)
         rope = read_rope(keys, architecture, head_dim, n_ctx_orig)
         divisor = head_dim
         if n_layers == architecture.scale_by_embedding_at:
@@ -116,7 +130,7 @@ class ModelConfig:
                 keys.number("attention.temperature_scale", 0.0) if architecture.temperature else 0.0
             ),
             rope_tensors=_rope_tensors(architecture, rope),
-            layers=_layers(keys, architecture, n_layers, rope, attention_scale),
+            layers=_layers(keys, architecture, rope, attention_scale, recurrent),
         )
 
 
@@ -144,9 +158,9 @@ def _logit_scale(keys: Keys, architecture: Architecture) -> float:
     return 1.0 / keys.number("logit_scale", low=1e-6)
 
 
-def _heads(keys: Keys, n_embd: int) -> tuple[int, int, int]:
+def _heads(keys: Keys, architecture: Architecture, n_embd: int) -> tuple[int, int, int]:
     n_heads = keys.integer("attention.head_count", high=MAX_HEADS)
-    n_kv_heads = keys.integer("attention.head_count_kv", n_heads, high=MAX_HEADS)
+    n_kv_heads = kv_heads(keys, architecture, n_heads, MAX_HEADS)
     if n_heads % n_kv_heads:
         raise keys.error("attention.head_count_kv", n_kv_heads, f"a divisor of {n_heads} heads")
     if keys.get("attention.key_length") is None and n_embd // n_heads < 1:
@@ -183,8 +197,13 @@ def _rope_tensors(
 
 
 def _layers(
-    keys: Keys, architecture: Architecture, n_layers: int, rope: RopeConfig, scale: float
+    keys: Keys,
+    architecture: Architecture,
+    rope: RopeConfig,
+    scale: float,
+    recurrent: tuple[RecurrentConfig | None, ...],
 ) -> tuple[LayerConfig, ...]:
+    n_layers = len(recurrent)
     feed_forwards = read_feed_forwards(keys, architecture.experts, n_layers)
     windowed, window = _windowed(keys, architecture, n_layers)
     windowed_rope = read_windowed_rope(keys, architecture, rope) if any(windowed) else rope
@@ -206,7 +225,7 @@ def _layers(
             attention_softcap=softcap,
             sinks=architecture.attention_sinks,
         )
-        return LayerConfig(attention, feed_forwards[index])
+        return LayerConfig(recurrent[index] or attention, feed_forwards[index])
 
     return tuple(layer(index) for index in range(n_layers))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..ops.experts import Routing
+from ..ops.recurrent import DeltaHeads
 
 # llama.cpp's defaults for keys that a file may omit.
 YARN_BETA_FAST = 32.0
@@ -48,6 +49,39 @@ class AttentionConfig:
 
 
 @dataclass(frozen=True)
+class DeltaNetConfig:
+    """A layer's mixer: a gated delta rule, after a short convolution of `width` tokens."""
+
+    heads: DeltaHeads
+    width: int
+    fused_gates: bool
+    """Whether one matrix has the rows of beta and of alpha, side by side for each key head."""
+
+    @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """What a context holds of the layer, float32: rows before the convolution, the states."""
+        return (self.width - 1, self.heads.row), self.heads.state_shape
+
+
+@dataclass(frozen=True)
+class ShortConvConfig:
+    """A layer's mixer: a gated convolution of `width` tokens."""
+
+    n: int
+    """Channels."""
+    width: int
+
+    @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """What a context holds of the layer, float32: the rows before its tokens."""
+        return ((self.width - 1, self.n),)
+
+
+RecurrentConfig = DeltaNetConfig | ShortConvConfig
+"""Mixers that carry a state from token to token."""
+
+
+@dataclass(frozen=True)
 class DenseConfig:
     """A layer's feed-forward: one network for all tokens."""
 
@@ -74,5 +108,5 @@ class ExpertsConfig:
 class LayerConfig:
     """One layer: a mixer of tokens and a feed-forward, each of one kind."""
 
-    mixer: AttentionConfig
+    mixer: AttentionConfig | RecurrentConfig
     feed_forward: DenseConfig | ExpertsConfig

@@ -115,6 +115,12 @@ class Loader:
         values = dequantise(tensor.type, tensor.data.reshape(1, -1)).reshape(-1)
         return np.ascontiguousarray(values, np.float32)
 
+    def columns(self, name: str, shape: tuple[int, int]) -> Array:
+        """The columns of a small matrix of this shape as rows, float32, on the device."""
+        tensor = self.tensor(name, shape)
+        values = dequantise(tensor.type, tensor.data.reshape(shape[0], -1)).reshape(shape)
+        return self.device.put(np.ascontiguousarray(values.T, np.float32))
+
     def tensor(self, name: str, shape: tuple[int, ...]) -> TensorLike:
         """A tensor of this shape, as the file has it."""
         tensor = self._tensors.get(name)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..ops.device import Array, Device
 from .config import ModelConfig
-from .layer_config import RopeConfig
+from .layer_config import AttentionConfig, RopeConfig
 from .weights import Weights
 
 F32 = npt.NDArray[np.float32]
@@ -94,7 +94,8 @@ class Rotations:
     def __init__(
         self, config: ModelConfig, weights: Weights, max_chunk: int, device: Device
     ) -> None:
-        ropes = [layer.mixer.rope for layer in config.layers]
+        mixers = [layer.mixer for layer in config.layers]
+        ropes = [m.rope if isinstance(m, AttentionConfig) else None for m in mixers]
         self._config, self._weights = config, weights
         self._max_chunk, self._device = max_chunk, device
         self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))

@@ -18,6 +18,7 @@ from .errors import ModelError
 from .feed_forwards import FeedForwardWeights, load_feed_forward
 from .loader import Linear, Loader, Norm
 from .mixers import MixerWeights, load_mixer
+from .mixers.attention import AttentionWeights
 from .tensors import TensorLike
 
 F32 = npt.NDArray[np.float32]
@@ -60,7 +61,8 @@ class Weights:
     @property
     def sink_logits(self) -> tuple[F32 | None, ...]:
         """float32 (H,) on the host, of each layer with K and V; None where it has none."""
-        return tuple(layer.mixer.sinks for layer in self.layers)
+        mixers = (layer.mixer for layer in self.layers)
+        return tuple(mixer.sinks for mixer in mixers if isinstance(mixer, AttentionWeights))
 
     @staticmethod
     def load(
@@ -121,7 +123,8 @@ def _read_bytes(part: object) -> int:
         return part.weight.n_bytes
     if isinstance(part, ExpertWeights):
         return part.bytes_per_token
-    return sum(map(_read_bytes, vars(part).values())) if is_dataclass(part) else 0
+    values = vars(part) if is_dataclass(part) else part
+    return sum(map(_read_bytes, values.values())) if isinstance(values, dict) else 0
 
 
 def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
@@ -141,7 +144,7 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
     weights = Weights(
         device=loader.device,
         token_embd=token_embd,
-        output_norm=loader.norm("output_norm", config.n_embd),
+        output_norm=loader.norm(config.architecture.output_norm, config.n_embd),
         output=Linear(
             loader.matrix("output.weight", embedding_shape) if has_output else token_embd,
             loader.optional("output.bias", config.n_vocab),
@@ -171,7 +174,7 @@ def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
         parallel = f"{prefix}.{architecture.ffn_norm}.weight" not in loader
     return LayerWeights(
         attn_norm=norm("attn_norm", architecture.pre_norms),
-        mixer=load_mixer(loader, prefix, config),
+        mixer=load_mixer(loader, prefix, config, config.layers[index]),
         post_attention_norm=norm("post_attention_norm", architecture.post_norms),
         ffn_norm=norm(architecture.ffn_norm, architecture.pre_norms and not parallel),
         feed_forward=load_feed_forward(loader, prefix, config, config.layers[index]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -79,7 +79,7 @@ class Workspace:
         }
         self._rows: dict[tuple[int, int], Rows] = {}
         self.max_chunk = max_chunk
-        self._experts: dict[tuple[Routing, int], Scratch] = {}
+        self._shared: dict[Hashable, Scratch] = {}
 
     def rows(self, first: int, stop: int) -> Rows:
         """Rows first … stop - 1; the same object as long as it is cached."""
@@ -93,16 +93,18 @@ class Workspace:
 
     def experts_scratch(self, routing: Routing, n_ff: int) -> Scratch:
         """The memory of routed experts of these sizes, which layers share."""
-        key = routing, n_ff
-        if key not in self._experts:
-            self._experts[key] = self.device.experts_scratch(
-                routing, self._config.n_embd, n_ff, self.max_chunk
-            )
-        return self._experts[key]
+        make, n_embd, max_chunk = self.device.experts_scratch, self._config.n_embd, self.max_chunk
+        return self.shared((routing, n_ff), lambda: make(routing, n_embd, n_ff, max_chunk))
 
     def input(self, name: str) -> Activations:
         """The input of matrix products with this name."""
         return self._inputs[name]
+
+    def shared(self, key: Hashable, make: Callable[[], Scratch]) -> Scratch:
+        """Memory of an operation that layers use one after the other, made by the first one."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
 
     def multiply(self, source: Activations, *products: tuple[Linear, Array]) -> None:
         """Write the product of the source's vectors by each matrix, without its bias."""

@@ -175,9 +175,9 @@ class Cpu(Device):
 
     @cached_property
     def recurrent(self) -> ModuleType:
-        from . import recurrent
+        from .recurrent import api
 
-        return recurrent
+        return api
 
     @cached_property
     def select(self) -> ModuleType:

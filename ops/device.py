@@ -231,8 +231,8 @@ class Device(ABC):
     @property
     @abstractmethod
     def recurrent(self) -> Any:
-        """The operations of `ops.recurrent`, by the same names. Raises `KvarnError` where a device
-        has none."""
+        """The operations of `ops.recurrent.api`, by the same names. Raises `KvarnError` where a
+        device has none."""
 
     # What stores and attend methods compute, on a device that has K and V.
 

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..models import ModelConfig
 from ..models.tensors import re_encoded_bytes, repacked_bytes
 from .attend import ATTENDS, Attend, Full
 from .attend.encoders.sidecar import sidecar_path
@@ -144,6 +145,8 @@ def rehearsals(
     types = kv[0] if kv[0] == kv[1] else "/".join(kv)
     choosing = [attend for attend in attends if attend.selects]
     evicting = [keep for keep in keeps if keep.shortened(SLOTS).evicts(N_FILLED)]
+    if ModelConfig.from_metadata(open_gguf(path).metadata).state_shapes:
+        evicting = []  # refused: see `cache.opening`
     over_slots = [attend for attend in choosing if not attend.needs_all_tokens]
 
     def feature(name: str, run: Callable[[Context], None], **methods: Any) -> Rehearsal:

@@ -1,4 +1,5 @@
-"""What mixes the tokens of a layer: attention. One file for each kind.
+"""What mixes the tokens of a layer: attention, a gated delta net, a short convolution. One file for
+each kind.
 
 A kind has weights, which load themselves (`load`), and a mixer, which the forward pass calls in
 three steps (`Mixer`). `models.config` says which layer has which kind.
@@ -8,7 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from ..layer_config import AttentionConfig, DeltaNetConfig
 from .attention import AttentionMixer, AttentionWeights
+from .delta_net import DeltaNetMixer, DeltaNetWeights
+from .short_conv import ShortConvMixer, ShortConvWeights
 
 if TYPE_CHECKING:
     from ...ops.device import Activations, Array
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from ..loader import Loader
     from ..workspace import Rows, Workspace
 
-MixerWeights = AttentionWeights
+MixerWeights = AttentionWeights | DeltaNetWeights | ShortConvWeights
 """The weights of any kind."""
 
 
@@ -42,23 +46,47 @@ class Mixer(Protocol):
         """The layer's branch, float32 (T, n_embd), of what `mix` wrote for the rows `b`."""
 
 
-def load_mixer(loader: Loader, prefix: str, config: ModelConfig) -> MixerWeights:
+def load_mixer(
+    loader: Loader, prefix: str, config: ModelConfig, layer: LayerConfig
+) -> MixerWeights:
     """The weights of the mixer of layer `prefix` ("blk.3")."""
-    return AttentionWeights.load(loader, prefix, config)
+    mixer = layer.mixer
+    if isinstance(mixer, AttentionConfig):
+        return AttentionWeights.load(loader, prefix, config)
+    if isinstance(mixer, DeltaNetConfig):
+        return DeltaNetWeights.load(loader, prefix, config, mixer)
+    return ShortConvWeights.load(loader, prefix, config, mixer)
 
 
 def mixer_of(
     weights: MixerWeights, index: int, rotation: int | None, config: ModelConfig, work: Workspace
 ) -> Mixer:
     """The mixer of layer `index`."""
-    return AttentionMixer(weights, index, rotation, config, work)
+    mixer, number = config.layers[index].mixer, config.number_of(index)
+    if isinstance(weights, AttentionWeights):
+        return AttentionMixer(weights, number, rotation, config, work)
+    if isinstance(weights, DeltaNetWeights):
+        assert isinstance(mixer, DeltaNetConfig)
+        return DeltaNetMixer(weights, mixer, number, config, work)
+    assert not isinstance(mixer, (AttentionConfig, DeltaNetConfig))
+    return ShortConvMixer(weights, mixer, number, work)
 
 
 def widths(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Floats of a row in the memory of the layer's mixer, by name."""
-    return AttentionMixer.widths(config)
+    mixer = layer.mixer
+    if isinstance(mixer, AttentionConfig):
+        return AttentionMixer.widths(config)
+    if isinstance(mixer, DeltaNetConfig):
+        return DeltaNetMixer.widths(mixer)
+    return ShortConvMixer.widths(mixer)
 
 
 def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Columns of the inputs of matrix products beside the normed row, by name."""
-    return AttentionMixer.inputs(config)
+    mixer = layer.mixer
+    if isinstance(mixer, AttentionConfig):
+        return AttentionMixer.inputs(config)
+    if isinstance(mixer, DeltaNetConfig):
+        return DeltaNetMixer.inputs(mixer)
+    return ShortConvMixer.inputs(mixer)

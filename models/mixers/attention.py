@@ -35,7 +35,8 @@ class AttentionWeights:
     def load(loader: Loader, prefix: str, config: ModelConfig) -> AttentionWeights:
         """Read `{prefix}.attn_q`, `attn_k`, `attn_v` (or `attn_qkv`), `attn_output` and norms."""
         n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
-        rows = {"attn_q": n_q, "attn_k": n_kv, "attn_v": n_kv}
+        n_gates = n_q if config.architecture.output_gate == "attn_q" else 0
+        rows = {"attn_q": n_q + n_gates, "attn_k": n_kv, "attn_v": n_kv}
         q, k, v = _qkv(loader, prefix, rows, config.n_embd)
 
         def norm(name: str, n: int) -> Array | None:
@@ -58,7 +59,7 @@ class AttentionWeights:
             output=loader.linear(f"{prefix}.attn_output", config.n_embd, n_q),
             gate=(
                 loader.linear(f"{prefix}.attn_gate", n_q, config.n_embd)
-                if config.architecture.output_gate
+                if config.architecture.output_gate == "attn_gate"
                 else None
             ),
             q_norm=norm("attn_q_norm", n_q),
@@ -112,8 +113,10 @@ class AttentionMixer:
     def widths(config: ModelConfig) -> dict[str, int]:
         """Floats of a row, by name."""
         n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
-        gate = {"output_gate": n_q} if config.architecture.output_gate else {}
-        return {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q, "temperature": 1, **gate}
+        rows = {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q, "temperature": 1}
+        if (gate := config.architecture.output_gate) != "none":
+            rows["output_gate"] = n_q
+        return rows | ({"q_and_gate": 2 * n_q} if gate == "attn_q" else {})
 
     @staticmethod
     def inputs(config: ModelConfig) -> dict[str, int]:
@@ -127,11 +130,13 @@ class AttentionMixer:
         """
         weights, config, work = self._weights, self._config, self._work
         architecture, pointwise = config.architecture, work.device.pointwise
+        beside = architecture.output_gate == "attn_q"
         all_rows = (
             (weights.k, b.array("k", self._n_kv)),
             (weights.v, b.array("v", self._n_kv)),
         )
-        wanted = [(weights.q, outputs.array("q", self._n_q))]
+        q = outputs.array("q_and_gate", 2 * self._n_q) if beside else outputs.array("q", self._n_q)
+        wanted = [(weights.q, q)]
         if weights.gate is not None:
             wanted.append((weights.gate, outputs.array("output_gate", self._n_q)))
         if outputs is b:
@@ -140,6 +145,10 @@ class AttentionMixer:
             work.multiply(source, *all_rows)
             work.multiply(source.set(outputs.normed), *wanted)
         work.add_biases(*wanted, *all_rows)
+        if beside:
+            halves = (outputs.array(name, *self._q_shape) for name in ("q", "output_gate"))
+            n_heads, head_dim = self._q_shape
+            pointwise.split_pairs(outputs.array("q_and_gate", n_heads, 2, head_dim), *halves)
         q_heads, k_heads = b.array("q", *self._q_shape), b.array("k", *self._kv_shape)
         if not architecture.qk_norm_after_rope:
             self._norm_heads(q_heads, k_heads)
@@ -179,7 +188,7 @@ class AttentionMixer:
     def output(self, b: Rows, out: Array) -> None:
         """The output projection, of what was mixed or gated."""
         mixed = b.array("mixed", self._n_q)
-        if self._weights.gate is not None:
+        if self._config.architecture.output_gate != "none":
             gate = b.array("output_gate", self._n_q)
             self._work.device.pointwise.sigmoid_gate(mixed, gate, mixed)
         self._work.linear(self._mixed_in.set(mixed), self._weights.output, out)

@@ -34,6 +34,16 @@ def unpack_state(state: Array, heads: DeltaHeads) -> F64:
     return rows.reshape(heads.n_values, heads.key_dim, -1)[..., : heads.value_dim]
 
 
+def pack_state(states: F64, heads: DeltaHeads) -> F64:
+    """`unpack_state`'s inverse."""
+    _, blocks, _, columns = shape = heads.state_shape
+    rows = np.zeros((heads.n_values, heads.key_dim, blocks * columns))
+    rows[..., : heads.value_dim] = states
+    packed: F64 = rows.reshape(len(rows), heads.key_dim, blocks, columns).transpose(0, 2, 1, 3)
+    assert packed.shape == shape
+    return packed
+
+
 def _unit(x: F64, eps: float) -> F64:
     unit: F64 = x / np.sqrt((x * x).sum(-1, keepdims=True) + eps)
     return unit

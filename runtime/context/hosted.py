@@ -6,6 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...models.attention import Attention
     from ...ops.device import Array, Device, Recorded
 
@@ -23,6 +25,10 @@ class HostedAttention:
     def every_query(self) -> bool:
         """See `Attention`."""
         return self._attention.every_query
+
+    def state(self, layer: int) -> Sequence[Array]:
+        """See `Attention`."""
+        return self._attention.state(layer)
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         self._device.on_host(partial(self._attention, layer), (q, k, v), out)

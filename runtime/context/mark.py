@@ -34,7 +34,7 @@ class Mark:
 def mark(cache: KVCache, reader: TokenReader) -> Mark:
     """See `Context.mark`."""
     hidden = None if reader.hidden is None else reader.hidden.copy()
-    cache.store.pin(len(reader.tokens))
+    cache.pin(len(reader.tokens))
     copy = on_engine(cache.copied)
     of_prompt, n_apart = bytes(reader.of_prompt), cache.store.n_apart
     return Mark(cache, list(reader.tokens), of_prompt, hidden, copy, n_apart)

@@ -133,6 +133,8 @@ class TokenReader:
     @property
     def draft_room(self) -> int:
         """The longest draft: passes stay within chunks and the context."""
+        if self._cache.states is not None:
+            return 0  # those that are refused could not be taken back
         n = len(self.tokens)  # a drafted token must not evict any
         return max(0, min(self._chunk - n % self._chunk, self._cache.places_left(n)) - 1)
 
@@ -169,7 +171,7 @@ class TokenReader:
                 f"cannot cut a context of {held} tokens to {n_tokens}: "
                 f"{self._cache.cut_refusal(held, n_tokens)}; cut it to 0 and read it again"
             )
-        kept = self._cache.store.go_back(n_tokens) if n_tokens < held else held
+        kept = self._cache.go_back(n_tokens) if n_tokens < held else held
         again, of_prompt = self.tokens[kept:least], self.of_prompt[kept:least]
         self._cut(kept)
         while (done := len(self.tokens) - kept) < len(again):
@@ -222,12 +224,13 @@ class TokenReader:
 
     def _stopping(self) -> AbstractContextManager[None]:
         """Stops the block by `stop_flag`: between two phases of kernels, or only before it starts
-        where tokens are evicted, as an eviction cannot be taken back."""
+        where tokens are evicted or layers carry a state, as that cannot be taken back."""
         if not self.stop_flag:
             return nullcontext()
         if ctypes.c_int64.from_address(self.stop_flag).value:
             raise Stopped("stopped before a pass")
-        return stopping_at(self.stop_flag) if self._cache.keeps_all else nullcontext()
+        whole = self._cache.keeps_all and self._cache.states is None
+        return stopping_at(self.stop_flag) if whole else nullcontext()
 
     def step(self, ids: Sequence[int], want_logits: bool, *, prompt: bool = True) -> None:
         """Read a chunk, and compute the logits of its last token if wanted."""
@@ -279,7 +282,8 @@ class TokenReader:
         cut."""
         if self.tokens and self.hidden is None:
             last, prompt = self.tokens[-1], bool(self.of_prompt[-1])
-            self._cut(len(self.tokens) - 1)
+            n = len(self.tokens) - 1
+            self._cut(n) if self._cache.states is None else self.cut_back(n, n)
             try:
                 self.step([last], True, prompt=prompt)
             except (Stopped, OutOfDeviceMemory):

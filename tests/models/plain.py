@@ -23,6 +23,8 @@ from kvarn.ops.reference.experts import expert_reference, route_reference
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES, QuantType
 
+from .plain_recurrent import RECURRENT
+
 
 @dataclass(frozen=True)
 class ArrayTensor:
@@ -173,7 +175,12 @@ def _softcap(x: np.ndarray, cap: float) -> None:
     x[:] = reference.softcap_reference(x, cap)
 
 
+def _split_pairs(x: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
+    first[:], second[:] = x[:, :, 0], x[:, :, 1]
+
+
 POINTWISE = SimpleNamespace(
+    split_pairs=_split_pairs,
     add_row=_add_row,
     scale=_scale,
     scale_rows=_scale_rows,
@@ -233,6 +240,7 @@ class Plain(Cpu):
     """The CPU with plain operations in place of the kernels that models use."""
 
     pointwise = POINTWISE
+    recurrent = RECURRENT
     weight = staticmethod(PlainWeight.prepare)
     activations = PlainActivations
     linear = staticmethod(plain_linear)
@@ -262,6 +270,12 @@ class PlainAttention:
         self.values: list[Any] = [None] * config.n_layers
         self.sinks: Any = ()
         """Of a model that has some (`Weights.sink_logits`)."""
+        self.states = [
+            [np.zeros(shape, np.float32) for shape in layer] for layer in config.state_shapes
+        ]
+
+    def state(self, layer: int) -> list[np.ndarray]:
+        return self.states[layer]
 
     def __call__(
         self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, out: np.ndarray

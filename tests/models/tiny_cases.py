@@ -49,8 +49,23 @@ NORM_BIAS = ("starcoder2", "stablelm", "nemotron", "phi2")
 LAYER_NORM = ("cohere2", "command-r", *NORM_BIAS)
 UNGATED = ("starcoder2", "nemotron", "phi2")
 FUSED_GATE_UP = ("phi3", "glm4")
-HEAD_NORM = ("qwen3", "qwen3vl", "qwen3moe", "gemma3", "exaone4", "hunyuan-dense", "muse-glimmer")
+HEAD_NORM = (
+    "qwen3",
+    "qwen3vl",
+    "qwen3moe",
+    "gemma3",
+    "exaone4",
+    "hunyuan-dense",
+    "muse-glimmer",
+    "qwen35",
+    "qwen35moe",
+    "qwen3next",
+    "lfm2",
+    "lfm2moe",
+)
 POST_NORMS = ("gemma2", "gemma3", "olmo2", "exaone4", "glm4", "muse-glimmer")
+POST_ATTENTION_IS_PRE_FFN = ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
+OUTPUT_GATE = ("qwen35", "qwen35moe", "qwen3next")
 NO_PRE_NORMS = ("olmo2", "exaone4")
 PARALLEL = ("cohere2", "command-r", "phi2")
 GELU = ("gemma", "gemma2", "gemma3", "starcoder2", "phi2")
@@ -79,6 +94,18 @@ GLM = EXPERTS | {
 }
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, ORIGINAL: 32}
 YARN_ATTN = YARN | {"rope.scaling.attn_factor": 0.8}
+
+
+def delta_net(n_keys: int, n_values: int, dim: int, width: int = 4) -> dict[str, int]:
+    """Sizes of a gated delta net, as llama.cpp names them."""
+    return {
+        "ssm.group_count": n_keys,
+        "ssm.time_step_rank": n_values,
+        "ssm.state_size": dim,
+        "ssm.inner_size": n_values * dim,
+        "ssm.conv_kernel": width,
+    }
+
 
 CASES: tuple[Tiny, ...] = (
     Tiny("llama-mha", "llama", n_kv_heads=4),
@@ -364,5 +391,72 @@ CASES: tuple[Tiny, ...] = (
             "logit_scale": 4.0,
             "rope.freq_base_swa": 3e4,
         },
+    ),
+    Tiny(
+        "qwen35",
+        "qwen35",
+        n_layers=4,
+        n_rot=8,
+        keys=delta_net(1, 2, 16) | {SECTIONS: [2, 1, 1, 0], "full_attention_interval": 2},
+    ),
+    # Value heads that take turns with key heads, sizes that no vector divides.
+    Tiny(
+        "qwen35-heads6",
+        "qwen35",
+        n_layers=4,
+        n_embd=96,
+        n_heads=8,
+        n_kv_heads=1,
+        head_dim=80,
+        n_rot=16,
+        tied=True,
+        keys=delta_net(2, 6, 40) | {SECTIONS: [3, 3, 2, 0], "full_attention_interval": 4},
+    ),
+    Tiny(
+        "lfm2",
+        "lfm2",
+        n_layers=4,
+        keys={"shortconv.l_cache": 3, "attention.head_count_kv": [0, 2, 0, 2]},
+    ),
+    Tiny(
+        "lfm2-tied",
+        "lfm2",
+        n_layers=3,
+        n_embd=96,
+        n_heads=8,
+        n_kv_heads=1,
+        head_dim=12,
+        tied=True,
+        keys={"shortconv.l_cache": 4, "attention.head_count_kv": [0, 0, 1]},
+    ),
+    Tiny(
+        "qwen35moe",
+        "qwen35moe",
+        n_layers=4,
+        n_rot=8,
+        keys=delta_net(2, 4, 16)
+        | EXPERTS
+        | {SECTIONS: [2, 1, 1, 0], "full_attention_interval": 2}
+        | {"expert_feed_forward_length": 24, "expert_shared_feed_forward_length": 40},
+    ),
+    Tiny(
+        "qwen3next",
+        "qwen3next",
+        n_layers=4,
+        n_rot=8,
+        keys=delta_net(2, 6, 16)
+        | EXPERTS
+        | {"full_attention_interval": 4}
+        | {"expert_feed_forward_length": 24, "expert_shared_feed_forward_length": 40},
+    ),
+    Tiny(
+        "lfm2moe",
+        "lfm2moe",
+        n_layers=4,
+        choice_bias=True,
+        keys={"shortconv.l_cache": 3, "attention.head_count_kv": [0, 0, 2, 0]}
+        | EXPERTS
+        | {"expert_feed_forward_length": 24, "leading_dense_block_count": 1}
+        | {"expert_gating_func": 2},
     ),
 )

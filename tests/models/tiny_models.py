@@ -13,7 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from . import tiny_cases
+from . import tiny_cases, tiny_hybrids
 from .tiny_cases import Tiny
 
 F32 = np.float32
@@ -80,7 +80,7 @@ def _expert_shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
     if shared := case.keys.get("expert_shared_feed_forward_length", shared):
         shapes |= {"ffn_gate_shexp": (shared, d), "ffn_up_shexp": (shared, d)}
         shapes["ffn_down_shexp"] = (d, shared)
-        if case.architecture == "qwen2moe":
+        if case.architecture in ("qwen2moe", "qwen35moe", "qwen3next"):
             shapes["ffn_gate_inp_shexp"] = (d,)
     return shapes
 
@@ -91,16 +91,11 @@ def _has_experts(case: Tiny, layer: int) -> bool:
 
 def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     """Matrices and norms of one block."""
-    n_q, n_kv = case.n_heads * case.head_dim, case.n_kv_heads * case.head_dim
     d, f, name = case.n_embd, case.n_ff, case.architecture
     shapes: dict[str, tuple[int, ...]] = {}
     if name not in tiny_cases.NO_PRE_NORMS:
         shapes["attn_norm"] = (d,)
-    if case.fused_qkv:
-        shapes["attn_qkv"] = (n_q + 2 * n_kv, d)
-    else:
-        shapes |= {"attn_q": (n_q, d), "attn_k": (n_kv, d), "attn_v": (n_kv, d)}
-    shapes["attn_output"] = (d, n_q)
+    shapes |= tiny_hybrids.mixer_shapes(case, layer) or _attention(case)
     if _has_experts(case, layer):
         shapes |= _expert_shapes(case)
     elif name in tiny_cases.FUSED_GATE_UP:
@@ -111,12 +106,29 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
         shapes |= {"ffn_down": (d, f), "ffn_gate": (f, d), "ffn_up": (f, d)}
     if case.keys.get("nextn_predict_layers") and layer == case.n_layers - 1:
         shapes |= {"nextn.eh_proj": (d, 2 * d), "nextn.enorm": (d,), "nextn.hnorm": (d,)}
-    if name == "gpt-oss":
-        shapes["attn_sinks"] = (case.n_heads,)
-    if name in ("seed_oss", "glm4moe", "gpt-oss"):
+    if name in tiny_cases.POST_ATTENTION_IS_PRE_FFN:
         shapes["post_attention_norm"] = (d,)
     elif name not in (*tiny_cases.NO_PRE_NORMS, *tiny_cases.PARALLEL) and not case.each_head:
         shapes["ffn_norm"] = (d,)
+    if name in tiny_cases.POST_NORMS:
+        shapes |= {"post_attention_norm": (d,), "post_ffw_norm": (d,)}
+    return shapes
+
+
+def _attention(case: Tiny) -> dict[str, tuple[int, ...]]:
+    """The tensors of a block's attention."""
+    n_q, n_kv = case.n_heads * case.head_dim, case.n_kv_heads * case.head_dim
+    d, name = case.n_embd, case.architecture
+    gates = n_q if name in tiny_cases.OUTPUT_GATE else 0
+    if case.fused_qkv:
+        shapes: dict[str, tuple[int, ...]] = {"attn_qkv": (n_q + 2 * n_kv, d)}
+    else:
+        shapes = {"attn_q": (n_q + gates, d), "attn_k": (n_kv, d), "attn_v": (n_kv, d)}
+    shapes["attn_output"] = (d, n_q)
+    if name == "gpt-oss":
+        shapes["attn_sinks"] = (case.n_heads,)
+    if name == "muse-glimmer":
+        shapes["attn_gate"] = (n_q, d)
     if case.head_norm or name in tiny_cases.HEAD_NORM:
         shapes |= {"attn_q_norm": (case.head_dim,), "attn_k_norm": (case.head_dim,)}
     elif case.each_head:
@@ -126,10 +138,6 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
         }
     elif name in ("olmo2", "olmoe"):
         shapes |= {"attn_q_norm": (n_q,), "attn_k_norm": (n_kv,)}
-    if name == "muse-glimmer":
-        shapes["attn_gate"] = (n_q, d)
-    if name in tiny_cases.POST_NORMS:
-        shapes |= {"post_attention_norm": (d,), "post_ffw_norm": (d,)}
     return shapes
 
 
@@ -149,7 +157,8 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
     if case.architecture in tiny_cases.SCALED_EMBEDDING:
         embedding_std = case.n_embd**-0.5
     result = {"token_embd.weight": make("embd", (case.n_vocab, case.n_embd), embedding_std)}
-    result["output_norm.weight"] = make("output_norm", (case.n_embd,), 0.3, 1.0)
+    output_norm = tiny_hybrids.OUTPUT_NORM.get(case.architecture, "output_norm")
+    result[f"{output_norm}.weight"] = make("output_norm", (case.n_embd,), 0.3, 1.0)
     if case.architecture in tiny_cases.NORM_BIAS:
         result["output_norm.bias"] = make("output_norm.bias", (case.n_embd,), 0.3)
     if case.architecture == "phi2":
@@ -170,10 +179,11 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
             result[full] = make(full, (case.keys["expert_count"],), 0.2)
         for name, shape in _shapes(case, layer).items():
             full = f"blk.{layer}.{name}"
-            if name.endswith("_norm"):
+            if name.endswith("_norm") or name in tiny_hybrids.MEANS:
                 post = case.architecture in tiny_cases.POST_NORMS and name.startswith("post_")
-                gain = 2.0 if post else 1.0
-                result[f"{full}.weight"] = make(full, shape, 0.2, gain)
+                gain = tiny_hybrids.MEANS.get(name, 2.0 if post else 1.0)
+                stored = tiny_hybrids.UNSUFFIXED.get(name, f"{name}.weight")
+                result[f"blk.{layer}.{stored}"] = make(full, shape, 0.2, gain)
             else:
                 std = GAINS.get(name, 1.5) / shape[-1] ** 0.5
                 if case.architecture == "muse-glimmer" and name in ("attn_output", "ffn_down"):

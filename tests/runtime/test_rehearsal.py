@@ -14,10 +14,13 @@ from kvarn.jit import kernel_cache, threads
 from kvarn.ops.attention.layout import KV_TYPES
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.attend.encoders.sidecar import sidecar_path
+from kvarn.runtime.keep import KeepAll
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
-from kvarn.runtime.rehearsal import Rehearsal, all_rehearsals, generate, read_few
+from kvarn.runtime.rehearsal import Rehearsal, all_rehearsals, generate, read_few, read_prompt
 from kvarn.system.trust import open_folder
+
+from ..models import tiny_cases, tiny_models
 
 PROGRAM = """
 import pickle, sys
@@ -50,6 +53,15 @@ def test_the_next_process_needs_no_numba() -> None:
     """Whatever the method: all kernels of contexts but those of other models and types of K and V,
     some of which call the C library, or have slices assigned."""
     run_twice(all_rehearsals(default_model_path(), [("f16", "f16")]))
+
+
+@pytest.mark.parametrize("name", ["qwen35", "lfm2"])
+def test_hybrids_need_no_numba_in_the_next_process(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hybrid.gguf"
+    tiny_models.write(path, next(case for case in tiny_cases.CASES if case.name == name), 1)
+    tasks = all_rehearsals(path, [("f16", "f16")])
+    assert not [task for task in tasks if task.keep != KeepAll()]
+    run_twice([task for task in tasks if task.run in (generate, read_prompt)])
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 from kvarn.jit import threads
 from kvarn.ops.cpu import CPU
 from kvarn.ops.errors import OpsError
-from kvarn.ops.recurrent import DeltaHeads, DeltaScratch, gated_delta_rule
+from kvarn.ops.recurrent import DeltaHeads
+from kvarn.ops.recurrent.api import DeltaScratch, gated_delta_rule
 from kvarn.ops.reference.recurrent import delta_rule_reference, unpack_state
 
 from .cuts import cuts, random

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvarn.ops.errors import OpsError
-from kvarn.ops.recurrent import gated_rms_norm
+from kvarn.ops.recurrent.api import gated_rms_norm
 from kvarn.ops.reference.recurrent import gated_rms_norm_reference
 
 from .cuts import random

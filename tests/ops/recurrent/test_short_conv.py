@@ -8,7 +8,7 @@ import pytest
 from kvarn.jit import threads
 from kvarn.ops.cpu import CPU
 from kvarn.ops.errors import OpsError
-from kvarn.ops.recurrent import gated_short_conv, short_conv
+from kvarn.ops.recurrent.api import gated_short_conv, short_conv
 from kvarn.ops.reference.recurrent import gated_short_conv_reference, short_conv_reference
 
 from .cuts import cuts, random

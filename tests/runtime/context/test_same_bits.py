@@ -25,6 +25,7 @@ from ..reading import SHAPE
 
 GREEDY = kvarn.Sampler(temp=0)
 N_CTX = 2600
+HYBRIDS = ("qwen35", "lfm2")
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 300, 511, 512, 513, 515, 1023, 1024, 1025, 1027, 1540)
 BUDGET = {"budget": 40, "sink": 4, "window": 16}
 SPARSE = kvarn.SparsePrefill(k=40, index="hash", from_=512)
@@ -51,6 +52,9 @@ CASES = (
     Case("windows", "windows"),
     Case("drafts", draft=Ngram()),
     Case("experts", "experts", draft=Ngram()),
+    Case("hybrids", "qwen35", draft=Ngram()),
+    Case("hybrids, topk", "qwen35", "q8_0", attend=kvarn.TopK(**BUDGET)),
+    Case("short convolutions", "lfm2", prefill=SPARSE),
     Case("topk", attend=kvarn.TopK(**BUDGET)),
     Case("means", attend=kvarn.TopK(**BUDGET, tail="means")),
     Case("hash", attend=kvarn.Hash(**BUDGET)),
@@ -72,15 +76,16 @@ CASES = (
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
-    """By type of their weights; one whose layers have sliding windows."""
-    folder = tmp_path_factory.mktemp("models")
-    paths = {name: folder / f"{name}.gguf" for name in ("q4_0", "f16", "windows", "experts")}
+    """By type of their weights; one whose layers have sliding windows; with experts or states."""
+    folder, names = tmp_path_factory.mktemp("models"), ("windows", "experts", *HYBRIDS)
+    paths = {name: folder / f"{name}.gguf" for name in ("q4_0", "f16", *names)}
     for kind in ("q4_0", "f16"):
         write_model(paths[kind], kind, replace(SHAPE, n_embd=256, n_heads=8, n_ff=256))
     gemma = next(case for case in tiny_cases.CASES if case.name == "gemma3")
     tiny_models.write(paths["windows"], replace(gemma, keys=gemma.keys | {tiny_cases.SWA: 300}), 1)
-    qwen3moe = next(case for case in tiny_cases.CASES if case.name == "qwen3moe")
-    tiny_models.write(paths["experts"], qwen3moe, 1)
+    for name, other in {"experts": "qwen3moe", **dict(zip(HYBRIDS, HYBRIDS))}.items():
+        tiny = next(case for case in tiny_cases.CASES if case.name == other)
+        tiny_models.write(paths[name], tiny, 1)
     return {name: load(path) for name, path in paths.items()}
 
 
@@ -117,6 +122,8 @@ class Reader:
 def test_a_prompt_has_the_bits_of_an_empty_context(
     case: Case, on_disk: bool, models: dict[str, Model], tmp_path: Path
 ) -> None:
+    if on_disk and case.model in HYBRIDS:
+        pytest.skip("packs hold no states yet")
     reader = Reader(case, models[case.model])
     pack = tmp_path / "pack" if on_disk else None
     context, n_kept = reader.context(pack), 0

@@ -1,0 +1,91 @@
+"""Reads which layers carry a state, and of what size, from GGUF metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ops.recurrent import DeltaHeads
+from .architectures import Architecture
+from .bounds import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
+from .layer_config import DeltaNetConfig, RecurrentConfig, ShortConvConfig
+from .metadata import Keys
+
+WIDTHS = 2, 8
+"""Of short convolutions: models have 3 or 4."""
+
+
+def read_recurrent(
+    keys: Keys, architecture: Architecture, n_layers: int, n_embd: int
+) -> tuple[RecurrentConfig | None, ...]:
+    """The mixer of each layer that carries a state; None for those with attention.
+
+    Raises `ModelError` where sizes do not divide, and where no layer has attention.
+    """
+    if architecture.recurrent == "none":
+        return (None,) * n_layers
+    if architecture.recurrent != "short convolution":
+        key, flags = _delta_layers(keys, n_layers)
+        mixer: RecurrentConfig = _delta_net(keys, grouped=architecture.recurrent != "delta net")
+    else:
+        key = "attention.head_count_kv"
+        flags = [n == 0 for n in _numbers(keys, key, n_layers)]
+        low, high = WIDTHS
+        mixer = ShortConvConfig(n_embd, keys.integer("shortconv.l_cache", low=low, high=high))
+    if all(flags):
+        raise keys.error(key, keys.get(key), "a layer with attention")
+    return tuple(mixer if flag else None for flag in flags)
+
+
+def kv_heads(keys: Keys, architecture: Architecture, n_heads: int, high: int) -> int:
+    """Heads of keys and values; layers with a short convolution count none."""
+    key = "attention.head_count_kv"
+    if architecture.recurrent != "short convolution":
+        return keys.integer(key, n_heads, high=high)
+    value = keys.get(key)
+    numbers = list(value) if isinstance(value, (list, tuple, np.ndarray)) else [value]
+    whole = all(isinstance(n, (int, np.integer)) for n in numbers)
+    counts = {int(n) for n in numbers if n != 0} if whole else set()
+    if len(counts) != 1:
+        raise keys.error(key, value, "0 or one other number for each layer")
+    (n,) = counts
+    if not 1 <= n <= high:
+        raise keys.error(key, value, f"numbers from 0 to {high}")
+    return n
+
+
+def _numbers(keys: Keys, key: str, n_layers: int) -> list[Any]:
+    """A number for each layer."""
+    value = keys.get(key)
+    numbers = list(value) if isinstance(value, (list, tuple, np.ndarray)) else []
+    whole = all(isinstance(n, (int, np.integer, np.bool_)) for n in numbers)
+    if not whole or len(numbers) < n_layers:
+        raise keys.error(key, value, f"a number for each of {n_layers} layers")
+    return numbers[:n_layers]
+
+
+def _delta_layers(keys: Keys, n_layers: int) -> tuple[str, list[bool]]:
+    """Which layers have a delta net, and the key that says so."""
+    key = "attention.recurrent_layers"
+    if keys.get(key) is not None:
+        return key, [bool(flag) for flag in _numbers(keys, key, n_layers)]
+    key = "full_attention_interval"
+    interval = keys.integer(key, high=MAX_LAYERS)
+    return key, [(i + 1) % interval != 0 for i in range(n_layers)]
+
+
+def _delta_net(keys: Keys, *, grouped: bool) -> DeltaNetConfig:
+    """Sizes as llama.cpp names them: value heads are ranks of a time step, key heads are groups."""
+    n_keys = keys.integer("ssm.group_count", high=MAX_HEADS)
+    n_values = keys.integer("ssm.time_step_rank", high=MAX_HEADS)
+    dim = keys.integer("ssm.state_size", high=MAX_HEAD_DIM)
+    if n_values % n_keys:
+        raise keys.error("ssm.group_count", n_keys, f"a divisor of {n_values} value heads")
+    inner = keys.integer("ssm.inner_size", high=MAX_HEADS * MAX_HEAD_DIM)
+    if inner != n_values * dim:
+        raise keys.error("ssm.inner_size", inner, f"{n_values} heads of {dim}")
+    low, high = WIDTHS
+    width = keys.integer("ssm.conv_kernel", low=low, high=high)
+    heads = DeltaHeads(n_keys, n_values, dim, dim, cyclic=int(not grouped))
+    return DeltaNetConfig(heads, width, fused_gates=grouped)

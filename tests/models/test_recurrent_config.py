@@ -1,0 +1,121 @@
+"""Metadata of models whose layers carry states: what is read, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvarn.models import ModelConfig, ModelError
+from kvarn.models.layer_config import DeltaNetConfig, ShortConvConfig
+from kvarn.models.weights import Weights
+from kvarn.ops.recurrent import DeltaHeads
+
+from . import plain
+from .test_config import keys
+
+DELTA, CONV, ATTENTION = DeltaNetConfig, ShortConvConfig, None
+
+
+def kinds(config: ModelConfig) -> list[type | None]:
+    """The kind of each layer's mixer, None for attention."""
+    mixers = [layer.mixer for layer in config.layers]
+    return [type(m) if isinstance(m, (DELTA, CONV)) else None for m in mixers]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("qwen35", {}, [DELTA, ATTENTION] * 2),
+        ("qwen35", {"full_attention_interval": 3}, [DELTA, DELTA, ATTENTION, DELTA]),
+        (
+            "qwen35",
+            {"attention__recurrent_layers": [False, True, True, True]},
+            [ATTENTION, DELTA, DELTA, DELTA],
+        ),
+        ("qwen35", {"nextn_predict_layers": 1}, [DELTA, ATTENTION, DELTA]),
+        ("qwen3next", {}, [DELTA, DELTA, DELTA, ATTENTION]),
+        ("lfm2", {}, [CONV, ATTENTION] * 2),
+        (
+            "lfm2",
+            {"attention__head_count_kv": np.array([2, 2, 0, 0], np.int32)},
+            [ATTENTION, ATTENTION, CONV, CONV],
+        ),
+    ],
+)
+def test_which_layers_carry_states(name: str, changes: Any, expected: list[type | None]) -> None:
+    config = ModelConfig.from_metadata(keys(name, **changes))
+    assert kinds(config) == expected
+    assert config.n_kv_layers == expected.count(None)
+    assert len(config.state_shapes) == len(expected) - expected.count(None)
+    numbers = [config.number_of(i) for i in range(len(expected))]
+    assert sorted(numbers) == sorted([*range(config.n_kv_layers), *range(len(config.state_shapes))])
+
+
+def test_sizes_of_states() -> None:
+    config = ModelConfig.from_metadata(keys("qwen35-heads6"))
+    mixer = config.layers[0].mixer
+    assert mixer == DeltaNetConfig(DeltaHeads(2, 6, 40, 40, cyclic=1), 4, fused_gates=False)
+    assert config.state_shapes[0] == ((3, 2 * 2 * 40 + 6 * 40), (6, 3, 40, 16))
+    config = ModelConfig.from_metadata(keys("lfm2"))
+    assert config.layers[0].mixer == ShortConvConfig(64, 3)
+    assert config.state_shapes == (((2, 64),),) * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("qwen35", {"full_attention_interval": None}, "full_attention_interval is missing"),
+        ("qwen35", {"full_attention_interval": 5}, "expected a layer with attention"),
+        ("qwen35", {"full_attention_interval": 0}, "an integer from 1"),
+        ("qwen35", {"attention__recurrent_layers": [True] * 3}, "a number for each of 4 layers"),
+        ("qwen35", {"attention__recurrent_layers": ["a"] * 4}, "a number for each of 4 layers"),
+        ("qwen35", {"attention__recurrent_layers": [True] * 4}, "expected a layer with attention"),
+        ("qwen35", {"ssm__group_count": 3}, "a divisor of 2 value heads"),
+        ("qwen35", {"ssm__inner_size": 33}, "2 heads of 16"),
+        ("qwen35", {"ssm__state_size": None}, "ssm.state_size is missing"),
+        ("qwen35", {"ssm__state_size": 1 << 20}, "an integer from 1 to 256"),
+        ("qwen35", {"ssm__conv_kernel": 1}, "an integer from 2 to 8"),
+        ("qwen35", {"ssm__time_step_rank": "2"}, "ssm.time_step_rank"),
+        ("lfm2", {"attention__head_count_kv": 2}, "a number for each of 4 layers"),
+        ("lfm2", {"attention__head_count_kv": [0, 2, 0]}, "a number for each of 4 layers"),
+        ("lfm2", {"attention__head_count_kv": [0, 2, 0, 4]}, "0 or one other number"),
+        ("lfm2", {"attention__head_count_kv": [0, -2, 0, -2]}, "numbers from 0"),
+        ("lfm2", {"attention__head_count_kv": [0, 0, 0, 0]}, "0 or one other number"),
+        ("lfm2", {"attention__head_count_kv": ["0", "x", [], {}]}, "0 or one other number"),
+        ("lfm2", {"shortconv__l_cache": 9}, "an integer from 2 to 8"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name: str, changes: Any, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        ModelConfig.from_metadata(keys(name, **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("qwen35", "blk.0.ssm_conv1d.weight"),
+        ("qwen35", "blk.2.ssm_a"),
+        ("qwen35", "blk.2.ssm_dt.bias"),
+        ("qwen35", "blk.1.attn_q.weight"),
+        ("qwen3next", "blk.0.ssm_ba.weight"),
+        ("lfm2", "blk.0.shortconv.conv.weight"),
+        ("lfm2", "token_embd_norm.weight"),
+    ],
+)
+def test_tensors_of_other_shapes_are_refused(
+    name: str, tensor: str, golden_models: Callable[[str], Any]
+) -> None:
+    golden = golden_models(name)
+    config = ModelConfig.from_metadata(golden.metadata)
+    arrays = dict(golden.arrays)
+    Weights.load(plain.as_tensors(arrays), config)
+    shape = arrays[tensor].shape
+    arrays[tensor] = np.zeros((shape[0] + 2, *shape[1:]), np.float32)
+    with pytest.raises(ModelError, match=f"tensor {tensor} has shape"):
+        Weights.load(plain.as_tensors(arrays), config)
+    del arrays[tensor]
+    with pytest.raises(ModelError, match=f"tensor {tensor} is missing"):
+        Weights.load(plain.as_tensors(arrays), config)

@@ -1,0 +1,50 @@
+"""The tensors of layers without keys and values, by the names that llama.cpp asks for."""
+
+from __future__ import annotations
+
+from .tiny_cases import Tiny
+
+OUTPUT_NORM = dict.fromkeys(("lfm2", "lfm2moe"), "token_embd_norm")
+"""Where the last norm has another name."""
+UNSUFFIXED = {"ssm_a": "ssm_a", "ssm_dt": "ssm_dt.bias"}
+"""Vectors whose names do not end in ".weight"."""
+MEANS = {"ssm_a": -0.3, "ssm_dt": 0.0}
+
+
+def mixer_shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]] | None:
+    """The tensors in the place of attention; None where the layer has attention."""
+    if case.architecture in OUTPUT_NORM:
+        return None if case.keys["attention.head_count_kv"][layer] else _short_conv(case)
+    if case.architecture in ("qwen35", "qwen35moe", "qwen3next"):
+        interval = case.keys["full_attention_interval"]
+        return None if (layer + 1) % interval == 0 else _delta_net(case)
+    return None
+
+
+def _short_conv(case: Tiny) -> dict[str, tuple[int, ...]]:
+    d = case.n_embd
+    return {
+        "shortconv.in_proj": (3 * d, d),
+        "shortconv.conv": (d, case.keys["shortconv.l_cache"]),
+        "shortconv.out_proj": (d, d),
+    }
+
+
+def _delta_net(case: Tiny) -> dict[str, tuple[int, ...]]:
+    d = case.n_embd
+    names = "group_count", "time_step_rank", "state_size", "conv_kernel"
+    n_keys, n_values, e, width = (case.keys[f"ssm.{name}"] for name in names)
+    row = 2 * n_keys * e + n_values * e
+    gates = {"ssm_beta": (n_values, d), "ssm_alpha": (n_values, d)}
+    if case.architecture == "qwen3next":
+        gates = {"ssm_ba": (2 * n_values, d)}
+    return {
+        "attn_qkv": (row, d),
+        "attn_gate": (n_values * e, d),
+        **gates,
+        "ssm_conv1d": (row, width),
+        "ssm_a": (n_values,),
+        "ssm_dt": (n_values,),
+        "ssm_norm": (e,),
+        "ssm_out": (d, n_values * e),
+    }
