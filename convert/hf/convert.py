@@ -16,10 +16,11 @@ from ..errors import ConvertError
 from ..quantize import EncodeError, encode
 from ..quantize.mixes import Mix, ModelFacts, tensor_types
 from ..writing import check_room, pad
-from .architectures import HFArchitecture, architecture_of, check
+from .architectures import architecture_of, check
 from .config import Config
 from .description import add_description
 from .folder import read_config, read_tensors
+from .table import HFArchitecture
 from .tensors import Planned, check_embedding, plan
 from .values import check_values
 from .vocabulary import read_vocabulary

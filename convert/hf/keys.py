@@ -6,6 +6,9 @@ for settings that the format does not have.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from gguf import GGUFWriter, RopeScalingType
 
 from ...models.architectures import ARCHITECTURES
@@ -15,17 +18,18 @@ from .config import Config, number
 from .rope import add_rope, add_scaling
 
 
-def add_sizes(writer: GGUFWriter, config: Config) -> None:
+def add_sizes(writer: GGUFWriter, config: Config, n_ctx: int | None = None) -> None:
     """Layers, context, widths and heads."""
     writer.add_block_count(config.n_layers)
-    writer.add_context_length(config.integer("max_position_embeddings"))
+    writer.add_context_length(n_ctx or config.integer("max_position_embeddings"))
     writer.add_embedding_length(config.integer("hidden_size"))
     writer.add_feed_forward_length(config.integer("intermediate_size"))
     writer.add_head_count(config.n_heads)
     writer.add_head_count_kv(config.n_kv_heads)
 
 
-def _add_head_dim(writer: GGUFWriter, config: Config) -> None:
+def add_head_dim(writer: GGUFWriter, config: Config) -> None:
+    """The size of a head, for keys and for values."""
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
 
@@ -40,7 +44,7 @@ def _add_dense(writer: GGUFWriter, config: Config) -> None:
 def add_llama(writer: GGUFWriter, config: Config) -> None:
     """`llama.*`: Llama and Mistral."""
     _add_dense(writer, config)
-    _add_head_dim(writer, config)
+    add_head_dim(writer, config)
     _add_vocabulary(writer, config)
 
 
@@ -76,7 +80,107 @@ def add_qwen(writer: GGUFWriter, config: Config) -> None:
     """`qwen2.*`, `qwen3.*`."""
     _add_dense(writer, config)
     if config.get("head_dim") is not None:
-        _add_head_dim(writer, config)
+        add_head_dim(writer, config)
+
+
+def add_qwen3vl(writer: GGUFWriter, config: Config) -> None:
+    """`qwen3vl.*`, the text part."""
+    add_qwen(writer, config)
+    sections = config.rope.get("mrope_section", [24, 20, 20])
+    if not isinstance(sections, list) or not all(type(n) is int and n >= 0 for n in sections):
+        raise ConvertError(f"config.json: mrope_section is {brief(sections)}, expected sizes")
+    writer.add_rope_dimension_sections([*sections, 0, 0, 0, 0][:4])
+    vision = config.get("vision_config")
+    layers = vision.get("deepstack_visual_indexes") if isinstance(vision, Mapping) else None
+    writer.add_num_deepstack_layers(len(layers) if isinstance(layers, list) else 0)
+
+
+def add_granite(writer: GGUFWriter, config: Config) -> None:
+    """`granite.*`: Granite 3 and 4 without experts."""
+    _add_dense(writer, config)
+    _add_vocabulary(writer, config)
+    scales = {
+        "attention_multiplier": writer.add_attention_scale,
+        "embedding_multiplier": writer.add_embedding_scale,
+        "residual_multiplier": writer.add_residual_scale,
+        "logits_scaling": writer.add_logit_scale,
+    }
+    for key, add in scales.items():
+        add(config.number(key))
+
+
+def add_olmo2(writer: GGUFWriter, config: Config) -> None:
+    """`olmo2.*`: Olmo 2, and Olmo 3 with its windows."""
+    _add_dense(writer, config)
+    if config.get("sliding_window") is not None:
+        writer.add_sliding_window(config.integer("sliding_window"))
+        writer.add_sliding_window_pattern(_windowed(config, 4))
+
+
+def add_glm4(writer: GGUFWriter, config: Config) -> None:
+    """`glm4.*`."""
+    add_qwen(writer, config)
+    writer.add_rope_dimension_count(config.rotated_dims)
+
+
+def add_exaone4(writer: GGUFWriter, config: Config) -> None:
+    """`exaone4.*`."""
+    add_qwen(writer, config)
+    writer.add_vocab_size(config.integer("vocab_size"))
+    if config.get("sliding_window") is None:
+        return
+    windowing = ARCHITECTURES["exaone4"].windowing
+    assert windowing is not None
+    windowed = _windowed(config, windowing.period)
+    if any(windowed) != (config.n_layers == windowing.only_at):
+        raise ConvertError(
+            f"config.json: {sum(windowed)} of {config.n_layers} layers have windows: an exaone4 "
+            f"file has them in {windowing.only_at} layers, and in no others"
+        )
+    writer.add_sliding_window(config.integer("sliding_window"))
+    writer.add_sliding_window_pattern(windowed)
+
+
+HUNYUAN_CONTEXT = 262_144
+"""Tokens that Hunyuan's scaled base is for; its config.json says 32,768."""
+
+
+def add_hunyuan(writer: GGUFWriter, config: Config) -> None:
+    """`hunyuan-dense.*`; an `alpha` goes into the base, as in llama.cpp's converter."""
+    alpha = config.rope.get("alpha")
+    if config.rope["rope_type"] != "dynamic" or alpha is None:
+        add_qwen(writer, config)
+        return
+    n = config.head_dim
+    if n < 4:
+        raise ConvertError(f"config.json: heads of {n} with alpha, expected 4 or more")
+    where = "config.json's rope parameters"
+    base, alpha = number(config.rope, "rope_theta", where), number(config.rope, "alpha", where)
+    if not (base > 0 and alpha > 0):
+        raise ConvertError(f"{where}: rope_theta {base:g}, alpha {alpha:g}: expected more than 0")
+    add_sizes(writer, config, n_ctx=HUNYUAN_CONTEXT)
+    writer.add_rope_freq_base(base * math.pow(alpha, n / (n - 2)))
+    writer.add_rope_scaling_type(RopeScalingType.NONE)
+    writer.add_rope_scaling_factor(1)
+    writer.add_rope_scaling_orig_ctx_len(HUNYUAN_CONTEXT)
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    if config.get("head_dim") is not None:
+        add_head_dim(writer, config)
+
+
+def add_gemma(writer: GGUFWriter, config: Config) -> None:
+    """`gemma.*`: the first Gemma, and CodeGemma."""
+    add_sizes(writer, config)
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    add_head_dim(writer, config)
+    _add_unusual_rope(writer, config)
+
+
+def _add_unusual_rope(writer: GGUFWriter, config: Config) -> None:
+    """The rotation, where it is not what readers take if the file says nothing."""
+    add_scaling(writer, config)
+    if config.rope.get("rope_theta") != 10_000.0:
+        writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
 
 
 def add_phi3(writer: GGUFWriter, config: Config) -> None:
@@ -95,14 +199,12 @@ def add_gemma2(writer: GGUFWriter, config: Config) -> None:
     _check_query_scale(config, "gemma2")
     add_sizes(writer, config)
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
-    _add_head_dim(writer, config)
+    add_head_dim(writer, config)
     writer.add_attn_logit_softcapping(config.optional_number("attn_logit_softcapping"))
     writer.add_final_logit_softcapping(config.optional_number("final_logit_softcapping"))
     writer.add_sliding_window(config.integer("sliding_window"))
     _add_window_pattern(writer, config, "gemma2")
-    add_scaling(writer, config)
-    if config.rope.get("rope_theta") != 10_000.0:  # what readers take where the file says nothing
-        writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    _add_unusual_rope(writer, config)
 
 
 def add_gemma3(writer: GGUFWriter, config: Config) -> None:
@@ -113,7 +215,7 @@ def add_gemma3(writer: GGUFWriter, config: Config) -> None:
     if config.flag("use_bidirectional_attention"):
         raise ConvertError("config.json: use_bidirectional_attention: expected a causal model")
     _add_dense(writer, config)
-    _add_head_dim(writer, config)
+    add_head_dim(writer, config)
     if softcap := config.optional_number("final_logit_softcapping"):
         writer.add_final_logit_softcapping(softcap)
     if any(_windowed(config, 6)):
@@ -128,7 +230,7 @@ def add_cohere2(writer: GGUFWriter, config: Config) -> None:
     add_sizes(writer, config)
     writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
     writer.add_layer_norm_eps(config.number("layer_norm_eps"))
-    _add_head_dim(writer, config)
+    add_head_dim(writer, config)
     writer.add_logit_scale(config.number("logit_scale"))
     writer.add_sliding_window(config.integer("sliding_window"))
     _add_window_pattern(writer, config, "cohere2")

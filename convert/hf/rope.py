@@ -30,7 +30,11 @@ from .config import Config, number
 
 _WHERE = "config.json's rope parameters"
 _PLAIN = ("default", "linear", "yarn")
-_KINDS = {"by scaling": (*_PLAIN, "llama3", "longrope"), "longrope": ("default", "longrope")}
+_KINDS = {
+    "by scaling": (*_PLAIN, "llama3", "longrope"),
+    "longrope": ("default", "longrope"),
+    "freqs": (*_PLAIN, "llama3"),
+}
 """Kinds of scaling by the tensors that an architecture may have; `_PLAIN` where it has none."""
 
 
@@ -44,12 +48,15 @@ def scaling_kind(name: str, config: Config) -> str:
     if tensors == "longrope" and kind in ("su", "yarn"):
         return "longrope"  # as in transformers' Phi3Config
     kinds = _KINDS.get(tensors, _PLAIN)
+    if kind == "dynamic" and ARCHITECTURES[name].rope_alpha:
+        return "dynamic"  # its alpha goes into the base
     if kind not in kinds:
         raise ConvertError(
             f"{_WHERE}: rope_type is {brief(kind)}, expected {', '.join(kinds)} for a {name} file"
         )
     if (local := config.rope.get("local")) is not None:
-        if not _rotates_windowed_layers_apart(name):
+        windowing = ARCHITECTURES[name].windowing
+        if windowing is None or windowing.scaled == "all":
             raise ConvertError(f"{_WHERE} differ by kind of layer, which a {name} file cannot say")
         windowed = local.get("rope_type", local.get("type", "default"))
         if windowed != "default":
@@ -67,8 +74,13 @@ def add_rope(writer: GGUFWriter, config: Config) -> None:
     """Base frequencies and the scaling of positions."""
     add_scaling(writer, config)
     writer.add_rope_freq_base(number(config.rope, "rope_theta", _WHERE))
-    if _rotates_windowed_layers_apart(writer.arch):
-        local = {"rope_theta": config.get("rope_local_base_freq"), **config.rope.get("local", {})}
+    windowing = ARCHITECTURES[writer.arch].windowing
+    if windowing is None or windowing.scaled == "all":
+        return
+    local = {"rope_theta": config.get("rope_local_base_freq"), **config.rope.get("local", {})}
+    if not windowing.reads_base and local["rope_theta"] not in (None, config.rope["rope_theta"]):
+        raise _refused("rope_theta of sliding_attention", local["rope_theta"], "that of all layers")
+    if windowing.reads_base or local["rope_theta"] is not None:
         writer.add_rope_freq_base_swa(number(local, "rope_theta", _WHERE))
 
 
@@ -85,11 +97,6 @@ def add_scaling(writer: GGUFWriter, config: Config) -> None:
             writer.add_rope_scaling_type(RopeScalingType.LONGROPE)
             writer.add_rope_scaling_orig_ctx_len(_original(config))
         writer.add_rope_scaling_attn_factors(long_factors(config).amplitude)
-
-
-def _rotates_windowed_layers_apart(name: str) -> bool:
-    windowing = ARCHITECTURES[name].windowing
-    return windowing is not None and windowing.rope_base is not None
 
 
 def factor_tensors(name: str, config: Config) -> dict[str, NDArray[np.float32]]:
@@ -132,7 +139,8 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
     relative = _yarn_amplitude(config, factor) / implied
     if math.isclose(relative, 1.0, rel_tol=1e-7):
         return
-    if _rotates_windowed_layers_apart(writer.arch):
+    windowing = ARCHITECTURES[writer.arch].windowing
+    if windowing is not None and windowing.scaled == "amplitude":
         raise ConvertError(
             f"{_WHERE}: attention_factor or mscale make an amplitude of {relative * implied:g}, "
             f"expected {implied:g}: a {writer.arch} file would apply it to windowed layers too"

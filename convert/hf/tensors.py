@@ -11,16 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConvertError
-from .architectures import HFArchitecture
 from .config import Config
 from .rope import factor_tensors
 from .safetensors import StoredTensor
+from .table import HFArchitecture
 
 F32 = NDArray[np.float32]
 
 # Buffers that old files keep, and the parts of models that see or hear.
 _IGNORED_ENDINGS = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
-_IGNORED_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "vision_projector.")
+_IGNORED_PARTS = (
+    "vision_tower.",
+    "vision_model.",
+    "visual.",
+    "multi_modal_projector.",
+    "vision_projector.",
+)
 # What the runtime loads; gguf-py's table has more, mixtures of experts for instance.
 _LOADED = re.compile(
     r"(token_embd|output|output_norm|blk\.\d+\.(attn_(norm|q|k|v|qkv|output|q_norm|k_norm)"

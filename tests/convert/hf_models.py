@@ -15,6 +15,8 @@ class HFCase:
     config: str
     settings: dict[str, Any] = field(default_factory=dict)
     n_layers: int = 2
+    sees: bool = False
+    """The sizes are those of the text part of a model that sees."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -31,6 +33,8 @@ class HFCase:
             "eos_token_id": 2,
             "pad_token_id": 0,
         }
+        if self.sees:
+            return {**self.settings, "text_config": sizes | self.settings["text_config"]}
         return sizes | self.settings
 
 
@@ -63,6 +67,7 @@ LONGROPE = {
     "long_factor": [1.0 + 0.5 * i for i in range(8)],
     "short_factor": [1.0 + 0.1 * i for i in range(8)],
 }
+EXAONE4 = {"sliding_window": None, "layer_types": ["full_attention"] * 2}
 
 CASES = (
     HFCase("llama", "LlamaConfig"),
@@ -144,6 +149,86 @@ CASES = (
         n_layers=5,
     ),
     HFCase("smollm3", "SmolLM3Config", n_layers=5),
+    HFCase("gemma", "GemmaConfig", {"head_dim": 32, "num_key_value_heads": 1}),
+    HFCase(
+        "qwen3vl",
+        "Qwen3VLConfig",
+        {
+            "text_config": {
+                "head_dim": 32,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 5e6,
+                    "mrope_section": [6, 5, 5],
+                    "mrope_interleaved": True,
+                },
+            },
+            "vision_config": {
+                "depth": 2,
+                "hidden_size": 32,
+                "intermediate_size": 32,
+                "num_heads": 2,
+                "out_hidden_size": 64,
+                "patch_size": 4,
+                "num_position_embeddings": 16,
+                "deepstack_visual_indexes": [0],
+            },
+        },
+        n_layers=3,
+        sees=True,
+    ),
+    HFCase(
+        "granite",
+        "GraniteConfig",
+        {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.15,
+            "logits_scaling": 4.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    HFCase("olmo2", "Olmo2Config"),
+    HFCase(
+        "olmo3",
+        "Olmo3Config",
+        {
+            "sliding_window": 8,
+            "rope_parameters": {
+                "full_attention": YARN | {"attention_factor": 1.2},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+        n_layers=5,
+    ),
+    HFCase("glm4", "Glm4Config", {"head_dim": 32}),
+    HFCase("seed_oss", "SeedOssConfig", {"head_dim": 32}),
+    HFCase("exaone4", "Exaone4Config", EXAONE4),
+    HFCase(
+        "exaone4-llama3", "Exaone4Config", EXAONE4 | {"rope_parameters": LLAMA3, "hidden_size": 128}
+    ),
+    HFCase("hunyuan", "HunYuanDenseV1Config", {"head_dim": 32}),
+    HFCase(
+        "hunyuan-alpha",
+        "HunYuanDenseV1Config",
+        {
+            "head_dim": 32,
+            "max_position_embeddings": 32_768,
+            "rope_parameters": {
+                "rope_type": "dynamic",
+                "rope_theta": 1e4,
+                "alpha": 50.0,
+                "factor": 1.0,
+            },
+        },
+    ),
+    HFCase("ernie4_5", "Ernie4_5Config", {"head_dim": 32}),
+    HFCase("command-r", "CohereConfig", {"logit_scale": 0.25}),
+    HFCase("starcoder2", "Starcoder2Config"),
+    HFCase("stablelm", "StableLmConfig", {"use_qkv_bias": True}),
+    HFCase("stablelm-parallel", "StableLmConfig", {"use_parallel_residual": True}),
+    HFCase("nemotron", "NemotronConfig", {"head_dim": None}),
+    HFCase("phi2", "PhiConfig", {"num_key_value_heads": 4}),
 )
 
 
@@ -154,7 +239,10 @@ def save_model(case: HFCase, folder: Path, dtype: str = "float32", **saving: Any
 
     config = getattr(transformers, case.config)(**case.values)
     torch.manual_seed(len(case.name))
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    kind = (
+        transformers.AutoModelForImageTextToText if case.sees else transformers.AutoModelForCausalLM
+    )
+    model = kind.from_config(config, attn_implementation="eager")
     with torch.no_grad():
         for name, weights in model.named_parameters():
             # Norms stay near one, and everything else is large enough to make peaked attention.

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="the oracle, torch, is absent")
 pytest.importorskip("transformers", reason="the oracle, transformers, is absent")
 
 from kvarn.convert.hf import convert  # noqa: E402
-from kvarn.convert.hf.architectures import HF_ARCHITECTURES  # noqa: E402
+from kvarn.convert.hf.table import HF_ARCHITECTURES  # noqa: E402
 from kvarn.convert.quantize.mixes import MIXES  # noqa: E402
 from kvarn.models import ModelConfig  # noqa: E402
 from kvarn.models.architectures import ARCHITECTURES  # noqa: E402
@@ -30,21 +30,19 @@ N_GREEDY = 8
 
 
 NOT_CONVERTED = {
-    "qwen3vl",
-    "granite",
-    "olmo2",
-    "exaone4",
-    "glm4",
-    "gemma",
-    "seed_oss",
-    "ernie4_5",
-    "hunyuan-dense",
-    "command-r",
-    "starcoder2",
-    "stablelm",
-    "nemotron",
-    "phi2",
+    "ernie4_5-moe",
+    "glm4moe",
+    "gpt-oss",
+    "granitemoe",
+    "lfm2",
+    "lfm2moe",
     "muse-glimmer",
+    "olmoe",
+    "qwen2moe",
+    "qwen35",
+    "qwen35moe",
+    "qwen3moe",
+    "qwen3next",
 }
 """Architectures that run, and that `kvarn convert` does not write."""
 

@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 
 from kvarn.convert.errors import ConvertError
-from kvarn.convert.hf.architectures import HF_ARCHITECTURES
+from kvarn.convert.hf.table import HF_ARCHITECTURES
 from kvarn.convert.hf.vocabulary import read_vocabulary
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.tokenizer import Tokenizer

@@ -9,8 +9,8 @@ from typing import Any
 
 from ....system.text import brief
 from ...errors import ConvertError
-from ..architectures import HFArchitecture
 from ..jsons import optional_json
+from ..table import HFArchitecture
 from .sentencepiece import PieceType, read_sentencepiece
 from .tokens import Tokens, added_tokens
 

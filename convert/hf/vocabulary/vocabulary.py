@@ -12,8 +12,8 @@ from gguf import GGUFWriter, SpecialVocab
 from ....runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ....system.text import brief, one_line
 from ...errors import ConvertError
-from ..architectures import HFArchitecture
 from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
+from ..table import HFArchitecture
 from .bpe import byte_level_tokens, pre_tokenizer
 from .pieces import read_pieces
 from .tokens import Tokens

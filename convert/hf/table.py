@@ -1,0 +1,269 @@
+"""The table of Hugging Face architectures that become GGUF files, as data.
+
+Names are those of config.json's `architectures`; facts are llama.cpp's (`conversion/*.py` as
+packaged in llama-cpp-python 0.3.36), defaults those of transformers' configuration classes, which
+config.json may leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gguf import GGUFWriter
+
+from . import keys, layer_norm_keys
+from .config import Config
+
+
+@dataclass(frozen=True)
+class HFArchitecture:
+    """The rules by which one family of models is converted."""
+
+    name: str
+    """`general.architecture` of the file."""
+    add_keys: Callable[[GGUFWriter, Config], None]
+    """Writes the architecture's own metadata."""
+    permuted: bool = False
+    """Rows of queries and keys go from halves (i, i + E/2) to neighbours (2i, 2i + 1)."""
+    norm_shift: float = 0.0
+    """Added to weights of norms: transformers' Gemma multiplies by 1 + weight."""
+    drops_output: bool = False
+    """A file of this architecture never has an output matrix: it is the embedding."""
+    drops_zero_bias: bool = False
+    """Biases are left out where they are zero, and refused where they are not."""
+    space_prefix: bool | None = None
+    """`tokenizer.ggml.add_space_prefix` of SentencePiece vocabularies; None: as their files say."""
+    added_tokens_as_listed: bool = False
+    """Added tokens are control tokens only where they are marked special, however they look."""
+    activation: str = "hidden_act"
+    """The key that names the activation."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _defaults(n_ctx: int, theta: float, **more: Any) -> dict[str, Any]:
+    """What all configuration classes have, and `more`."""
+    return {"max_position_embeddings": n_ctx, "rope_theta": theta, **more}
+
+
+_LLAMA = HFArchitecture(
+    "llama",
+    keys.add_llama,
+    permuted=True,
+    defaults=_defaults(2048, 10_000.0, rms_norm_eps=1e-6),
+)
+_MISTRAL = HFArchitecture(
+    "llama",
+    keys.add_llama,
+    permuted=True,
+    defaults=_defaults(
+        131_072, 10_000.0, rms_norm_eps=1e-6, num_key_value_heads=8, sliding_window=4096
+    ),
+)
+_MISTRAL3 = HFArchitecture(
+    "mistral3",
+    keys.add_mistral3,
+    permuted=True,
+    defaults={
+        "max_position_embeddings": 262_144,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "rms_norm_eps": 1e-5,
+    },
+)
+_QWEN = {"max_position_embeddings": 32_768, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0}
+_GEMMA = {
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "tie_word_embeddings": True,
+}
+_GEMMA3 = HFArchitecture(
+    "gemma3",
+    keys.add_gemma3,
+    norm_shift=1.0,
+    space_prefix=False,
+    activation="hidden_activation",
+    defaults={
+        **_GEMMA,
+        "vocab_size": 262_208,
+        "max_position_embeddings": 131_072,
+        "rope_theta": 1_000_000.0,
+        "rope_local_base_freq": 10_000.0,
+    },
+)
+
+_ERNIE = HFArchitecture(
+    "ernie4_5",
+    keys.add_qwen,
+    defaults=_defaults(
+        131_072,
+        500_000.0,
+        rms_norm_eps=1e-5,
+        num_key_value_heads=2,
+        head_dim=128,
+        tie_word_embeddings=True,
+    ),
+)
+
+HF_ARCHITECTURES: dict[str, HFArchitecture] = {
+    "LlamaForCausalLM": _LLAMA,
+    "LLaMAForCausalLM": _LLAMA,
+    "MistralForCausalLM": _MISTRAL,
+    "Ministral3ForCausalLM": _MISTRAL3,
+    "Mistral3ForConditionalGeneration": _MISTRAL3,
+    "Qwen2ForCausalLM": HFArchitecture("qwen2", keys.add_qwen, defaults=_QWEN),
+    "Qwen3ForCausalLM": HFArchitecture("qwen3", keys.add_qwen, defaults={**_QWEN, "head_dim": 128}),
+    "Qwen3VLForConditionalGeneration": HFArchitecture(
+        "qwen3vl",
+        keys.add_qwen3vl,
+        defaults=_defaults(128_000, 500_000.0, rms_norm_eps=1e-6, head_dim=128),
+    ),
+    "Phi3ForCausalLM": HFArchitecture(
+        "phi3",
+        keys.add_phi3,
+        added_tokens_as_listed=True,
+        defaults=_defaults(
+            4096, 10_000.0, rms_norm_eps=1e-5, original_max_position_embeddings=4096
+        ),
+    ),
+    "GemmaForCausalLM": HFArchitecture(
+        "gemma",
+        keys.add_gemma,
+        norm_shift=1.0,
+        drops_output=True,
+        space_prefix=False,
+        activation="hidden_activation",
+        defaults=_defaults(
+            8192, 10_000.0, rms_norm_eps=1e-6, head_dim=256, tie_word_embeddings=True
+        ),
+    ),
+    "Gemma2ForCausalLM": HFArchitecture(
+        "gemma2",
+        keys.add_gemma2,
+        norm_shift=1.0,
+        drops_output=True,
+        space_prefix=False,
+        activation="hidden_activation",
+        defaults={
+            **_GEMMA,
+            "max_position_embeddings": 8192,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+            "rope_theta": 10_000.0,
+        },
+    ),
+    "Gemma3ForCausalLM": _GEMMA3,
+    "Gemma3ForConditionalGeneration": _GEMMA3,
+    "CohereForCausalLM": HFArchitecture(
+        "command-r",
+        layer_norm_keys.add_command_r,
+        drops_output=True,
+        defaults=_defaults(
+            8192, 500_000.0, logit_scale=0.0625, layer_norm_eps=1e-5, tie_word_embeddings=True
+        ),
+    ),
+    "Cohere2ForCausalLM": HFArchitecture(
+        "cohere2",
+        keys.add_cohere2,
+        drops_output=True,
+        drops_zero_bias=True,
+        defaults=_defaults(
+            8192,
+            10_000.0,
+            logit_scale=0.0625,
+            layer_norm_eps=1e-5,
+            sliding_window=4096,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "SmolLM3ForCausalLM": HFArchitecture(
+        "smollm3",
+        keys.add_smollm3,
+        permuted=True,
+        defaults=_defaults(
+            32_768, 2_000_000.0, rms_norm_eps=1e-6, num_key_value_heads=4, tie_word_embeddings=True
+        ),
+    ),
+    "GraniteForCausalLM": HFArchitecture(
+        "granite",
+        keys.add_granite,
+        permuted=True,
+        defaults=_defaults(
+            2048,
+            10_000.0,
+            rms_norm_eps=1e-6,
+            attention_multiplier=1.0,
+            embedding_multiplier=1.0,
+            residual_multiplier=1.0,
+            logits_scaling=1.0,
+        ),
+    ),
+    "Olmo2ForCausalLM": HFArchitecture(
+        "olmo2", keys.add_olmo2, defaults=_defaults(2048, 10_000.0, rms_norm_eps=1e-5)
+    ),
+    "Olmo3ForCausalLM": HFArchitecture(
+        "olmo2",
+        keys.add_olmo2,
+        defaults=_defaults(2048, 500_000.0, rms_norm_eps=1e-5, sliding_window=4096),
+    ),
+    "Glm4ForCausalLM": HFArchitecture(
+        "glm4",
+        keys.add_glm4,
+        defaults=_defaults(
+            131_072,
+            10_000.0,
+            rms_norm_eps=1.5625e-7,
+            num_key_value_heads=2,
+            head_dim=128,
+            partial_rotary_factor=0.5,
+        ),
+    ),
+    "SeedOssForCausalLM": HFArchitecture(
+        "seed_oss",
+        keys.add_qwen,
+        defaults=_defaults(
+            524_288, 10_000.0, rms_norm_eps=1e-6, num_key_value_heads=8, head_dim=128
+        ),
+    ),
+    "Exaone4ForCausalLM": HFArchitecture(
+        "exaone4",
+        keys.add_exaone4,
+        defaults=_defaults(2048, 10_000.0, rms_norm_eps=1e-5, sliding_window=4096),
+    ),
+    "HunYuanDenseV1ForCausalLM": HFArchitecture(
+        "hunyuan-dense",
+        keys.add_hunyuan,
+        defaults=_defaults(2048, 10_000.0, rms_norm_eps=1e-5),
+    ),
+    "Ernie4_5ForCausalLM": _ERNIE,
+    "Ernie4_5_ForCausalLM": _ERNIE,
+    "Starcoder2ForCausalLM": HFArchitecture(
+        "starcoder2",
+        layer_norm_keys.add_starcoder2,
+        defaults=_defaults(
+            4096, 10_000.0, num_key_value_heads=2, norm_epsilon=1e-5, tie_word_embeddings=True
+        ),
+    ),
+    "StableLmForCausalLM": HFArchitecture(
+        "stablelm",
+        layer_norm_keys.add_stablelm,
+        defaults=_defaults(4096, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.25),
+    ),
+    "NemotronForCausalLM": HFArchitecture(
+        "nemotron",
+        layer_norm_keys.add_nemotron,
+        norm_shift=1.0,
+        defaults=_defaults(4096, 10_000.0, norm_eps=1e-5, partial_rotary_factor=0.5),
+    ),
+    "PhiForCausalLM": HFArchitecture(
+        "phi2",
+        layer_norm_keys.add_phi2,
+        defaults=_defaults(2048, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.5),
+    ),
+}
