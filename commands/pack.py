@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..runtime.attend import Attend
     from ..runtime.context import Context
     from ..runtime.model import Model
+    from ..runtime.store.facts import PackInfo
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 _SAVED_HELP = "a name that `kvarn pack ls` lists (of two, the pack), or a path with a /"
@@ -190,6 +191,16 @@ def ls(options: argparse.Namespace) -> int:
     return 0
 
 
+def _states(facts: PackInfo) -> dict[str, str]:
+    """A row for models whose layers carry a state."""
+    if not facts.state_bytes:
+        return {}
+    n, after = len(facts.states), ""
+    if n:
+        after = f", the last ones after {', '.join(f'{p:,}' for p in facts.states[-4:])} tokens"
+    return {"states": f"{n} checkpoints, {human_bytes(n * facts.state_bytes)}{after}"}
+
+
 def info(options: argparse.Namespace) -> int:
     from ..runtime.packs import pack_info
 
@@ -209,6 +220,7 @@ def info(options: argparse.Namespace) -> int:
         "commits": str(facts.commits),
         "indexes": ", ".join(facts.indexes) or "none",
         "prefill": facts.prefill,
+        **_states(facts),
         "parent": f"{facts.parent} (prefill {facts.parent_prefill})" if facts.parent else "none",
     }
     for key, value in rows.items():

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..stats import Kept
     from ..store import KVStore
     from ..store.slots import SlotCopy
-    from ..store.states import States
 
 
 class KVCache(ABC):
@@ -34,8 +33,6 @@ class KVCache(ABC):
     """Whether all tokens stay, so that the context can be cut anywhere."""
     every_query: bool = True
     graphs: dict[bool, Recorded] | None = None
-    states: States | None = None
-    """What layers without K and V carry; None where all have them."""
 
     def __init__(self, store: KVStore, attend: BoundAttend, layers: list[LayerView]) -> None:
         self.store, self.attend, self.layers = store, attend, layers
@@ -49,22 +46,6 @@ class KVCache(ABC):
         """Lines that the user should see."""
         return self.attend.notices
 
-    def state(self, layer: int) -> Sequence[Array]:
-        """See `Attention`."""
-        assert self.states is not None
-        return self.states.layers[layer]
-
-    def go_back(self, n_tokens: int) -> int:
-        """Have store and states of `n_tokens` tokens, or of fewer: see `KVStore.go_back`."""
-        n_tokens = self.store.go_back(n_tokens)
-        return n_tokens if self.states is None else self.states.go_back(n_tokens)
-
-    def pin(self, n_tokens: int) -> None:
-        """See `KVStore.pin`."""
-        self.store.pin(n_tokens)
-        if self.states is not None:
-            self.states.pin(n_tokens)
-
     def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
         """Prepare for `n_tokens` tokens from position `start` on; drop those stored there.
 
@@ -72,8 +53,14 @@ class KVCache(ABC):
         """
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
-        if self.states is not None:
-            self.states.begin(start, n_tokens, prompt=prompt)
+        self._start_of_pass = start
+        if self.store.states is not None:
+            self.store.states.begin(start, n_tokens)
+
+    def state(self, layer: int) -> Sequence[Array]:
+        """See `Attention`."""
+        assert self.store.states is not None
+        return self.store.states.of(layer)
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         """See `Attention`."""
@@ -82,8 +69,10 @@ class KVCache(ABC):
             self.store.device.pointwise.add_row(rows, self._minus_centre[layer])
         self._read(layer, q, k, v, out)
 
-    def done(self, n_tokens: int) -> None:  # noqa: B027 - nothing to do for most
+    def done(self, n_tokens: int) -> None:
         """All layers have the tokens that `begin` was called for."""
+        if self.store.states is not None:
+            self.store.states.done(self._start_of_pass + n_tokens)
 
     @abstractmethod
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:

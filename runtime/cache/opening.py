@@ -11,8 +11,6 @@ from ..keep import Evicting, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
 from ..methods import called
 from ..prefill import Exact
-from ..store import Ram, StoreError
-from ..store.states import States
 from .base import KVCache, closed_on_error
 from .scored import ScoredCache
 from .slots import SlotCache
@@ -46,7 +44,6 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
     the attend method, with the prefill method around it, is opened over that. Raises `StoreError`
     if there is no room, and `KeepError` or `AttendError` if the methods cannot be combined.
     """
-    _check_states(model, axes, n_ctx)
     keep, attend = axes.keep, axes.prefill.around(axes.attend)
     if isinstance(keep, Evicting) and keep.evicts(n_ctx):
         return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
@@ -54,21 +51,7 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
     with closed_on_error(store):
         layers = _layer_views(model, model.config.kv_layers, store, n_ctx, max_chunk)
         bound = attend.open(model, store, n_ctx)
-        shapes = model.config.state_shapes
-        states = States(store.device, shapes) if shapes else None
-        return WholeCache(store, bound, layers, n_ctx, _notice(keep, n_ctx), model.tell, states)
-
-
-def _check_states(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
-    """Refuse what cannot hold the states of layers without K and V."""
-    if not model.config.state_shapes:
-        return
-    name = model.config.architecture.name
-    layers = f"{name} models have layers that carry a state beside K and V"
-    if not isinstance(axes.store, Ram):
-        raise StoreError(f"{layers}, which packs cannot hold: expected K and V in memory")
-    if axes.keep.evicts(n_ctx):
-        raise KeepError(f"{layers}: keep {axes.keep.name} cannot evict there, expected keep all")
+        return WholeCache(store, bound, layers, n_ctx, _notice(keep, n_ctx), model.tell)
 
 
 def _notice(keep: Keep, n_ctx: int) -> str:

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
     from ..attend import BoundAttend, LayerView
     from ..methods import Progress
     from ..store import KVStore
-    from ..store.states import States
 
 
 class WholeCache(KVCache):
     """Holds token p at place p of every layer. Single tokens can be recorded in graphs.
 
-    states: of the layers without K and V, if there are any. notice: a line that the user should
-    see, or ""; tell: called with later ones.
+    notice: a line that the user should see, or ""; tell: called with later ones.
     """
 
     keeps_all: ClassVar[bool] = True
@@ -38,10 +36,8 @@ class WholeCache(KVCache):
         n_ctx: int,
         notice: str,
         tell: Callable[[str], None],
-        states: States | None,
     ) -> None:
         super().__init__(store, attend, layers)
-        self.states = states
         self._n_ctx, self._notice, self._tell, self._told = n_ctx, notice, tell, False
         self._start, self._prompt = store.device.numbers(1), True
         self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
@@ -82,6 +78,7 @@ class WholeCache(KVCache):
         attend(view, q, first, out)
 
     def done(self, n_tokens: int) -> None:
+        super().done(n_tokens)
         self.attend.done(n_tokens)
 
     def index(self, n_tokens: int, progress: Progress | None) -> None:

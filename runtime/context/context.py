@@ -189,6 +189,7 @@ class Context(CacheAccess):
             self.commit()
             if progress is not None:
                 progress(done, len(ids))
+        self._reader.end_text()
         self.stats.add_prefill(len(ids), clock)
         return self.logits
 

@@ -72,6 +72,7 @@ class Filling:
         self._reader, self._saving = reader, saving
         cache.begin(n_read, 0, prompt=True)
         self._cache, self._store, self._n_read = cache, store, n_read
+        self._skip_to(n_read)
         self._real: list[tuple[F32, F32]] = []
         self._spread: list[tuple[F32, F32]] = []
         for layer in range(store.n_layers):
@@ -107,9 +108,15 @@ class Filling:
         stop = min(n_tokens, (done // SEGMENT + 1) * SEGMENT)
         self._reader.forget()
         self._append(done, stop)
+        self._skip_to(stop)
         self._reader.add([tokens[i % self._n_read] for i in range(done, stop)], prompt=False)
         if self._store.saves and stop // SEGMENT % SAVED_SEGMENTS == 0:
             self._saving.save()
+
+    def _skip_to(self, n_tokens: int) -> None:
+        """Layers that carry a state keep the one that they have."""
+        if self._store.states is not None:
+            self._store.states.skip_to(n_tokens)
 
     def _append(self, start: int, stop: int) -> None:
         """Store tokens start … stop - 1, at most 1,024."""

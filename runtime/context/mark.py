@@ -34,7 +34,7 @@ class Mark:
 def mark(cache: KVCache, reader: TokenReader) -> Mark:
     """See `Context.mark`."""
     hidden = None if reader.hidden is None else reader.hidden.copy()
-    cache.pin(len(reader.tokens))
+    cache.store.pin(len(reader.tokens))
     copy = on_engine(cache.copied)
     of_prompt, n_apart = bytes(reader.of_prompt), cache.store.n_apart
     return Mark(cache, list(reader.tokens), of_prompt, hidden, copy, n_apart)
@@ -47,6 +47,8 @@ def return_to(mark: Mark, cache: KVCache, reader: TokenReader) -> None:
     n = len(mark.tokens)
     if mark.copy is not None:
         on_engine(cache.put_back, mark.copy)
+        if cache.store.states is not None:
+            cache.store.states.skip_to(n)
     elif n and (
         n_common(mark.tokens, reader.tokens) < n
         or mark.of_prompt != reader.of_prompt[:n]

@@ -45,6 +45,7 @@ class Saving:
         engine thread."""
         try:
             if not self.failed:
+                self._reader.end_text()
                 self.commit()
         finally:
             self._store.close()

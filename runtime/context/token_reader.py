@@ -133,8 +133,6 @@ class TokenReader:
     @property
     def draft_room(self) -> int:
         """The longest draft: passes stay within chunks and the context."""
-        if self._cache.states is not None:
-            return 0  # those that are refused could not be taken back
         n = len(self.tokens)  # a drafted token must not evict any
         return max(0, min(self._chunk - n % self._chunk, self._cache.places_left(n)) - 1)
 
@@ -171,7 +169,13 @@ class TokenReader:
                 f"cannot cut a context of {held} tokens to {n_tokens}: "
                 f"{self._cache.cut_refusal(held, n_tokens)}; cut it to 0 and read it again"
             )
-        kept = self._cache.go_back(n_tokens) if n_tokens < held else held
+        if n_tokens < held:
+            self._go_back(n_tokens, least)
+        return len(self.tokens)
+
+    def _go_back(self, n_tokens: int, least: int) -> None:
+        """Forget all but the first `n_tokens` tokens, or fewer; read those up to `least` again."""
+        kept = self._cache.store.go_back(n_tokens)
         again, of_prompt = self.tokens[kept:least], self.of_prompt[kept:least]
         self._cut(kept)
         while (done := len(self.tokens) - kept) < len(again):
@@ -180,7 +184,23 @@ class TokenReader:
             chunk = next(self.chunks(again[done : done + n_alike]))
             prompt = bool(of_prompt[done])
             self.step(chunk if prompt else chunk[:1], False, prompt=prompt)
-        return len(self.tokens)
+
+    def _reach_end(self) -> None:
+        """Have the states after all tokens (`KVStore.states`), where a pack has only earlier ones,
+        or a pass was stopped or has read a draft that is not taken: read those between again.
+
+        That does not stop halfway, as it would leave fewer tokens.
+        """
+        flag, self.stop_flag = self.stop_flag, 0
+        try:
+            self._go_back(len(self.tokens), len(self.tokens))
+        finally:
+            self.stop_flag = flag
+
+    def end_text(self) -> None:
+        """A prompt, a document or a message ends here: a cut may come back to just this place."""
+        if self._cache.store.states is not None:
+            self._cache.store.states.pin(len(self.tokens))
 
     def _cut(self, n_tokens: int) -> None:
         if n_tokens < len(self.tokens):
@@ -196,6 +216,8 @@ class TokenReader:
         then as it was before. (Where tokens are evicted, a pass that memory ends may have evicted
         some in its first layers.)"""
         cache, start = self._cache, len(self.tokens)
+        if not cache.store.reaches(start):
+            self._reach_end()
         if not self._indexed:  # before the first pass, so that what it takes is told
             self.index()
         known = self.logits, self.hidden
@@ -224,13 +246,12 @@ class TokenReader:
 
     def _stopping(self) -> AbstractContextManager[None]:
         """Stops the block by `stop_flag`: between two phases of kernels, or only before it starts
-        where tokens are evicted or layers carry a state, as that cannot be taken back."""
+        where tokens are evicted, as an eviction cannot be taken back."""
         if not self.stop_flag:
             return nullcontext()
         if ctypes.c_int64.from_address(self.stop_flag).value:
             raise Stopped("stopped before a pass")
-        whole = self._cache.keeps_all and self._cache.states is None
-        return stopping_at(self.stop_flag) if whole else nullcontext()
+        return stopping_at(self.stop_flag) if self._cache.keeps_all else nullcontext()
 
     def step(self, ids: Sequence[int], want_logits: bool, *, prompt: bool = True) -> None:
         """Read a chunk, and compute the logits of its last token if wanted."""
@@ -282,8 +303,7 @@ class TokenReader:
         cut."""
         if self.tokens and self.hidden is None:
             last, prompt = self.tokens[-1], bool(self.of_prompt[-1])
-            n = len(self.tokens) - 1
-            self._cut(n) if self._cache.states is None else self.cut_back(n, n)
+            self._cut(len(self.tokens) - 1)
             try:
                 self.step([last], True, prompt=prompt)
             except (Stopped, OutOfDeviceMemory):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ...ops.attention.layout import TileLayout
     from .facts import ProbeSums
+    from .states import States
 
     F32 = NDArray[np.float32]
 
@@ -98,6 +99,8 @@ class KVStore(ABC):
     n_apart: int | None = None
     """Where prompts are read in blocks: how many tokens, from the first on, belong to blocks that
     are read apart; None: no prompt has said it yet. A commit saves it."""
+    states: States | None = None
+    """What layers carry besides K and V; None where they carry nothing."""
     centre: NDArray[np.float32] | None = None
     """Mean keys, float32 (layers, J, E), which callers of `append` subtract first: see `centre`."""
 
@@ -133,23 +136,28 @@ class KVStore(ABC):
     def check_saved(self) -> None:  # noqa: B027 - nor to check
         """`StoreError` that names what is wrong with what was saved, all of which is read."""
 
-    def cut(self, n_tokens: int) -> None:  # noqa: B027 - most stores have nothing to do
+    def cut(self, n_tokens: int) -> None:
         """Drop the tokens from `n_tokens` on. Called before recorded launches overwrite them, which
         do not call `append`. The store must reach `n_tokens`: see `go_back`."""
+        if self.states is not None:
+            self.states.cut(n_tokens)
 
     def reaches(self, n_tokens: int) -> bool:
         """Whether `go_back` to `n_tokens` tokens has nothing to do."""
-        return True
+        return self.states is None or self.states.reaches(n_tokens)
 
     def go_back(self, n_tokens: int) -> int:
         """Make it possible to go on after the first `n_tokens` tokens; returns after how many.
 
         Fewer where a layer with a window does not hold any more what stands before them, see
-        `windowed`: the caller then reads the tokens between again."""
-        return n_tokens
+        `windowed`, or one with a state has no checkpoint there, see `states`: the caller then reads
+        the tokens between again."""
+        return n_tokens if self.states is None else self.states.go_back(n_tokens)
 
-    def pin(self, n_tokens: int) -> None:  # noqa: B027 - most stores can go back anywhere
+    def pin(self, n_tokens: int) -> None:
         """Be able to go back to just `n_tokens`, those held now, until it is cut below them."""
+        if self.states is not None:
+            self.states.pin(n_tokens)
 
     def first(self, layer: int) -> int:
         """The first token that the layer holds."""

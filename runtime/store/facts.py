@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -113,6 +113,10 @@ class PackInfo(PackHead):
     """The same of its parent; "" without one, or where that cannot be read."""
     n_bytes: int
     """Disk space of its own files."""
+    states: list[int] = field(default_factory=list)
+    """After how many tokens it has checkpoints of what layers carry besides K and V."""
+    state_bytes: int = 0
+    """Of each."""
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .base import F32
+    from .states import States
     from .windowed import Windowed
 
 C = TypeVar("C", bound=Column)
@@ -48,19 +49,30 @@ class HostStore(KVStore, Generic[C]):
 
     def cut(self, n_tokens: int) -> None:
         self._start = int(n_tokens)
+        super().cut(self._start)
         self._cut(self._start)
         for column in self.columns.values():
             np.minimum(column.filled, n_tokens, out=column.filled)
 
     def reaches(self, n_tokens: int) -> bool:
-        return self.windowed is None or self.windowed.reaches(n_tokens)
+        whole = self.windowed is None or self.windowed.reaches(n_tokens)
+        return whole and super().reaches(n_tokens)
 
     def go_back(self, n_tokens: int) -> int:
-        if self.windowed is not None and not self.windowed.reaches(n_tokens):
-            n_tokens = self._go_back(n_tokens)
+        moved = False
+        while not self.reaches(n_tokens):
+            if self.windowed is not None and not self.windowed.reaches(n_tokens):
+                n_tokens, moved = self._go_back(n_tokens), True
+            if self.states is not None:
+                n_tokens = self._restore_states(self.states, n_tokens)
+        if moved:
             self._place()
         self._start = min(self._start, n_tokens)
         return n_tokens
+
+    def _restore_states(self, states: States, n_tokens: int) -> int:
+        """See `States.go_back`."""
+        return states.go_back(n_tokens)
 
     def _go_back(self, n_tokens: int) -> int:
         """See `Windowed.go_back`."""
@@ -68,6 +80,7 @@ class HostStore(KVStore, Generic[C]):
         return self.windowed.go_back(n_tokens)
 
     def pin(self, n_tokens: int) -> None:
+        super().pin(n_tokens)
         if self.windowed is not None:
             self.windowed.pin(n_tokens)
 

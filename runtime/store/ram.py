@@ -12,6 +12,7 @@ from .centre import has_centre, mean_keys
 from .method import Store
 from .ram_store import RamStore
 from .slots import SlotStore
+from .states import states_of
 from .windowed import windows_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Ram(Store):
             f"a context of {n_ctx:,} tokens",
             f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx",
         )
-        store.centre = self.centre(model)
+        store.centre, store.states = self.centre(model), states_of(model.config)
         return store
 
     def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
@@ -72,7 +73,7 @@ class Ram(Store):
         self._check_room(
             store.bytes_needed(), available_bytes(), kept, "use a smaller --keep-budget"
         )
-        store.centre = self.centre(model)
+        store.centre, store.states = self.centre(model), states_of(config)
         return store
 
     def _check_room(self, needed: int, available: int, purpose: str, advice: str) -> None:

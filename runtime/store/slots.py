@@ -84,8 +84,15 @@ class SlotStore(KVStore):
         items = (
             SEGMENT * self.n_kv_heads * sum(column.item_bytes for column in self.columns.values())
         )
-        return self.bytes_for(n_tokens) + items * sum(
-            n_segments(min(n_tokens, size)) * store.n_layers for size, store in self._stores.items()
+        n_bytes = 0 if self.states is None else self.states.memory.nbytes
+        return (
+            n_bytes
+            + self.bytes_for(n_tokens)
+            + items
+            * sum(
+                n_segments(min(n_tokens, size)) * store.n_layers
+                for size, store in self._stores.items()
+            )
         )
 
     def shrink(self, n_tokens: int) -> None:
@@ -108,6 +115,8 @@ class SlotStore(KVStore):
         determine the order."""
         for _, store in sorted(self._stores.items()):
             yield from store.parts()
+        if self.states is not None:
+            yield self.states.memory.data.cast("B")
 
     def copied(self) -> SlotCopy:
         """A copy of the state, of `n_bytes` without indexes."""

@@ -1,107 +1,174 @@
-"""What the layers of a context carry beside K and V: the states of recurrent layers.
+"""What layers carry from token to token besides K and V, and copies of it to go back to.
 
-A state is that of the tokens read so far, and cannot be cut. So a context keeps copies of it at
-positions that it can go back to. To go from N tokens back to t, it goes to the copy before t and
-reads the tokens between again: at most `SPACING`, or N - t where that is more. Copies stand closer
-together towards the end, so that there are some log2(N / SPACING) of them.
+    tokens     0 ─────────┬─────────┬────┬──┬─┬─ n
+    checkpoints             │         │    │  │ │   the states after so many tokens
+
+Recurrent layers have a state after the last token only. A context that is cut back goes on from a
+*checkpoint* before that place, and reads the tokens between again. Checkpoints stand at every 512th
+token near the end and at growing distances before it, so that a cut by n tokens reads at most
+max(512, n) of them again; and where the context was pinned. Together they take a bounded number of
+bytes: where that is too few, cuts read more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...jit.arena import aligned
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...ops.device import Array, Device
+    from ...models.config import ModelConfig
 
-SPACING = 1024
-"""Tokens that going back reads again at most, if it goes back by fewer."""
-LEAST_SPACING = 512
-"""Tokens from one copy to the next: a pass of a prompt."""
+    F32 = NDArray[np.float32]
+
+Shapes = Sequence[Sequence[tuple[int, ...]]]
+"""Of the arrays of each layer that carries a state."""
+SPACING = 512
+"""Tokens between checkpoints near the end."""
+NEAR = 3
+"""How many checkpoints are held of each spacing: 512, 1,024, 2,048 … tokens."""
 MOST_BYTES = 512 << 20
-"""Of all copies; the last one is kept whatever it takes."""
+"""Of all checkpoints; one of a model of 27B parameters takes 150 MB."""
+_ALIGNMENT = 16  # floats of a cache line
 
 
 class States:
-    """The states of one context's recurrent layers, on a device, and copies of them on the host.
+    """The states of one context, and its checkpoints in memory.
 
-    shapes: of each layer's arrays (`ModelConfig.state_shapes`). Before the first token all are
-    zeros.
+    n_tokens: after how many tokens the arrays are the states; None while a pass has begun and not
+    ended. limit: bytes of checkpoints, of which the newest one is held whatever it takes. pins: the
+    positions that were pinned; most: how many checkpoints are held.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        shapes: Sequence[Sequence[tuple[int, ...]]],
-        most_bytes: int = MOST_BYTES,
-    ) -> None:
-        self._device = device
-        self.layers = [[device.zeros(shape, np.float32) for shape in layer] for layer in shapes]
-        sizes = [int(np.prod(shape)) for layer in shapes for shape in layer]
-        self.n_bytes = 4 * sum(sizes)
-        """Of one state."""
-        self._most_copies = max(1, most_bytes // max(1, self.n_bytes))
-        self._copies: dict[int, list[NDArray[np.float32]]] = {}
-        self._n_tokens, self._pinned, self._was_prompt = 0, 0, True
+    def __init__(self, shapes: Shapes, limit: int = MOST_BYTES) -> None:
+        sizes = [[int(np.prod(shape)) for shape in layer] for layer in shapes]
+        rounded = [[-(-n // _ALIGNMENT) * _ALIGNMENT for n in layer] for layer in sizes]
+        self.memory: F32 = aligned((sum(map(sum, rounded)),), np.float32)
+        self.memory.fill(0.0)
+        self._layers, first = [], 0
+        for layer, whole, places in zip(shapes, sizes, rounded):
+            arrays = []
+            for shape, n, place in zip(layer, whole, places):
+                arrays.append(self.memory[first : first + n].reshape(shape))
+                first += place
+            self._layers.append(tuple(arrays))
+        self.n_tokens: int | None = 0
+        self.checkpoints: dict[int, F32] = {}
+        self.pins: set[int] = set()
+        self.most = max(1, limit // max(1, self.memory.nbytes))
+        self._undo = np.empty_like(self.memory)
+        self._undo_at: int | None = None
+
+    def of(self, layer: int) -> Sequence[F32]:
+        """The arrays of layer number `layer` of those that carry a state; the same ones always."""
+        return self._layers[layer]
 
     @property
-    def positions(self) -> list[int]:
-        """The numbers of tokens of which there are copies, ascending."""
-        return list(self._copies)
+    def n_bytes(self) -> int:
+        """Bytes held."""
+        return self.memory.nbytes * (2 + len(self.checkpoints))
 
-    def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
-        """A pass reads tokens start … start + n_tokens - 1. `go_back` has gone back to `start`, if
-        the state was that of more tokens; a `start` of 0 needs no call."""
-        if start == 0:
-            self.go_back(0)
-        assert start == self._n_tokens, f"the state is of {self._n_tokens} tokens, not {start}"
-        ends_prompt = self._was_prompt and not prompt
-        if start and (ends_prompt or start - max(self._copies, default=0) >= LEAST_SPACING):
-            self._copy()
-        self._n_tokens, self._was_prompt = start + n_tokens, prompt
+    def reaches(self, n_tokens: int) -> bool:
+        """Whether the arrays are the states after `n_tokens` tokens."""
+        return self.n_tokens == n_tokens
 
-    def go_back(self, n_tokens: int) -> int:
-        """Have the state of `n_tokens` tokens, or of the most below that of which there is a copy;
-        returns of how many. Copies of more are dropped."""
-        if n_tokens == self._n_tokens:
-            return n_tokens
-        self._copies = {n: copy for n, copy in self._copies.items() if n <= n_tokens}
-        self._n_tokens = max(self._copies, default=0)
-        arrays = self._arrays()
-        if self._n_tokens:
-            for array, copy in zip(arrays, self._copies[self._n_tokens], strict=True):
-                self._device.put(copy, array)
-        else:
-            for array in arrays:
-                self._device.put(np.zeros(array.shape, np.float32), array)
-        return self._n_tokens
+    def begin(self, start: int, n_tokens: int) -> None:
+        """A pass reads tokens from `start` on, which the arrays must reach.
+
+        One of several tokens can be undone: it may be stopped, or have read a draft.
+        """
+        assert self.reaches(start), f"states after {self.n_tokens} tokens, expected {start}"
+        if start and start % SPACING == 0:
+            self._add(start)
+        if n_tokens > 1:
+            self._undo[:], self._undo_at = self.memory, start
+        self.n_tokens = None
+
+    def done(self, n_tokens: int) -> None:
+        """The pass has ended, after so many tokens in all."""
+        self.n_tokens = n_tokens
+
+    def cut(self, n_tokens: int) -> None:
+        """The tokens from `n_tokens` on are dropped."""
+        self.pins = {position for position in self.pins if position <= n_tokens}
+        for position in [p for p in self.checkpoints if p > n_tokens]:
+            del self.checkpoints[position]
+        if self._undo_at is not None and self._undo_at > n_tokens:
+            self._undo_at = None
 
     def pin(self, n_tokens: int) -> None:
-        """Be able to go back to just `n_tokens`, those read now, until another pin or a cut below
-        them."""
-        assert n_tokens == self._n_tokens
-        self._pinned = n_tokens
-        if n_tokens and n_tokens not in self._copies:
-            self._copy()
+        """Be able to go back to `n_tokens`, until the context is cut below it; only where the
+        arrays reach it."""
+        if n_tokens and self.reaches(n_tokens):
+            self.pins.add(n_tokens)
+            self._add(n_tokens)
 
-    def _arrays(self) -> list[Array]:
-        return [array for layer in self.layers for array in layer]
+    def newest(self, n_tokens: int) -> int:
+        """The newest position up to `n_tokens` that memory can go back to."""
+        known = [position for position in self.checkpoints if position <= n_tokens]
+        if self._undo_at is not None and self._undo_at <= n_tokens:
+            known.append(self._undo_at)
+        return max(known, default=0)
 
-    def _copy(self) -> None:
-        """Copy the state; drop copies that are too close together, then the oldest ones."""
-        self._copies[self._n_tokens] = [self._device.get(x).copy() for x in self._arrays()]
-        positions = list(self._copies)
-        i = 0
-        while i + 1 < len(positions):
-            before, here, after = (0, *positions)[i : i + 3]
-            if here != self._pinned and after - before <= max(SPACING, self._n_tokens - after):
-                del positions[i]
-            else:
-                i += 1
-        spare = [n for n in positions[:-1] if n != self._pinned]
-        dropped = spare[: max(0, len(positions) - self._most_copies)]
-        self._copies = {n: self._copies[n] for n in positions if n not in dropped}
+    def go_back(self, n_tokens: int) -> int:
+        """Have the states after `n_tokens` tokens, or after the newest position before them that
+        memory knows; returns which."""
+        if self.reaches(n_tokens):
+            return n_tokens
+        position = self.newest(n_tokens)
+        if position in self.checkpoints:
+            self.restore(position, self.checkpoints[position])
+        elif position:
+            self.restore(position, self._undo)
+        else:
+            self.memory.fill(0.0)
+            self.n_tokens = 0
+        return position
+
+    def skip_to(self, n_tokens: int) -> None:
+        """Take the arrays for the states after `n_tokens` tokens, which nobody has read."""
+        self.n_tokens = n_tokens
+
+    def restore(self, position: int, states: F32) -> None:
+        """Have these states, of the first `position` tokens."""
+        self.memory[:] = states
+        self.n_tokens = position
+
+    def _add(self, n_tokens: int) -> None:
+        if n_tokens not in self.checkpoints:
+            self.checkpoints[n_tokens] = self.memory.copy()
+        kept = set(wanted(self.checkpoints, self.pins, n_tokens, self.most))
+        for position in [p for p in self.checkpoints if p not in kept]:
+            del self.checkpoints[position]
+
+
+def states_of(config: ModelConfig) -> States | None:
+    """Those of a context, all zeros; None if no layer carries a state."""
+    return States(config.state_shapes) if config.state_shapes else None
+
+
+def wanted(
+    positions: Collection[int], pins: Collection[int], n_tokens: int, most: int
+) -> list[int]:
+    """Those of `positions` that a context of `n_tokens` tokens keeps, `most` at most, sorted: the
+    pinned ones, and the last `NEAR` multiples of each spacing. Where they are too many, those go
+    first whose neighbours are near, for their distance from the end."""
+    near, spacing = {n_tokens, *pins}, SPACING
+    while spacing <= n_tokens:
+        end = n_tokens // spacing
+        near.update(spacing * i for i in range(max(1, end - NEAR + 1), end + 1))
+        spacing *= 2
+    kept = sorted(p for p in set(positions) if p in near)
+    while len(kept) > most:
+        ends = [0, *kept, n_tokens]
+        costs = [
+            (p in pins, (ends[i + 2] - ends[i]) / (n_tokens - ends[i] + 1), p)
+            for i, p in enumerate(kept[:-1])
+        ]
+        kept.remove(min(costs)[2])
+    return kept

@@ -21,7 +21,7 @@ from ....system.text import one_line
 from ...home import make_folder, remove_empty
 from . import files
 from .errors import PackError
-from .format import centre, checkpoints, log, manifest, snapshot, superblock, tail
+from .format import centre, checkpoints, log, manifest, snapshot, states, superblock, tail
 from .format.checkpoints import Checkpoint
 from .format.manifest import Manifest
 from .format.superblock import Commit
@@ -38,7 +38,7 @@ _ASIDE = re.compile(
         rf"{re.escape(name)}\.new|\.{re.escape(name)}\.[0-9a-f]{{16}}\.part" for name in _REPLACED
     )
 )
-_FIXED = {*_REPLACED, LOCK, superblock.NAME, checkpoints.NAME, log.NAME}
+_FIXED = {*_REPLACED, LOCK, superblock.NAME, checkpoints.NAME, states.NAME, log.NAME}
 _NUMBERED = re.compile(
     rf"{tail.NAMES.pattern}|layer-[0-9]{{3}}\.kv|index-(?:{log.COLUMN_NAME.pattern})"
 )

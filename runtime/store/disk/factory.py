@@ -13,6 +13,7 @@ from ..base import SlotPlan, StoreError
 from ..centre import has_centre, mean_keys
 from ..facts import PrefillFacts
 from ..method import Store
+from ..states import states_of
 from ..windowed import windows_of
 from .contents import create
 from .errors import PackError, checked_path, opening
@@ -113,7 +114,7 @@ class Disk(Store):
         """The store; raises `PackError` if the pack cannot be used with this model."""
         with opening(Path(self.path)):
             folder = self._folder(model, n_ctx)
-            store = DiskStore(folder, self.io)
+            store = DiskStore(folder, self.io, states_of(model.config))
             if self.parent is not None and folder.state().commit.sequence == 0:
                 store.adopt(PackFolder(Path(self.parent)).state())
             store.centre = folder.centre()
@@ -127,7 +128,7 @@ class Disk(Store):
             raise PackError(path, "a context that evicts cannot begin with another pack")
         with opening(path):
             folder = self._folder(model, n_ctx, slots)
-            store = DiskSlots(folder)
+            store = DiskSlots(folder, states_of(model.config))
             store.centre = folder.centre()
             return _with_known_tokens(store, path, model)
 
@@ -147,8 +148,17 @@ class Disk(Store):
         self, path: Path, model: ModelInfo, long_rope: bool, slots: SlotPlan | None
     ) -> None:
         k, v = self.k or "f16", self.v or "f16"
+        states = states_of(model.config)
         manifest = Manifest(
-            facts_of(model), k, v, long_rope, None, self.goal, slots, prefill=self.prefill
+            facts_of(model),
+            k,
+            v,
+            long_rope,
+            None,
+            self.goal,
+            slots,
+            prefill=self.prefill,
+            state_bytes=0 if states is None else states.memory.nbytes,
         )
         if self.parent is None:
             windows = windows_of(model.config) if slots is None else ()

@@ -9,6 +9,7 @@ NAME/
   layer-000.kv …    full segments of K and V, one file per layer, one slot each
   checkpoints       last tokens of some segments in layers with a window, which have no file of
                     their own (checkpoints.py)
+  states            copies of what layers carry besides K and V (states.py)
   index-NAME        full segments of a column, [layer][kv head][token] in each slot
   lock              held by the one writer
   conversation.json messages, if it is a chat session (chat/session.py)

@@ -37,6 +37,8 @@ def pack_info(path: Path) -> PackInfo:
             indexes = sorted(name for name in state.tables.places if name != KV)
             probe = [sums.means(layer) for layer, sums in sorted(commit.probe.items())]
             info = _info(folder, commit.n_tokens, commit.sequence, indexes, probe)
+            positions = [slot.n_tokens for slot in commit.states]
+            info = replace(info, states=positions, state_bytes=folder.manifest.state_bytes)
             read = folder.manifest.prefill
             if read is None or not read.size:
                 return info

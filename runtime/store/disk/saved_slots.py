@@ -6,6 +6,7 @@ import numpy as np
 
 from ..base import Saved
 from ..slots import NO_BOUND, SlotStore
+from ..states import States
 from .errors import PackDamaged
 from .folder import PackFolder
 from .format import snapshot
@@ -14,11 +15,13 @@ from .format import snapshot
 class SavedSlots(SlotStore):
     """Slots in memory, restored from the folder's snapshot."""
 
-    def __init__(self, folder: PackFolder) -> None:
+    def __init__(self, folder: PackFolder, states: States | None = None) -> None:
         plan, model = folder.manifest.slots, folder.manifest.model
         assert plan is not None
         super().__init__(folder.layout, plan.sizes, model.n_kv_heads, plan.whole)
-        self.folder, self._n_saved = folder, 0
+        if states is None and (n_bytes := folder.manifest.state_bytes):
+            states = States([[(n_bytes // 4,)]])  # of a model that is not known
+        self.folder, self._n_saved, self.states = folder, 0, states
         facts = snapshot.read_facts(folder.path)
         if facts is not None:
             self._restore(facts)
@@ -41,4 +44,6 @@ class SavedSlots(SlotStore):
                 raise PackDamaged(path, f"layer {layer} holds tokens twice, or that were not read")
         for column in self.columns.values():
             column.filled[:] = np.minimum(len(tokens), self.slots)
+        if self.states is not None:
+            self.states.n_tokens = len(tokens)
         self.saved, self._n_saved = Saved(tokens, hidden, facts.n_prompt), len(tokens)

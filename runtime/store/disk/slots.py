@@ -33,6 +33,7 @@ class DiskSlots(SavedSlots):
         return self.folder.writable
 
     def cut(self, n_tokens: int) -> None:
+        super().cut(n_tokens)
         self._unsaved = None  # the slots are about to change
 
     def commit(

@@ -15,14 +15,17 @@ from ...memory import available_bytes
 from ..base import Column, Saved, StoreError
 from ..facts import ProbeSums
 from ..host import HostStore
+from ..states import States
 from ..windowed import Windowed
 from . import files
 from .checkpoints import Checkpoints
 from .errors import PackError
 from .folder import PackFolder, State
 from .format import checkpoints
+from .format import states as saved_states
 from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables
 from .plane import Io, Plane
+from .saved_states import SavedStates
 from .verify import check
 from .writer import Writer
 
@@ -62,7 +65,7 @@ class DiskStore(HostStore[DiskColumn]):
     memory; any number of such stores can use one pack, also while a writer works.
     """
 
-    def __init__(self, folder: PackFolder, io: Io = "mmap") -> None:
+    def __init__(self, folder: PackFolder, io: Io = "mmap", states: States | None = None) -> None:
         model = folder.manifest.model
         self.layout, self.n_layers = folder.layout, model.n_layers
         self.n_kv_heads = model.n_kv_heads
@@ -74,6 +77,8 @@ class DiskStore(HostStore[DiskColumn]):
         windowed = Windowed(self.layout, self.n_kv_heads, windows) if windows else None
         self._checkpoints = None if windowed is None else Checkpoints(folder, windowed, state)
         super().__init__(windowed, len(state.tokens))
+        self.states = states
+        self._states = None if states is None else SavedStates(folder, states, state)
         self._place()
         self.saved, self.n_apart = state.saved, state.saved.n_apart
         self._begin(state)
@@ -87,6 +92,8 @@ class DiskStore(HostStore[DiskColumn]):
         share, and commit."""
         self.saved = saved = state.saved
         self._begin(state)
+        if self.states is not None:  # so that this pack can go on without its parent's snapshots
+            self.states.pin(self.go_back(len(saved.tokens)))
         self.commit(saved.tokens, saved.hidden, saved.n_prompt)
 
     def _begin(self, state: State) -> None:
@@ -130,6 +137,10 @@ class DiskStore(HostStore[DiskColumn]):
     def _go_back(self, n_tokens: int) -> int:
         assert self._checkpoints is not None
         return self._checkpoints.go_back(n_tokens)
+
+    def _restore_states(self, states: States, n_tokens: int) -> int:
+        assert self._states is not None
+        return self._states.go_back(n_tokens)
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
         self._cut(int(start))
@@ -200,6 +211,9 @@ class DiskStore(HostStore[DiskColumn]):
         if self._checkpoints is not None:
             n_bytes += self._checkpoints.windowed.n_bytes
             names |= {checkpoints.NAME} if self._checkpoints.named else set()
+        if self._states is not None:
+            n_bytes += self._states.states.n_bytes
+            names |= {saved_states.NAME} if self._states.named else set()
         return n_bytes + sum(os.fstat(self.folder.fd(name)).st_size for name in names)
 
     def commit(self, tokens: Sequence[int], hidden: F32 | None, n_prompt: int = 0) -> None:
@@ -209,7 +223,8 @@ class DiskStore(HostStore[DiskColumn]):
         columns = [(column.plane, int(column.filled.min())) for column in self.columns.values()]
         try:
             state = Saved(tokens, hidden, n_prompt, self.n_apart)
-            self._writer.commit(state, self._probe, self._kv, columns, self._checkpoints)
+            kept_apart = self._checkpoints, self._states
+            self._writer.commit(state, self._probe, self._kv, columns, *kept_apart)
         except OSError as error:
             raise PackError(
                 self.folder.path,
@@ -234,8 +249,9 @@ class DiskStore(HostStore[DiskColumn]):
         """Bring their segment back to memory if it is in files, to be written again."""
         if self._writer is not None:
             self._writer.cut(start)
-        if self._checkpoints is not None:
-            self._checkpoints.cut(start)
+        for kept_apart in (self._checkpoints, self._states):
+            if kept_apart is not None:
+                kept_apart.cut(start)
         if start >= len(self._kv.places) * SEGMENT:
             return
         segment, n_wanted = start // SEGMENT, n_segments(self._reserved)

@@ -20,6 +20,7 @@ from .errors import PackError
 from .folder import PackFolder, State
 from .format import superblock
 from .format.log import KV, Place
+from .format.states import digest_of, read
 from .plane import read_slot
 from .saved_slots import SavedSlots
 
@@ -50,6 +51,7 @@ def faults(path: Path, progress: Progress | None = None) -> Iterator[str]:
         yield from _hidden(folder, state.hidden)
         yield from _segments(folder, state, progress)
         yield from _checkpoints(folder, state)
+        yield from _states(folder, state)
         yield from _rows(folder, state)
     except StoreError as error:
         yield str(error)
@@ -124,6 +126,20 @@ def _checkpoints(folder: PackFolder, state: State) -> Iterator[str]:
         rows = data.reshape(-1, folder.windowed_rows.n_bytes)
         first = (checkpoint.segment + 1) * SEGMENT - len(rows)
         yield from _rows_of(folder, rows, folder.windowed_layers, first)
+
+
+def _states(folder: PackFolder, state: State) -> Iterator[str]:
+    """Checkpoints of what layers carry besides K and V."""
+    for slot in state.commit.states:
+        try:
+            numbers = read(folder, slot, folder.manifest.state_bytes)
+        except PackError as error:
+            yield str(error)
+            continue
+        if not np.isfinite(numbers).all():
+            yield f"pack {folder.path}: the states after {slot.n_tokens:,} tokens are not finite"
+        if slot.read != digest_of(state.tokens[: slot.n_tokens]):
+            yield f"pack {folder.path}: the states after {slot.n_tokens:,} tokens are of others"
 
 
 def _rows(folder: PackFolder, state: State) -> Iterator[str]:

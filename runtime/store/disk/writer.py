@@ -1,7 +1,8 @@
 """The only writer of a pack: what a commit writes to disk, in which order.
 
     1. full segments into fresh slots of the layer and index files, the last tokens of some in
-       layers with a window into free slots of the checkpoints, each synced
+       layers with a window into free slots of the checkpoints, copies of states into free slots of
+       theirs, each synced
     2. their records into the log, synced
     3. the open segment's new tokens into the tail log, synced
     4. a superblock into the slot of the commit before the last, synced
@@ -28,8 +29,10 @@ from .folder import PackFolder, State
 from .format import log, superblock, tail
 from .format.checkpoints import Checkpoint
 from .format.log import Place
+from .format.states import StateSlot
 from .format.superblock import Commit, Tail
 from .plane import Plane
+from .saved_states import SavedStates
 
 _MOST_RECORDS = 4 * SEGMENT  # in a tail file, of which at most 1,024 are valid
 
@@ -68,17 +71,20 @@ class Writer:
         kv: Plane,
         columns: Columns,
         checkpoints: Checkpoints | None,
+        states: SavedStates | None,
     ) -> None:
         """Make tokens and their K and V the pack's state. An OSError ends all commits.
 
-        checkpoints: of the layers that have a window, if there are any.
+        checkpoints, states: of the layers that have a window, and that carry a state, if there are
+        any.
         """
         tokens = state.tokens
         if self._failed:
             raise PackError(
                 self._folder.path, "writing to it has failed before: open it again to go on"
             )
-        if self._valid == len(tokens) == self.n_tokens and not _full(tokens, kv, columns):
+        nothing_new = self._valid == len(tokens) == self.n_tokens
+        if nothing_new and not (_full(tokens, kv, columns) or (states and states.unsaved)):
             return
         self._failed = True
         sealed = [self._write(plane, segment) for plane, segment in _full(tokens, kv, columns)]
@@ -87,6 +93,10 @@ class Writer:
         if checkpoints is not None:
             taken = {c.slot for old in (self._commit, self._other) for c in old.checkpoints}
             named = checkpoints.write(len(tokens) // SEGMENT, taken)
+        state_slots: tuple[StateSlot, ...] = ()
+        if states is not None:
+            taken = {s.slot for old in (self._commit, self._other) for s in old.states}
+            state_slots = states.write(tokens, taken)
         commit = replace(
             self._commit,
             sequence=self._commit.sequence + 1,
@@ -98,10 +108,13 @@ class Writer:
             n_apart=state.n_apart,
             probe=dict(probe),
             checkpoints=named,
+            states=state_slots,
         )
         self._put(commit, state.hidden)
         if checkpoints is not None:
             checkpoints.keep(named)
+        if states is not None:
+            states.keep(state_slots)
         for plane, _, written in sealed:
             plane.places.append(written)
         self._failed = False

@@ -1,7 +1,10 @@
-"""Contexts of models whose layers carry states: going back, marks, and what is refused."""
+"""Contexts of models whose layers carry a state: cut, drafted, stopped, saved, opened again."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,97 +13,272 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime.context.prompt import ContextError
-from kvarn.runtime.keep import KeepError
-from kvarn.runtime.loading.load import load
-from kvarn.runtime.model import Model
-from kvarn.runtime.store import StoreError
+from kvarn.jit.launch.launcher import Stopped
+from kvarn.models.layer import Layer
+from kvarn.runtime.context import Context
+from kvarn.runtime.store.disk.folder import PackFolder
+from kvarn.runtime.store.disk.verify import verify
 
 from ...models import tiny_cases, tiny_models
+from ..reading import ids_of
 
-GREEDY = kvarn.Sampler(temp=0)
-N_CTX = 3000
+N, N_CTX = 2100, 2400
 
 
 @pytest.fixture(scope="module", params=["qwen35", "qwen3next", "lfm2"])
-def hybrid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = tmp_path_factory.mktemp("models") / f"{request.param}.gguf"
-    tiny = next(case for case in tiny_cases.CASES if case.name == request.param)
-    tiny_models.write(path, tiny, 1)
-    return load(path)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> kvarn.Model:
+    (case,) = (case for case in tiny_cases.CASES if case.name == request.param)
+    path = tmp_path_factory.mktemp("hybrid") / "model.gguf"
+    tiny_models.write(path, case, 1)
+    return kvarn.load(path)
 
 
-def _ids(n: int) -> list[int]:
-    numbers: list[int] = np.random.default_rng(n).integers(3, 97, n).tolist()
-    return numbers
+@pytest.fixture(scope="module")
+def ids(model: kvarn.Model) -> list[int]:
+    return ids_of(model, N)
 
 
-def _states(context: kvarn.Context) -> list[Any]:
-    states = context._cache.states
-    assert states is not None
-    return [array.copy() for layer in states.layers for array in layer]
+def after(model: kvarn.Model, ids: list[int], generated: list[int] = []) -> np.ndarray:  # noqa: B006
+    """The logits of a context that has read all at once, then generated tokens one by one."""
+    with model.context(N_CTX) as context:
+        logits = context.prefill(ids)
+        for token in generated:
+            logits = context.decode(token)
+        return logits.copy()
 
 
-def test_calls_of_any_size_give_the_same_state(hybrid: Model) -> None:
-    ids, results = _ids(1300), []
+@contextmanager
+def counted(model: kvarn.Model) -> Iterator[list[int]]:
+    """The numbers of tokens that passes read in the block."""
+    known, counts = model.transformer.forward, []
+
+    def forward(ids: Any, *args: Any, **options: Any) -> Any:
+        counts.append(len(ids))
+        return known(ids, *args, **options)
+
+    model.transformer.forward = forward  # type: ignore[method-assign]
+    try:
+        yield counts
+    finally:
+        del model.transformer.forward
+
+
+def test_calls_of_any_size_give_the_same_states(model: kvarn.Model, ids: list[int]) -> None:
+    results = []
     for borders in ([0, 1300], [0, 1, 2, 70, 511, 513, 1299, 1300], [0, 800, 1300]):
-        context = hybrid.context(N_CTX)
-        for first, stop in pairwise(borders):
-            logits = context.prefill(ids[first:stop])
-        results.append([logits.copy(), *_states(context)])
+        with model.context(N_CTX) as context:
+            for first, stop in pairwise(borders):
+                logits = context.prefill(ids[first:stop])
+            results.append((logits.copy(), context._cache.store.states.memory.copy()))
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
-def test_a_context_that_was_cut_goes_on_as_if_it_had_read_no_more(hybrid: Model) -> None:
-    ids, context = _ids(1700), hybrid.context(N_CTX)
-    context.prefill(ids)
-    list(context.generate_ids(max_tokens=30, sampler=GREEDY, stop_at_eos=False))
-    for n in (1650, 1200, 700, 699, 1):
-        context.truncate(n)
-        fresh = hybrid.context(N_CTX)
-        fresh.prefill(ids[:n])
-        np.testing.assert_array_equal(context.logits, fresh.logits)
-        for a, b in zip(_states(context), _states(fresh), strict=True):
-            np.testing.assert_array_equal(a, b)
-        other = [7, 8, *_ids(20)]
-        np.testing.assert_array_equal(context.prefill(other), fresh.prefill(other))
-        context.truncate(n)
+def test_a_context_returns_to_its_mark(model: kvarn.Model, ids: list[int]) -> None:
+    greedy = {"max_tokens": 8, "sampler": kvarn.Sampler(temp=0), "stop_at_eos": False}
+    with model.context(N_CTX) as context:
+        context.prefill(ids[:100])
+        context.decode(5)
+        mark, logits = context.mark(), context.logits.copy()
+        answer = list(context.generate_ids(**greedy))
+        context.return_to(mark)
+        np.testing.assert_array_equal(context.logits, logits)
+        assert list(context.generate_ids(**greedy)) == answer
 
 
-def test_a_context_returns_to_its_mark(hybrid: Model) -> None:
-    context = hybrid.context(N_CTX)
-    context.prefill(_ids(100))
-    list(context.generate_ids(max_tokens=5, sampler=GREEDY, stop_at_eos=False))
-    mark, logits, states = context.mark(), context.logits.copy(), _states(context)
-    answer = list(context.generate_ids(max_tokens=8, sampler=GREEDY, stop_at_eos=False))
-    context.return_to(mark)
-    np.testing.assert_array_equal(context.logits, logits)
-    for a, b in zip(_states(context), states, strict=True):
-        np.testing.assert_array_equal(a, b)
-    again = list(context.generate_ids(max_tokens=8, sampler=GREEDY, stop_at_eos=False))
-    assert again == answer
+@pytest.mark.parametrize("to", [0, 1, 500, 1025, 1600, 2050, N - 1])
+def test_cut_back_and_read_on_is_read_at_once(to: int, model: kvarn.Model, ids: list[int]) -> None:
+    with model.context(N_CTX) as context:
+        context.prefill(ids)
+        with counted(model) as counts:
+            context.truncate(to)
+            context.prefill(ids[to:])
+        assert sum(counts) - (N - to) <= max(1024, N - to)
+        np.testing.assert_array_equal(context.logits, after(model, ids))
 
 
-def test_nothing_is_drafted(hybrid: Model) -> None:
-    context = hybrid.context(N_CTX)
-    context.prefill([5, 6, 7] * 10)
-    assert context.draft_room == 0
-    with pytest.raises(ContextError, match="a draft of 1 tokens is too long"):
-        context.decode(5, [6])
+def test_generated_tokens_are_read_again_as_they_were(model: kvarn.Model, ids: list[int]) -> None:
+    generated = [5, 9, 11, 4, 8]
+    with model.context(N_CTX) as context:
+        context.prefill(ids)
+        for token in [*generated, 17, 23]:
+            context.decode(token)
+        context.truncate(N + len(generated))
+        np.testing.assert_array_equal(context.logits, after(model, ids, generated))
 
 
-def test_what_holds_no_states_refuses(hybrid: Model, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="layers that carry a state beside K and V, which packs"):
-        hybrid.context(N_CTX, store=kvarn.Disk(tmp_path / "pack"))
-    assert not (tmp_path / "pack").exists()
-    with pytest.raises(KeepError, match="keep streaming cannot evict there"):
-        hybrid.context(N_CTX, keep=kvarn.Streaming(64))
+def test_drafts_that_are_not_taken_leave_no_trace(model: kvarn.Model, ids: list[int]) -> None:
+    with model.context(N_CTX) as context:
+        context.prefill(ids[:700])
+        context.decode(5, [9, 10, 12])
+        context.decode(9)  # taken
+        logits = context.decode(11).copy()  # not the 10 that was drafted
+        expected = after(model, ids[:700], [5, 9, 11])
+        np.testing.assert_allclose(logits, expected, atol=1e-3 * np.abs(expected).max())
 
 
-def test_a_context_can_be_filled(hybrid: Model) -> None:
-    context = hybrid.context(N_CTX)
-    context.prefill(_ids(40))
-    context.fill(2100)
-    assert np.isfinite(context.decode(5)).all() and len(context.tokens) == 2101
+def test_a_stopped_pass_leaves_no_trace(
+    model: kvarn.Model, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flag = np.zeros(1, np.int64)
+    known = Layer.finish
+
+    def finish(self: Layer, b: Any) -> None:
+        if self.index == 1:
+            flag[0] = 1
+        known(self, b)
+
+    with model.context(N_CTX) as context:
+        context.stop_at(flag.ctypes.data)
+        context.prefill(ids[:600])
+        monkeypatch.setattr(Layer, "finish", finish)
+        with pytest.raises(Stopped):
+            context.prefill(ids[600:])
+        assert context.tokens == ids[:600]
+        monkeypatch.undo()
+        flag[0] = 0
+        context.prefill(ids[600:])
+        np.testing.assert_array_equal(context.logits, after(model, ids))
+
+
+def test_a_pack_is_opened_without_reading(
+    model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    pack = tmp_path / "pack"
+    with model.context(N_CTX, store=kvarn.Disk(pack)) as context:
+        context.prefill(ids)
+        context.decode(5)
+    assert verify(pack) == []
+    expected = after(model, ids, [5]), after(model, ids, [5, 9])
+    for read_only in (True, False):
+        disk = kvarn.Disk(pack, read_only=read_only)
+        with counted(model) as counts, model.context(N_CTX, store=disk) as context:
+            np.testing.assert_array_equal(context.logits, expected[0])
+            np.testing.assert_array_equal(context.decode(9), expected[1])
+            assert counts == [1]
+            if read_only:
+                context.truncate(1300)
+                context.prefill(ids[1300:])
+                np.testing.assert_array_equal(context.logits, after(model, ids))
+
+
+def test_a_killed_pack_reads_again_what_its_last_checkpoint_lacks(
+    model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    with model.context(N_CTX, store=kvarn.Disk(tmp_path / "pack")) as context:
+        context.prefill(ids[:1500])
+        for token in (5, 9, 11):
+            context.decode(token)
+        context.commit()
+        shutil.copytree(tmp_path / "pack", tmp_path / "killed")
+    expected = after(model, ids[:1500], [5, 9, 11, 4])
+    with (
+        counted(model) as counts,
+        model.context(N_CTX, store=kvarn.Disk(tmp_path / "killed")) as context,
+    ):
+        assert context.tokens == [*ids[:1500], 5, 9, 11]
+        np.testing.assert_array_equal(context.decode(4), expected)
+    assert sum(counts[:-1]) <= 512 + 5 and verify(tmp_path / "killed") == []
+
+
+def test_a_child_goes_on_from_its_parents_checkpoints(
+    model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    parent, child = tmp_path / "parent", tmp_path / "child"
+    with model.context(N_CTX, store=kvarn.Disk(parent)) as context:
+        context.prefill(ids[:1900])
+    disk, expected = kvarn.Disk(child, parent=parent), after(model, ids)
+    with counted(model) as counts, model.context(N_CTX, store=disk) as context:
+        context.truncate(1100)
+        context.prefill(ids[1100:])
+        np.testing.assert_array_equal(context.logits, expected)
+    assert sum(counts) - 1000 <= 1024
+    with model.context(N_CTX, store=kvarn.Disk(child)) as context:
+        np.testing.assert_array_equal(context.decode(7), after(model, ids, [7]))
+    assert verify(child) == []
+
+
+def test_a_damaged_checkpoint_is_told_and_passed_over(
+    model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    pack = tmp_path / "pack"
+    with model.context(N_CTX, store=kvarn.Disk(pack)) as context:
+        context.prefill(ids)
+    newest = PackFolder(pack).last_commit().states[-1]
+    size = PackFolder(pack).manifest.state_bytes
+    with (pack / "states").open("r+b") as file:
+        file.seek(newest.slot * size + 8)
+        file.write(b"\xff\xff")
+    assert [line.split(": ", 1)[1] for line in verify(pack)] == [
+        f"states is damaged in slot {newest.slot}"
+    ]
+    with model.context(N_CTX, store=kvarn.Disk(pack)) as context:
+        np.testing.assert_array_equal(context.decode(7), after(model, ids, [7]))
+
+
+def test_a_pack_is_exported_with_its_checkpoints(
+    model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    from kvarn.runtime.store.disk.archive import export_pack, import_pack
+
+    with model.context(N_CTX, store=kvarn.Disk(tmp_path / "pack")) as context:
+        context.prefill(ids)
+    export_pack(tmp_path / "pack", tmp_path / "file")
+    import_pack(tmp_path / "file", tmp_path / "copy")
+    assert verify(tmp_path / "copy") == []
+    disk, expected = kvarn.Disk(tmp_path / "copy"), after(model, ids, [7])
+    with counted(model) as counts, model.context(N_CTX, store=disk) as context:
+        np.testing.assert_array_equal(context.decode(7), expected)
+    assert counts == [1]
+
+
+KEEPS = {"nacl": kvarn.NaCl, "hashevict": kvarn.HashEvict, "streaming": kvarn.Streaming}
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_contexts_that_evict_are_marked_and_saved(
+    keep: str, model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    method, pack = KEEPS[keep]("300"), tmp_path / "pack"
+    with model.context(N_CTX, keep=method, store=kvarn.Disk(pack)) as context:
+        context.prefill(ids[:900])
+        mark = context.mark()
+        first = [context.decode(token).copy() for token in (5, 9)]
+        context.return_to(mark)
+        np.testing.assert_array_equal([context.decode(token) for token in (5, 9)], first)
+        context.decode(11)
+    assert verify(pack) == []
+    with model.context(N_CTX, keep=method, store=kvarn.Disk(pack)) as context:
+        again = context.decode(4).copy()
+    with model.context(N_CTX, keep=method) as context:
+        context.prefill(ids[:900])
+        for token in (5, 9, 11):
+            context.decode(token)
+        np.testing.assert_array_equal(context.decode(4), again)
+
+
+def test_contexts_are_filled_for_measurements(model: kvarn.Model, ids: list[int]) -> None:
+    with model.context(N_CTX) as context:
+        context.prefill(ids[:100])
+        context.fill(2000)
+        assert np.isfinite(context.decode(5)).all()
+
+
+@pytest.mark.parametrize("prefill", ["sparse", "blocks"])
+def test_sparse_methods_act_on_the_layers_with_keys(
+    prefill: str, model: kvarn.Model, ids: list[int]
+) -> None:
+    methods: dict[str, Callable[[], Any]] = {
+        "sparse": lambda: kvarn.SparsePrefill(k=64, from_=1024),
+        "blocks": lambda: kvarn.BlocksPrefill(size=1024),
+    }
+    attend = kvarn.TopK(budget="64", sink=4, window=16)
+    with model.context(N_CTX, attend, prefill=methods[prefill]()) as context:
+        assert_near(context, ids, after(model, ids))
+        assert len(context.stats.layers) == model.config.n_kv_layers
+
+
+def assert_near(context: Context, ids: list[int], expected: np.ndarray) -> None:
+    logits = context.prefill(ids)
+    assert np.corrcoef(logits, expected)[0, 1] > 0.9

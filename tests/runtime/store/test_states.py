@@ -1,71 +1,106 @@
-"""States of recurrent layers: going back to copies, how close those stand, how many there are."""
+"""States of recurrent layers: checkpoints, what a cut reads again, and how many bytes they take."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kvarn.ops.cpu import CPU
-from kvarn.runtime.store.states import SPACING, States
+from kvarn.runtime.store.states import NEAR, SPACING, States, wanted
 
-SHAPES = (((2, 3), (4,)), ((5,),))
-
-
-def _read(states: States, start: int, n: int, *, prompt: bool = True) -> None:
-    """As a pass: a state tells how many tokens it is of."""
-    states.begin(start, n, prompt=prompt)
-    for layer in states.layers:
-        for array in layer:
-            array[:] = start + n
+SHAPES = [((3, 5), (2, 4, 7)), ((3, 5),)]
 
 
-def _values(states: States) -> set[float]:
-    return {float(x) for layer in states.layers for array in layer for x in array.ravel()}
+def read(states: States, start: int, stop: int, step: int = SPACING) -> None:
+    """Read tokens in passes that end at multiples of `step`: token t adds t % 7 to all numbers."""
+    while start < stop:
+        end = min(stop, (start // step + 1) * step)
+        states.begin(start, end - start)
+        for layer in range(len(SHAPES)):
+            for array in states.of(layer):
+                np.add(array, sum(token % 7 for token in range(start, end)), out=array)
+        states.done(end)
+        start = end
 
 
-def test_a_state_is_that_of_the_tokens_it_says() -> None:
-    states, rng, n = States(CPU, SHAPES), np.random.default_rng(1), 0
-    for _ in range(400):
-        if rng.random() < 0.3:
-            n = states.go_back(int(rng.integers(n + 1)))
-        else:
-            size = int(rng.integers(1, 513))
-            _read(states, n, size, prompt=bool(rng.random() < 0.7))
-            n += size
-        assert _values(states) == {n}
-    _read(states, 0, 7)
-    assert _values(states) == {7} and states.positions == []
+def of(n_tokens: int) -> np.ndarray:
+    states = States(SHAPES)
+    read(states, 0, n_tokens)
+    return states.memory.copy()
 
 
-@pytest.mark.parametrize("passes", [512, 100, 1])
-def test_no_more_is_read_again_than_was_dropped(passes: int) -> None:
-    states, n_tokens = States(CPU, SHAPES), 20_000 if passes == 1 else 131_072
-    for start in range(0, n_tokens, passes):
-        states.begin(start, passes, prompt=passes > 1)
-    end = start + passes
-    places = np.array([0, *states.positions])
-    to = np.arange(end)
-    before = places[np.searchsorted(places, to, "right") - 1]
-    assert (to - before <= np.maximum(SPACING, end - to)).all()
-    assert len(places) < 20
+def test_arrays_have_their_shapes_and_are_zeros() -> None:
+    states = States(SHAPES)
+    assert [[a.shape for a in states.of(i)] for i in range(2)] == [list(s) for s in SHAPES]
+    assert all(a.ctypes.data % 64 == 0 and not a.any() for i in range(2) for a in states.of(i))
+    assert states.of(1)[0] is states.of(1)[0]
 
 
-def test_copies_take_no_more_than_they_may() -> None:
-    states = States(CPU, SHAPES, most_bytes=4 * 15 * 3)
-    assert states.n_bytes == 4 * 15
-    for start in range(0, 50_000, 500):
-        if start == 3000:
-            states.pin(start)
-        states.begin(start, 500, prompt=True)
-    *others, last = states.positions
-    assert len(others) == 2 and 3000 in others and last >= 49_000
-    assert states.go_back(5000) == 3000 and states.positions == [3000]
+@given(st.integers(1, 40 * SPACING), st.integers(0, 40 * SPACING))
+def test_a_cut_reads_few_tokens_again(n_tokens: int, n_cut: int) -> None:
+    n_cut = min(n_cut, n_tokens)
+    positions = set()
+    for start in range(SPACING, n_tokens + 1, SPACING):
+        positions = set(wanted({*positions, start}, (), start, 1 << 30))
+    to = n_tokens - n_cut
+    assert to - max((p for p in positions if p <= to), default=0) <= max(SPACING, n_cut)
+    assert len(positions) <= NEAR * max(1, n_tokens // SPACING).bit_length()
 
 
-def test_the_end_of_a_prompt_can_be_gone_back_to() -> None:
-    states = States(CPU, SHAPES)
-    _read(states, 0, 100)
-    for start in range(100, 140):
-        _read(states, start, 1, prompt=False)
-    assert states.go_back(100) == 100 and _values(states) == {100}
-    assert states.go_back(99) == 0 and _values(states) == {0}
+def test_going_back_restores_the_states_of_a_checkpoint() -> None:
+    states = States(SHAPES)
+    read(states, 0, 7 * SPACING + 100)
+    for to in (7 * SPACING + 100, 7 * SPACING + 3, 6 * SPACING, 2 * SPACING + 1):
+        position = states.go_back(to)
+        assert position <= to and states.reaches(position)
+        states.cut(to)
+        read(states, position, to)
+        np.testing.assert_array_equal(states.memory, of(to))
+
+
+def test_a_pass_that_was_stopped_or_read_too_far_is_undone() -> None:
+    states = States(SHAPES)
+    read(states, 0, 700)
+    states.begin(700, 5)
+    states.memory += 1  # and is stopped
+    assert not states.reaches(700) and states.go_back(700) == 700
+    np.testing.assert_array_equal(states.memory, of(700))
+    read(states, 700, 705, step=1000)
+    assert states.go_back(703) == 700
+
+
+def test_a_pinned_position_stays_until_it_is_cut() -> None:
+    states = States(SHAPES)
+    read(states, 0, 300)
+    states.pin(300)
+    states.pin(299)  # not where the arrays are
+    read(states, 300, 9000)
+    assert states.newest(510) == 300 and 299 not in states.checkpoints
+    states.cut(299)
+    assert states.newest(510) == 0
+
+
+def test_bytes_are_bounded_and_the_newest_stays() -> None:
+    one = States(SHAPES).memory.nbytes
+    for most in (1, 3, 6):
+        states = States(SHAPES, limit=most * one + 5)
+        read(states, 0, 100 * SPACING + 7)
+        assert len(states.checkpoints) == most and max(states.checkpoints) == 100 * SPACING
+        assert states.n_bytes == (2 + most) * one
+    tight = States(SHAPES, limit=0)
+    read(tight, 0, 5 * SPACING + 1)
+    assert list(tight.checkpoints) == [5 * SPACING]
+
+
+def test_pins_outlast_others_where_there_is_no_room() -> None:
+    assert wanted([512, 600, 1024, 1536, 2048], [600], 2048, 2) == [600, 2048]
+    assert wanted([512, 600, 1024, 1536, 2048], [], 2048, 3)[-1] == 2048
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_the_beginning_needs_no_checkpoint(n: int) -> None:
+    states = States(SHAPES)
+    read(states, 0, 600)
+    states.cut(n)
+    assert states.go_back(n) == 0 and not states.memory.any()

@@ -8,7 +8,7 @@ The members, in this order:
 
     pack.json, commits, tokens, tail-1     commits: one superblock, of commit 0
     centre                                 where pack.json names one
-    checkpoints                            where commits names some; they are in its order
+    checkpoints, states                    where commits names some; they are in its order
     layer-000.kv …                         n slots each, n = full segments of the commit
     index-NAME …                           as many slots as `tokens` has records of the column
 

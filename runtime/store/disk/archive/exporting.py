@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +12,9 @@ from .....ops.attention.layout import SEGMENT
 from .....system.files import new_file
 from ..errors import PackError, checked_path
 from ..folder import PackFolder, State, stride_of
-from ..format import centre, checkpoints, log, manifest, superblock, tail
+from ..format import centre, checkpoints, log, manifest, states, superblock, tail
 from ..format.log import KV, Place
+from ..format.states import StateSlot
 from ..format.superblock import Tail
 from ..plane import read_slot
 
@@ -95,6 +96,7 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
         log_chain=chain.hex(),
         tail=place,
         checkpoints=tuple(replace(checkpoint, slot=i) for i, checkpoint in enumerate(named)),
+        states=tuple(replace(one, slot=i) for i, one in enumerate(state.commit.states)),
     )
     small = {
         manifest.NAME: facts.encode(),
@@ -109,12 +111,20 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
     if named:  # before the segments: a writer may use their slots again
         size = len(named) * folder.checkpoint_bytes
         yield checkpoints.NAME, size, map(folder.read_checkpoint, named)
+    if state.commit.states:
+        size = len(state.commit.states) * facts.state_bytes
+        yield states.NAME, size, _states(folder, state.commit.states)
     for plane, places in state.tables.places.items():
         if plane != KV and not places:
             continue  # a column that no record names
         n_bytes = folder.part_bytes(plane, state.tables.item_bytes.get(plane, 0))
         for number, name in enumerate(folder.names(plane)):
             yield name, len(places) * stride_of(n_bytes), _slots(places, plane, number, n_bytes)
+
+
+def _states(folder: PackFolder, slots: Sequence[StateSlot]) -> Iterator[bytes]:
+    for slot in slots:
+        yield states.read(folder, slot, folder.manifest.state_bytes).tobytes()
 
 
 def _slots(places: list[Place], plane: str, number: int, n_bytes: int) -> Iterator[bytes]:

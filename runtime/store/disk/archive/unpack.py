@@ -15,7 +15,7 @@ from .....ops.attention.layout import SEGMENT, n_segments
 from .. import files
 from ..errors import PackError
 from ..folder import PackFolder, State, stride_of
-from ..format import centre, checkpoints, log, manifest, superblock, tail
+from ..format import centre, checkpoints, log, manifest, states, superblock, tail
 from ..format.checkpoints import newest_end
 from ..format.log import KV, Place
 from ..format.manifest import Manifest
@@ -82,6 +82,7 @@ def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
     tail_bytes = n_open * tail.record_bytes(pack.tail_row_bytes)
     slots = n_full * n_files * stride_of(pack.layer_bytes)
     slots += len(commit.checkpoints) * pack.checkpoint_bytes
+    slots += len(commit.states) * pack.manifest.state_bytes
     if (
         not least <= commit.log_bytes <= most
         or (commit.tail.epoch, commit.tail.n_bytes) != (int(n_open > 0), tail_bytes)
@@ -89,6 +90,7 @@ def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
     ):
         raise archive.error(f"its commit of {commit.n_tokens} tokens does not fit its size")
     _check_checkpoints(archive, pack, commit)
+    _check_states(archive, pack, commit)
     return commit
 
 
@@ -105,16 +107,32 @@ def _check_checkpoints(archive: _Archive, pack: PackFolder, commit: Commit) -> N
         raise archive.error(f"its commit does not name the {checkpoints.NAME} that it needs")
 
 
+def _check_states(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
+    """They are in order, in a pack that has some."""
+    positions = [slot.n_tokens for slot in commit.states]
+    if (
+        positions != sorted({p for p in positions if p <= commit.n_tokens})
+        or [slot.slot for slot in commit.states] != list(range(len(positions)))
+        or (positions and not pack.manifest.state_bytes)
+    ):
+        raise archive.error(f"its commit names {states.NAME} that cannot be")
+
+
 def _small_files(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
     sizes = {log.NAME: commit.log_bytes, tail.file_name(1): commit.tail.n_bytes}
     if pack.manifest.centre:
         sizes[centre.NAME] = centre.n_bytes(pack.manifest)
     for name, size in sizes.items():
         files.write_file(pack.path / name, archive.member(name, size, size))
-    if commit.checkpoints:
-        size = len(commit.checkpoints) * pack.checkpoint_bytes
-        archive.header(checkpoints.NAME, size, size)
-        fd = files.open_file(pack.path / checkpoints.NAME, writable=True)
+    slots = {
+        checkpoints.NAME: len(commit.checkpoints) * pack.checkpoint_bytes,
+        states.NAME: len(commit.states) * pack.manifest.state_bytes,
+    }
+    for name, size in slots.items():
+        if not size:
+            continue
+        archive.header(name, size, size)
+        fd = files.open_file(pack.path / name, writable=True)
         try:
             _copy(archive, fd, 0, size)
             files.sync(fd)

@@ -27,6 +27,9 @@ Older versions of kvarn read them, and do not go on in their way.
 Format 7 adds to format 1, 3, 5 or 6 "windows": […], for each layer the window beyond which it is
 not stored, 0 for layers that are stored whole.
 
+Format 8 adds to any of these "states": N, the bytes of what layers carry from token
+to token besides K and V (states.py).
+
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
 
@@ -48,11 +51,12 @@ from ...windowed import MOST_WINDOW
 from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
-from . import prompts
+from . import prompts, states
 from .values import number, text
 
-FORMAT = 7
-_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS, _SPARSE, _RERANKED, _WINDOWED = 1, 2, 3, 4, 5, 6, 7
+FORMAT = 8
+_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS = 1, 2, 3, 4
+_SPARSE, _RERANKED, _WINDOWED, _WITH_STATES = 5, 6, 7, 8
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -116,7 +120,8 @@ class Manifest:
     goal: tokens it is to hold when complete, 0 for any number. slots: of a context that evicts,
     None if all tokens stay. centre: digest of the mean keys, "" if keys are stored whole. prefill:
     how prompts were read, None if exactly. windows: of layers that are not stored whole, as
-    `windowed.windows_of` gives them.
+    `windowed.windows_of` gives them. state_bytes: of what layers carry besides K and
+    V, 0 if they carry nothing.
     """
 
     model: ModelFacts
@@ -132,6 +137,7 @@ class Manifest:
     probe: Mapping[int, ProbeSums] = field(default_factory=dict)
     """What older versions of kvarn have measured beside sparse reading, by layer."""
     windows: tuple[int, ...] = ()
+    state_bytes: int = 0
     id: str = field(default_factory=new_id)
 
     @property
@@ -141,6 +147,8 @@ class Manifest:
 
     @property
     def _format(self) -> int:
+        if self.state_bytes:
+            return _WITH_STATES
         if self.windows:
             return _WINDOWED
         if self.prefill is not None:
@@ -173,6 +181,8 @@ class Manifest:
             data["prefill"] = prompts.prefill_data(self.prefill)
         if self.windows:
             data["windows"] = list(self.windows)
+        if self.state_bytes:
+            data["states"] = self.state_bytes
         data["check"] = _check(data)
         return (json.dumps(data, indent=2) + "\n").encode()
 
@@ -226,9 +236,11 @@ def _typed(data: dict[str, Any]) -> Manifest:
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv!r:.100}")
     form = number(data["format"], _PLAIN, FORMAT)
-    slots, windowed = form in (_SLOTS, _CENTRED_SLOTS), form == _WINDOWED
-    sparse = form in (_SPARSE, _RERANKED) or (windowed and "prefill" in data)
-    centred = form in (_CENTRED, _CENTRED_SLOTS) or ((sparse or windowed) and "centre" in kv)
+    with_states = form == _WITH_STATES
+    slots = form in (_SLOTS, _CENTRED_SLOTS) or (with_states and "slots" in data)
+    windowed = form == _WINDOWED or (with_states and "windows" in data)
+    sparse = form in (_SPARSE, _RERANKED) or (form >= _WINDOWED and "prefill" in data)
+    centred = form in (_CENTRED, _CENTRED_SLOTS) or (form >= _SPARSE and "centre" in kv)
     if type(data["rope"]["long"]) is not bool:
         raise ValueError("rope.long is neither true nor false")
     name, fingerprint, path = (text(model[key]) for key in ("name", "fingerprint", "path"))
@@ -246,6 +258,7 @@ def _typed(data: dict[str, Any]) -> Manifest:
         prompts.prefill_of(data["prefill"]) if sparse else None,
         _probe(data.get("probe", {}), sizes["n_layers"]) if sparse else {},
         _windows(data["windows"], sizes["n_layers"]) if windowed else (),
+        number(data["states"], 1, states.MOST_BYTES) if with_states else 0,
         text(data["id"]),
     )
 

@@ -28,6 +28,7 @@ from ...facts import ProbeSums
 from ..files import DIGEST, digest
 from . import prompts
 from .checkpoints import Checkpoint
+from .states import StateSlot
 from .values import number
 
 NAME = "commits"
@@ -60,6 +61,8 @@ class Commit:
     """By layer, what was measured of prompts that were read sparsely."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """Of layers with a window, in the order of segments."""
+    states: tuple[StateSlot, ...] = ()
+    """Of layers that carry a state, in the order of positions."""
     n_apart: int | None = None
     """See `KVStore`; written where prompts are read in blocks."""
 
@@ -72,11 +75,13 @@ def slot_bytes(n_embd: int) -> int:
 def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
     """The bytes of a superblock."""
     data = asdict(commit) | {"probe": prompts.probe_data(commit.probe)}
-    del data["checkpoints"]
+    del data["checkpoints"], data["states"]
     if commit.n_apart is None:
         del data["n_apart"]
     if commit.checkpoints:
         data["checkpoints"] = [checkpoint.data() for checkpoint in commit.checkpoints]
+    if commit.states:
+        data["states"] = [slot.data() for slot in commit.states]
     body = json.dumps(data).encode()
     state = b"" if hidden is None else hidden.astype("<f4").tobytes()
     head = _HEAD.pack(_MAGIC, len(body), len(state))
@@ -113,6 +118,7 @@ def _commit(data: dict[str, Any]) -> Commit:
         number(data.get("n_prompt", 0), 0, n_tokens),
         prompts.probe_of(data.get("probe", {}), MAX_LAYERS),
         tuple(map(Checkpoint.of, data.get("checkpoints", ()))),
+        tuple(map(StateSlot.of, data.get("states", ()))),
         number(data["n_apart"]) if "n_apart" in data else None,
     )
 

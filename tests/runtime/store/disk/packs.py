@@ -15,12 +15,16 @@ from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest, ModelFacts
 from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.states import States
 
 LAYERS, HEADS, HEAD_DIM, EMBD = 2, 1, 16, 8
 FACTS = ModelFacts("a small model", "0123456789abcdef", LAYERS, HEADS, HEAD_DIM, EMBD)
 ITEM = 4  # bytes of the column `signatures`
 WINDOWS = (0, 100)
 """Of a pack whose second layer has a window."""
+
+STATES = [[(3, 5)], [(16,), (2, 4)]]
+"""Of a pack whose model has layers that carry a state."""
 
 F32 = NDArray[np.float32]
 
@@ -52,6 +56,19 @@ def fill(store: DiskStore | RamStore, tokens: Sequence[int], start: int) -> None
     for layer in range(LAYERS):
         k = keys_of(layer, positions, ids)
         store.append(layer, k, -k, start)
+    while store.states is not None and start < len(tokens):
+        stop = min(len(tokens), (start // 512 + 1) * 512)  # a pass
+        store.states.begin(start, stop - start)
+        store.states.memory += states_of(tokens[start:stop])
+        store.states.done(stop)
+        start = stop
+
+
+def states_of(tokens: Sequence[int]) -> F32:
+    """What layers carry after these tokens: whole numbers, one more for each token."""
+    lanes = np.arange(States(STATES).memory.size)
+    counts = np.bincount(np.asarray(tokens, np.int64), minlength=1000)
+    return (counts @ ((np.arange(1000)[:, None] * 7 + lanes) % 13)).astype(np.float32)
 
 
 def fill_column(store: DiskStore, tokens: Sequence[int]) -> None:
@@ -117,14 +134,27 @@ def check(store: DiskStore, tokens: Sequence[int]) -> None:
             part = items[:, segment * SEGMENT : (segment + 1) * SEGMENT]
             found = column_memory(store, layer, segment)[:, : part.shape[1]]
             np.testing.assert_array_equal(found, part)
+    if store.states is not None:
+        n = store.go_back(len(tokens))
+        np.testing.assert_array_equal(store.states.memory, states_of(tokens[:n]))
 
 
-def make(path: Path, k: str = "f16", v: str = "f16", windows: tuple[int, ...] = ()) -> None:
-    create(path, replace(Manifest(FACTS, k, v, False), windows=windows))
+def make(
+    path: Path,
+    k: str = "f16",
+    v: str = "f16",
+    windows: tuple[int, ...] = (),
+    states: bool = False,
+) -> None:
+    n_bytes = States(STATES).memory.nbytes if states else 0
+    facts = Manifest(FACTS, k, v, False)
+    create(path, replace(facts, windows=windows, state_bytes=n_bytes))
 
 
 def opened(path: Path, writable: bool = True, io: str = "mmap") -> DiskStore:
-    return DiskStore(PackFolder(path, writable), io)  # type: ignore[arg-type]
+    folder = PackFolder(path, writable)
+    states = States(STATES) if folder.manifest.state_bytes else None
+    return DiskStore(folder, io, states)  # type: ignore[arg-type]
 
 
 def save(store: DiskStore, tokens: Sequence[int]) -> None:

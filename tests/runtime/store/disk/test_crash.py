@@ -21,8 +21,9 @@ FEW, MANY = 20, 300
 class History:
     """A writer at work: appends, cuts and commits at random."""
 
-    def __init__(self, path: Path, seed: int, windows: tuple[int, ...]) -> None:
+    def __init__(self, path: Path, seed: int, windows: tuple[int, ...], states: bool) -> None:
         self.path, self.random, self.windows = path, random.Random(seed), windows
+        self.states = states
         self.tokens: list[int] = []
         self.committed: list[int] = []
         self.underway: list[int] | None = None
@@ -30,7 +31,7 @@ class History:
 
     def live(self) -> None:
         if not (self.path / "pack.json").exists():
-            make(self.path, windows=self.windows)
+            make(self.path, windows=self.windows, states=self.states)
         store = opened(self.path)
         try:
             for _ in range(STEPS):
@@ -46,6 +47,8 @@ class History:
         more = [self.random.randint(0, 999) for _ in range(n)]
         self.tokens = self.tokens[:start] + more
         fill(store, self.tokens, start)
+        if self.states and self.random.random() < 0.3:
+            store.pin(len(self.tokens))
         if self.random.random() < 0.7:
             fill_column(store, self.tokens)
         self.commit(store)
@@ -78,10 +81,12 @@ class History:
         self.tokens, self.committed, self.underway = list(found), list(found), None
 
 
-def lives_and_dies(folder: Path, seed: int, windows: tuple[int, ...] = ()) -> None:
+def lives_and_dies(
+    folder: Path, seed: int, windows: tuple[int, ...] = (), states: bool = False
+) -> None:
     """Lives that end in a kill or a power cut, which also takes what a killed one left unsynced;
     then one that ends well."""
-    history = History(folder / f"pack-{seed}", seed, windows)
+    history = History(folder / f"pack-{seed}", seed, windows, states)
     before = None
     for _ in range(3):
         medium = Medium(history.random.randint(1, 90), power_cut, history.random.random())
@@ -112,6 +117,12 @@ def test_power_cuts(tmp_path: Path, part: int) -> None:
 def test_power_cuts_with_windows(tmp_path: Path, windows: tuple[int, ...]) -> None:
     for seed in range(FEW // 3):
         lives_and_dies(tmp_path, seed, windows)
+
+
+@pytest.mark.parametrize("windows", [(), WINDOWS])
+def test_power_cuts_with_states(tmp_path: Path, windows: tuple[int, ...]) -> None:
+    for seed in range(FEW):
+        lives_and_dies(tmp_path, seed, windows, states=True)
 
 
 @pytest.mark.slow

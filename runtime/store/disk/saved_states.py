@@ -1,0 +1,100 @@
+"""Checkpoints of the states of a pack's context: those in memory, and those in files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ..states import wanted
+from . import files
+from .errors import PackDamaged, PackError
+from .format import states as format_
+from .format.states import StateSlot, digest_of, read
+
+if TYPE_CHECKING:
+    from ..states import States
+    from .folder import PackFolder, State
+
+
+class SavedStates:
+    """The checkpoints of one pack for one store: its own are `named`, others its parents'.
+
+    Those of parents are used where they are after the same tokens.
+    """
+
+    def __init__(self, folder: PackFolder, states: States, state: State) -> None:
+        self._folder, self.states = folder, states
+        self.named = {slot.n_tokens: slot for slot in state.commit.states}
+        self._inherited: dict[int, tuple[PackFolder, StateSlot]] = {}
+        above = folder.parent
+        while above is not None:
+            self._inherit(above, state.tokens)
+            above = above.parent
+        states.n_tokens = None if state.tokens else 0
+
+    def _inherit(self, above: PackFolder, tokens: Sequence[int]) -> None:
+        try:
+            slots = above.last_commit().states
+        except PackError:
+            return  # what it shares with this pack is whole; without its checkpoints, more is read
+        for slot in slots:
+            n = slot.n_tokens
+            if n <= len(tokens) and n not in self._inherited and digest_of(tokens[:n]) == slot.read:
+                self._inherited[n] = above, slot
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether memory has checkpoints that no file has."""
+        return any(position not in self.named for position in self.states.checkpoints)
+
+    def cut(self, n_tokens: int) -> None:
+        """The tokens from `n_tokens` on are dropped."""
+        for known in (self.named, self._inherited):
+            for position in [p for p in known if p > n_tokens]:
+                del known[position]
+
+    def go_back(self, n_tokens: int) -> int:
+        """See `States.go_back`. A checkpoint that a writer has replaced since, or that is damaged,
+        is passed over."""
+        if self.states.reaches(n_tokens):
+            return n_tokens
+        in_memory = self.states.newest(n_tokens)
+        places = self._inherited | {p: (self._folder, slot) for p, slot in self.named.items()}
+        for position in sorted((p for p in places if in_memory < p <= n_tokens), reverse=True):
+            folder, slot = places[position]
+            try:
+                self.states.restore(position, read(folder, slot, self.states.memory.nbytes))
+            except PackDamaged:
+                continue
+            return position
+        return self.states.go_back(n_tokens)
+
+    def write(self, tokens: Sequence[int], taken: Collection[int]) -> tuple[StateSlot, ...]:
+        """Write the checkpoints that a commit of `tokens` keeps and no file has yet, to slots that
+        are not taken, and sync them. Returns all that it keeps."""
+        memory, kept, written = self.states.checkpoints, [], False
+        known = {p for p in {*self.named, *memory} if p <= len(tokens)}
+        free = (slot for slot in count() if slot not in taken)
+        for position in wanted(known, self.states.pins, len(tokens), self.states.most):
+            slot = self.named.get(position)
+            if slot is None:
+                slot, written = self._write(tokens[:position], next(free)), True
+            kept.append(slot)
+        if written:
+            files.sync(self._folder.fd(format_.NAME))
+            files.sync_folder(self._folder.path)  # the file may be new
+        return tuple(kept)
+
+    def keep(self, named: Collection[StateSlot]) -> None:
+        """A commit names these: drop the copies in memory."""
+        self.named = {slot.n_tokens: slot for slot in named}
+        for position in self.named:
+            self.states.checkpoints.pop(position, None)
+
+    def _write(self, tokens: Sequence[int], slot: int) -> StateSlot:
+        data = self.states.checkpoints[len(tokens)].data
+        fd, size = self._folder.fd(format_.NAME), data.nbytes
+        files.make_room(fd, size, slot * size)
+        files.write_at(fd, data, slot * size)
+        return StateSlot(len(tokens), slot, files.digest(data).hex(), digest_of(tokens))
