@@ -61,9 +61,10 @@ def _dense(keys: Keys) -> DenseConfig:
 def _experts(keys: Keys, rules: ExpertRules, n_experts: int) -> ExpertsConfig:
     n_used = keys.integer("expert_used_count", high=n_experts)
     key = "feed_forward_length"
-    if rules.separate_length and keys.get(f"expert_{key}"):
-        n_ff = keys.integer(f"expert_{key}", high=MAX_FF)
-    else:  # llama.cpp's default for files without the key
+    n_ff = 0
+    if rules.separate_length:
+        n_ff = keys.integer(f"expert_{key}", 0, low=0, high=MAX_FF)
+    if not n_ff:  # llama.cpp's default for files without the key
         n_ff = keys.integer(key, high=MAX_FF)
         n_ff = max(1, n_ff // n_used) if rules.separate_length else n_ff
     routing = _routing(keys, rules, n_experts, n_used)

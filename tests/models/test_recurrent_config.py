@@ -79,6 +79,11 @@ def test_sizes_of_states() -> None:
         ("qwen35", {"ssm__state_size": 1 << 20}, "an integer from 1 to 256"),
         ("qwen35", {"ssm__conv_kernel": 1}, "an integer from 2 to 8"),
         ("qwen35", {"ssm__time_step_rank": "2"}, "ssm.time_step_rank"),
+        (
+            "qwen3next",
+            {"expert_feed_forward_length": np.array([24, 25], np.int32)},
+            "one value for all layers",
+        ),
         ("lfm2", {"attention__head_count_kv": 2}, "a number for each of 4 layers"),
         ("lfm2", {"attention__head_count_kv": [0, 2, 0]}, "a number for each of 4 layers"),
         ("lfm2", {"attention__head_count_kv": [0, 2, 0, 4]}, "0 or one other number"),
