@@ -26,7 +26,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-BASES = ("llama-mha", "llama-mha/bpe", "llama-yarn", "gemma3", "phi3-long", "cohere2", "qwen3")
+BASES = (
+    *("llama-mha", "llama-mha/bpe", "llama-yarn", "gemma3", "phi3-long", "cohere2", "qwen3"),
+    *("qwen35", "qwen3next", "lfm2"),
+)
 WATCHDOG = 60
 """Seconds for one mutant: some twenty for the kernels that it is the first to need."""
 

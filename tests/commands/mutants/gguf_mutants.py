@@ -56,6 +56,7 @@ ABSENT = (
     *("attention.sliding_window_pattern", "rope.scaling.type", "rope.scaling.factor"),
     *("rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.freq_base_swa"),
     *("attn_logit_softcapping", "final_logit_softcapping", "logit_scale", "rope.scale_linear"),
+    *("attention.recurrent_layers", "nextn_predict_layers"),
 )
 GENERAL = (
     *("general.name", "general.type", "general.alignment", "split.no", "split.count"),
@@ -224,8 +225,9 @@ def _of_tensors(file: File) -> Iterator[Mutant]:
 
         return change
 
-    last = len(file.tensors) - 1
-    for index in (0, 1, 3, last):
+    names = [str(name) for name, *_ in file.tensors]
+    states = [i for i, name in enumerate(names) if name.startswith(("blk.0.ssm", "blk.0.short"))]
+    for index in sorted({0, 1, 3, *states, len(names) - 1}):
         name, dims, _, _, data = file.tensors[index]
         for new in (0, 1, dims[0] + 1, dims[0] - 1, 1 << 31, 1 << 32, 1 << 63, (1 << 64) - 1):
             yield Mutant(f"{name!s}: dims {new}", changed(index, dims=[new, *dims[1:]]))
