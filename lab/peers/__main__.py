@@ -33,6 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.peers", description=__doc__)
     parser.add_argument("--types", default="q8_0,q4_0,q4_k_m", help="file types, with commas")
     parser.add_argument("--layers", type=int, default=LLAMA_1B.n_layers, help="default 16")
+    parser.add_argument("--experts", action="store_true", help="8B in experts, 1B for a token")
     parser.add_argument("--prefill-only", action="store_true", help="no start-up, no decode")
     parser.add_argument("--depths", default="0", help="tokens of context before, with commas")
     parser.add_argument(
@@ -54,7 +55,7 @@ def main() -> int:
     cases = {name: CASES[name] for name in CASES if CASES[name][0] or not options.prefill_only}
     rows: list[Row] = []
     for kind in kinds:
-        path = kept_model(options.folder, kind, options.layers)
+        path = kept_model(options.folder, kind, options.layers, options.experts)
         for row in compare_file(path, kind, cases, depths, options):
             print(row, file=sys.stderr, flush=True)
             rows.append(row)

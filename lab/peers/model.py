@@ -24,7 +24,7 @@ from kvarn.system.files import new_file, private_folder
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a llama model with tied output."""
+    """Sizes of a llama model with tied output; n_ff: of one expert, where it has experts."""
 
     n_layers: int = 16
     n_embd: int = 2048
@@ -33,9 +33,13 @@ class Shape:
     head_dim: int = 64
     n_ff: int = 8192
     n_vocab: int = 128_256
+    n_experts: int = 0
+    n_used: int = 0
 
 
 LLAMA_1B = Shape()
+EXPERTS_8B = Shape(n_ff=768, n_experts=96, n_used=8)
+"""8B, of which a token reads 1B."""
 
 MIXES = {
     "f16": (GGMLType.F16, GGMLType.F16),
@@ -54,17 +58,20 @@ q2_k … q6_k have matrices of one type alone, so that a comparison is one of th
 """
 
 
-def kept_model(folder: Path | None, mix: str, n_layers: int = LLAMA_1B.n_layers) -> Path:
-    """The file of a 1B-shaped model in a folder (default: in kvarn's home), written on first use;
-    `make peers` and `make longctx` share it."""
+def kept_model(
+    folder: Path | None, mix: str, n_layers: int = LLAMA_1B.n_layers, experts: bool = False
+) -> Path:
+    """The file of a 1B-shaped model, or of one with experts, in a folder (default: in kvarn's
+    home), written on first use; `make peers` and `make longctx` share it."""
     folder = folder or home() / "peers"
     private_folder(folder)
     fewer = "" if n_layers == LLAMA_1B.n_layers else f"-{n_layers}-layers"
-    path = folder / f"1b-{mix}{fewer}.gguf"
+    shape, size = (EXPERTS_8B, "8b-experts") if experts else (LLAMA_1B, "1b")
+    path = folder / f"{size}-{mix}{fewer}.gguf"
     if not path.exists():
         print(f"writing {path}", file=sys.stderr)
         with new_file(path) as part:
-            write_model(part, mix, replace(LLAMA_1B, n_layers=n_layers))
+            write_model(part, mix, replace(shape, n_layers=n_layers))
     return path
 
 
@@ -75,7 +82,13 @@ def write_model(path: Path, mix: str, shape: Shape = LLAMA_1B) -> None:
     _write_vocabulary(writer, shape.n_vocab)
     pools = {kind: _pool(kind) for kind in {*MIXES[mix], GGMLType.Q6_K}}
     for name, rows, cols, kind in _matrices(mix, shape):
-        writer.add_tensor(name, pools[kind].matrix(rows, cols), raw_dtype=kind)
+        matrix = pools[kind].matrix(rows, cols)
+        if "_exps" in name:  # all alike: only the file takes memory for each
+            matrix = np.broadcast_to(matrix, (shape.n_experts, *matrix.shape))
+        writer.add_tensor(name, matrix, raw_dtype=kind)
+    for i in range(shape.n_layers if shape.n_experts else 0):
+        router = np.random.default_rng(i).normal(0, 0.02, (shape.n_experts, shape.n_embd))
+        writer.add_tensor(f"blk.{i}.ffn_gate_inp.weight", router.astype(np.float32))
     for name in _norms(shape):
         writer.add_tensor(name, np.ones(shape.n_embd, np.float32))
     writer.write_header_to_file()
@@ -96,6 +109,9 @@ def _write_metadata(writer: gguf.GGUFWriter, mix: str, shape: Shape) -> None:
     writer.add_rope_freq_base(500_000.0)
     writer.add_rope_dimension_count(shape.head_dim)
     writer.add_vocab_size(shape.n_vocab)
+    if shape.n_experts:
+        writer.add_expert_count(shape.n_experts)
+        writer.add_expert_used_count(shape.n_used)
 
 
 def _write_vocabulary(writer: gguf.GGUFWriter, n_vocab: int) -> None:
@@ -140,9 +156,10 @@ def _matrices(mix: str, shape: Shape) -> Iterator[tuple[str, int, int, GGMLType]
         yield f"blk.{i}.attn_k.weight", kv, shape.n_embd, most
         yield f"blk.{i}.attn_v.weight", kv, shape.n_embd, better
         yield f"blk.{i}.attn_output.weight", shape.n_embd, q, most
-        yield f"blk.{i}.ffn_gate.weight", shape.n_ff, shape.n_embd, most
-        yield f"blk.{i}.ffn_up.weight", shape.n_ff, shape.n_embd, most
-        yield f"blk.{i}.ffn_down.weight", shape.n_embd, shape.n_ff, better
+        stacked = "_exps" if shape.n_experts else ""
+        yield f"blk.{i}.ffn_gate{stacked}.weight", shape.n_ff, shape.n_embd, most
+        yield f"blk.{i}.ffn_up{stacked}.weight", shape.n_ff, shape.n_embd, most
+        yield f"blk.{i}.ffn_down{stacked}.weight", shape.n_embd, shape.n_ff, better
 
 
 def _keeps_more_bits(layer: int, n_layers: int) -> bool:

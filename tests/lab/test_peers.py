@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -113,7 +114,9 @@ def test_one_type_may_be_compared_in_prefill_alone(
         return []
 
     monkeypatch.setattr(peers, "compare_file", compare_none)
-    monkeypatch.setattr(peers, "kept_model", lambda _, kind, n_layers: Path(f"{kind}-{n_layers}"))
+    monkeypatch.setattr(
+        peers, "kept_model", lambda _, kind, n_layers, experts: Path(f"{kind}-{n_layers}")
+    )
     wanted = ["peers", "--types", "q5_1,mxfp4", "--layers", "8", "--prefill-only"]
     monkeypatch.setattr("sys.argv", wanted)
     assert peers.main() == 0
@@ -133,6 +136,17 @@ def test_a_model_of_fewer_layers_has_a_file_of_its_own(
         path = model.kept_model(tmp_path, "q4_0", n_layers)
         assert path.name == name
         assert load(path).config.n_layers == n_layers
+
+
+def test_a_model_with_experts_has_a_file_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(model, "LLAMA_1B", SMALL)
+    monkeypatch.setattr(model, "EXPERTS_8B", replace(SMALL, n_experts=5, n_used=2))
+    path = model.kept_model(tmp_path, "q4_0", SMALL.n_layers, experts=True)
+    assert path.name == "8b-experts-q4_0.gguf"
+    config = load(path).config
+    assert {layer.feed_forward.routing.n_experts for layer in config.layers} == {5}
 
 
 def test_what_a_token_reads(tiny_path: Path) -> None:
