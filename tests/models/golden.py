@@ -59,7 +59,7 @@ def make_quantised() -> None:
     """Store the logits of every quantised model over the same tokens, in float16."""
     logits = {}
     with tempfile.TemporaryDirectory() as folder:
-        for kind in tiny_quants.TYPES:
+        for kind in tiny_quants.KINDS:
             path = Path(folder) / f"{kind}.gguf"
             tiny_quants.write(path, kind)
             with oracle(path, 256, tiny_quants.CASE.n_vocab) as model:

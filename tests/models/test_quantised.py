@@ -27,17 +27,17 @@ GOLDEN = Path(__file__).parent / "golden" / "quantised.npz"
 def exact() -> dict[str, np.ndarray]:
     """Logits of every type on decoded weights, without quantised arithmetic."""
     results = {}
-    for kind in tiny_quants.TYPES:
+    for kind in tiny_quants.KINDS:
         with pytest.MonkeyPatch.context() as patch:
             plain.use_plain_ops(patch)
-            config = ModelConfig.from_metadata(tiny_quants.metadata())
+            config = ModelConfig.from_metadata(tiny_quants.metadata(kind))
             weights = Weights.load(tiny_quants.array_tensors(kind), config)
             model = Transformer(config, weights, 64)
             results[kind] = plain.read(model, plain.PlainAttention(config), tiny_quants.ids())
     return results
 
 
-@pytest.mark.parametrize("kind", tiny_quants.TYPES)
+@pytest.mark.parametrize("kind", tiny_quants.KINDS)
 def test_llama_cpp_reads_these_files_as_we_do(kind: str, exact: dict[str, np.ndarray]) -> None:
     with np.load(GOLDEN) as golden:
         theirs = golden[kind].astype(np.float32)
@@ -47,7 +47,7 @@ def test_llama_cpp_reads_these_files_as_we_do(kind: str, exact: dict[str, np.nda
 
 
 @pytest.mark.parametrize("chunk", [1, 48])
-@pytest.mark.parametrize("kind", tiny_quants.TYPES)
+@pytest.mark.parametrize("kind", tiny_quants.KINDS)
 def test_same_choice_as_llama_cpp_wherever_noise_cannot_decide(
     kind: str,
     chunk: int,

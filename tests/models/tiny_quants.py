@@ -33,10 +33,24 @@ FACTORS: dict[str, tuple[tuple[int, ...], tuple[int, ...], float]] = {
     "MXFP4": ((), (), 0.0),
 }
 TYPES = (*FACTORS, "F16", "BF16")
+WITH_EXPERTS = ("Q8_0", "Q4_K", "MXFP4")
+KINDS = (*TYPES, *(f"{name} experts" for name in WITH_EXPERTS))
+"""What models are made of: the type of their matrices, and whether they have experts."""
 
 # Rows of 256 and 512 weights: whole blocks of every type.
 CASE = tiny_cases.Tiny(
     "quantised", "llama", n_layers=2, n_embd=256, n_heads=4, head_dim=64, n_ff=512, n_vocab=61
+)
+EXPERTS = tiny_cases.Tiny(
+    "quantised-experts",
+    "llama",
+    n_layers=2,
+    n_embd=256,
+    n_heads=4,
+    head_dim=64,
+    n_ff=256,
+    n_vocab=61,
+    keys=tiny_cases.EXPERTS,
 )
 SEED = 7
 N_TOKENS = 48
@@ -50,13 +64,13 @@ def _blocks(name: str, kind: str, shape: tuple[int, ...], std: float) -> np.ndar
     """Random rows of quantised weights of about this standard deviation, uint8 (rows, bytes)."""
     quant = gguf.GGMLQuantizationType[kind]
     block, n_bytes = gguf.GGML_QUANT_SIZES[quant]
-    n = shape[0] * shape[1] // block
+    n = int(np.prod(shape)) // block
     raw = tiny_models._uniform(f"{kind}/{name}", SEED, n * n_bytes)
     data = np.floor(raw * 256).astype(np.uint8).reshape(n, n_bytes)
     if kind == "MXFP4":
         # A power of two, its exponent in the first byte, the weights' spread about 5 of it.
         data[:, 0] = 128 + round(float(np.log2(std / 5.0)))
-        return data.reshape(shape[0], -1)
+        return data.reshape(*shape[:-1], -1)
     scales, offsets, ratio = FACTORS[kind]
 
     def fill(scale: float) -> None:
@@ -68,24 +82,29 @@ def _blocks(name: str, kind: str, shape: tuple[int, ...], std: float) -> np.ndar
     fill(2.0**-8)
     decoded = gguf.quants.dequantize(data[:64].reshape(1, -1), quant)
     fill(2.0**-8 * std / float(decoded.std()))
-    return data.reshape(shape[0], -1)
+    return data.reshape(*shape[:-1], -1)
 
 
 def _gain(name: str) -> float:
     return tiny_models.GAINS.get(name.split(".")[-2], 1.5)
 
 
+def _case(kind: str) -> tiny_cases.Tiny:
+    return EXPERTS if kind.endswith("experts") else CASE
+
+
 @lru_cache
-def _shapes() -> dict[str, np.ndarray]:
-    return tiny_models.tensors(CASE, SEED)
+def _arrays(case_name: str) -> dict[str, np.ndarray]:
+    return tiny_models.tensors(EXPERTS if case_name == EXPERTS.name else CASE, SEED)
 
 
 @lru_cache
 def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
-    """Every tensor's stored form and type: matrices of `kind`, float32 norms."""
+    """Every tensor's stored form and type: matrices of `kind`, float32 norms and routers."""
     result: dict[str, tuple[np.ndarray, str]] = {}
-    for name, values in _shapes().items():
-        if values.ndim == 1:
+    arrays, kind = _arrays(_case(kind).name), kind.split()[0]
+    for name, values in arrays.items():
+        if values.ndim == 1 or "gate_inp" in name:
             result[name] = values, "F32"
         elif kind == "F16":
             result[name] = values.astype(np.float16), kind
@@ -100,7 +119,7 @@ def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
 def write(path: Path, kind: str) -> None:
     """Write the model with all matrices of one type."""
     writer = gguf.GGUFWriter(path, CASE.architecture)
-    tiny_models.add_metadata(writer, tiny_models.metadata(CASE))
+    tiny_models.add_metadata(writer, metadata(kind))
     for name, (data, stored) in tensors(kind).items():
         quant = gguf.GGMLQuantizationType[stored]
         if stored in ("F32", "F16"):
@@ -110,9 +129,9 @@ def write(path: Path, kind: str) -> None:
     tiny_models.finish(writer)
 
 
-def metadata() -> dict[str, Any]:
+def metadata(kind: str) -> dict[str, Any]:
     """The model's metadata."""
-    return tiny_models.metadata(CASE)
+    return tiny_models.metadata(_case(kind))
 
 
 def ids() -> list[int]:
