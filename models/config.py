@@ -39,6 +39,7 @@ class ModelConfig:
     n_heads: int
     n_kv_heads: int
     head_dim: int
+    """Of the layers without a window, as `n_kv_heads`: those in which methods choose tokens."""
     n_embd: int
     n_vocab: int
     n_ctx_train: int
@@ -130,7 +131,9 @@ class ModelConfig:
                 keys.number("attention.temperature_scale", 0.0) if architecture.temperature else 0.0
             ),
             rope_tensors=_rope_tensors(architecture, rope),
-            layers=_layers(keys, architecture, rope, attention_scale, recurrent),
+            layers=_layers(
+                keys, architecture, (n_kv_heads, head_dim), rope, attention_scale, recurrent
+            ),
         )
 
 
@@ -199,6 +202,7 @@ def _rope_tensors(
 def _layers(
     keys: Keys,
     architecture: Architecture,
+    heads: tuple[int, int],
     rope: RopeConfig,
     scale: float,
     recurrent: tuple[RecurrentConfig | None, ...],
@@ -219,6 +223,7 @@ def _layers(
     def layer(index: int) -> LayerConfig:
         layer_rope = windowed_rope if windowed[index] else rope
         attention = AttentionConfig(
+            *heads,
             window=window if windowed[index] else None,
             rope=layer_rope if rotated(index) else None,
             attention_scale=scale,

@@ -36,6 +36,8 @@ class RopeConfig:
 class AttentionConfig:
     """A layer's mixer: attention to keys and values that contexts store."""
 
+    n_kv_heads: int
+    head_dim: int
     window: int | None
     """A query at p sees keys p - window + 1 .. p; None: all."""
     rope: RopeConfig | None

@@ -52,7 +52,7 @@ def load_mixer(
     """The weights of the mixer of layer `prefix` ("blk.3")."""
     mixer = layer.mixer
     if isinstance(mixer, AttentionConfig):
-        return AttentionWeights.load(loader, prefix, config)
+        return AttentionWeights.load(loader, prefix, config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetWeights.load(loader, prefix, config, mixer)
     return ShortConvWeights.load(loader, prefix, config, mixer)
@@ -64,7 +64,8 @@ def mixer_of(
     """The mixer of layer `index`."""
     mixer, number = config.layers[index].mixer, config.number_of(index)
     if isinstance(weights, AttentionWeights):
-        return AttentionMixer(weights, number, rotation, config, work)
+        assert isinstance(mixer, AttentionConfig)
+        return AttentionMixer(weights, mixer, number, rotation, config, work)
     if isinstance(weights, DeltaNetWeights):
         assert isinstance(mixer, DeltaNetConfig)
         return DeltaNetMixer(weights, mixer, number, config, work)
@@ -76,7 +77,7 @@ def widths(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Floats of a row in the memory of the layer's mixer, by name."""
     mixer = layer.mixer
     if isinstance(mixer, AttentionConfig):
-        return AttentionMixer.widths(config)
+        return AttentionMixer.widths(config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetMixer.widths(mixer)
     return ShortConvMixer.widths(mixer)
@@ -86,7 +87,7 @@ def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Columns of the inputs of matrix products beside the normed row, by name."""
     mixer = layer.mixer
     if isinstance(mixer, AttentionConfig):
-        return AttentionMixer.inputs(config)
+        return AttentionMixer.inputs(config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetMixer.inputs(mixer)
     return ShortConvMixer.inputs(mixer)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ...ops.device import Activations, Array
     from ..attention import Attention
     from ..config import ModelConfig
+    from ..layer_config import AttentionConfig
     from ..workspace import Rows, Workspace
 
 
@@ -32,15 +33,17 @@ class AttentionWeights:
     """On the host: the attention object reads them."""
 
     @staticmethod
-    def load(loader: Loader, prefix: str, config: ModelConfig) -> AttentionWeights:
+    def load(
+        loader: Loader, prefix: str, config: ModelConfig, layer: AttentionConfig
+    ) -> AttentionWeights:
         """Read `{prefix}.attn_q`, `attn_k`, `attn_v` (or `attn_qkv`), `attn_output` and norms."""
-        n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        n_q, n_kv = config.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
         n_gates = n_q if config.architecture.output_gate == "attn_q" else 0
         rows = {"attn_q": n_q + n_gates, "attn_k": n_kv, "attn_v": n_kv}
         q, k, v = _qkv(loader, prefix, rows, config.n_embd)
 
         def norm(name: str, n: int) -> Array | None:
-            head_dim, full = config.head_dim, f"{prefix}.{name}.weight"
+            head_dim, full = layer.head_dim, f"{prefix}.{name}.weight"
             match config.architecture.qk_norm:
                 case "head":
                     return loader.vector(full, head_dim)
@@ -94,6 +97,7 @@ class AttentionMixer:
     def __init__(
         self,
         weights: AttentionWeights,
+        layer: AttentionConfig,
         number: int,
         rotation: int | None,
         config: ModelConfig,
@@ -101,27 +105,28 @@ class AttentionMixer:
     ) -> None:
         self._weights, self._number, self._rotation = weights, number, rotation
         self._config, self._work = config, work
-        self._q_shape = config.n_heads, config.head_dim
-        self._kv_shape = config.n_kv_heads, config.head_dim
+        self._q_shape = config.n_heads, layer.head_dim
+        self._kv_shape = layer.n_kv_heads, layer.head_dim
         self._n_q, self._n_kv = math.prod(self._q_shape), math.prod(self._kv_shape)
-        self._mixed_in = work.input("mixed")
+        self._mixed_in = work.input(f"mixed {self._n_q}")
         self._ones = None
         if config.architecture.qk_norm == "each head":
-            self._ones = work.device.put(np.ones(config.head_dim, np.float32))
+            self._ones = work.device.put(np.ones(layer.head_dim, np.float32))
 
     @staticmethod
-    def widths(config: ModelConfig) -> dict[str, int]:
+    def widths(config: ModelConfig, layer: AttentionConfig) -> dict[str, int]:
         """Floats of a row, by name."""
-        n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        n_q, n_kv = config.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
         rows = {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q, "temperature": 1}
         if (gate := config.architecture.output_gate) != "none":
             rows["output_gate"] = n_q
         return rows | ({"q_and_gate": 2 * n_q} if gate == "attn_q" else {})
 
     @staticmethod
-    def inputs(config: ModelConfig) -> dict[str, int]:
-        """Columns of the output projection."""
-        return {"mixed": config.n_heads * config.head_dim}
+    def inputs(config: ModelConfig, layer: AttentionConfig) -> dict[str, int]:
+        """Columns of the output projection, which name its input: layers may differ in them."""
+        n_q = config.n_heads * layer.head_dim
+        return {f"mixed {n_q}": n_q}
 
     def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
         """rope(k) and v of all rows, rope(q) and the gate of `outputs`.
@@ -170,7 +175,7 @@ class AttentionMixer:
                 rows = heads.reshape(-1, len(weight))
                 pointwise.rms_norm(rows, weight, eps, rows)
             else:
-                rows = heads.reshape(-1, self._config.head_dim)
+                rows = heads.reshape(-1, self._q_shape[1])
                 pointwise.layer_norm(rows, self._ones, None, eps, rows)
                 pointwise.multiply_row(heads.reshape(-1, len(weight)), weight)
 
