@@ -22,6 +22,7 @@ from .terminal.tables import columns
 
 if TYPE_CHECKING:
     from ..runtime.gguf import GGUFFile
+    from ..runtime.gguf.tensors import Tensor
 
 # Longer arrays and strings are abbreviated: to so many values in JSON; text shows what fits a line.
 _WHOLE_ARRAY = 16
@@ -80,7 +81,7 @@ def describe(file: GGUFFile) -> dict[str, Any]:
             "shape": list(tensor.shape),
             "n_parameters": tensor.n_elements,
             "n_bytes": tensor.n_bytes,
-            "treatment": tensor.type.treatment,
+            "treatment": _treatment(tensor),
         }
         for tensor in file.tensors.values()
     ]
@@ -105,6 +106,12 @@ def describe(file: GGUFFile) -> dict[str, Any]:
         "metadata": {key: _value(file, key) for key in file.metadata},
         "tensors": tensors,
     }
+
+
+def _treatment(tensor: Tensor) -> str:
+    """What loading does with a tensor: experts are read as the file has them."""
+    repacked = tensor.type.treatment == "repacked"
+    return "native" if repacked and len(tensor.shape) > 2 else tensor.type.treatment
 
 
 def _support(file: GGUFFile) -> tuple[bool, str | None]:

@@ -61,6 +61,12 @@ def as_text(capsys: pytest.CaptureFixture[str], path: Path) -> str:
     return capsys.readouterr().out
 
 
+def test_experts_are_read_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "m.gguf", a=("MXFP4", (5, 16, 32)), b=("MXFP4", (16, 32)))
+    found = as_json(capsys, path)
+    assert [tensor["treatment"] for tensor in found["tensors"]] == ["native", "repacked"]
+
+
 def test_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "m.gguf", a=("Q8_0", (3, 256)), b=("F32", (256,)), c=("Q8_0", (1, 32)))
     found = as_json(capsys, path)

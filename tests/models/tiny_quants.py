@@ -102,7 +102,7 @@ def _arrays(case_name: str) -> dict[str, np.ndarray]:
 def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
     """Every tensor's stored form and type: matrices of `kind`, float32 norms and routers."""
     result: dict[str, tuple[np.ndarray, str]] = {}
-    arrays, kind = _arrays(_case(kind).name), kind.split()[0]
+    arrays, kind = _arrays(_case(kind).name), kind.removesuffix(" experts")
     for name, values in arrays.items():
         if values.ndim == 1 or "gate_inp" in name:
             result[name] = values, "F32"

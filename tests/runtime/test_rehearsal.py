@@ -17,8 +17,16 @@ from kvarn.runtime.attend.encoders.sidecar import sidecar_path
 from kvarn.runtime.keep import KeepAll
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
-from kvarn.runtime.rehearsal import Rehearsal, all_rehearsals, generate, read_few, read_prompt
+from kvarn.runtime.rehearsal import (
+    Rehearsal,
+    all_rehearsals,
+    generate,
+    read_few,
+    read_prompt,
+    rehearsals,
+)
 from kvarn.system.trust import open_folder
+from lab.peers.model import Shape, write_model
 
 from ..models import tiny_cases, tiny_models
 
@@ -62,6 +70,13 @@ def test_hybrids_need_no_numba_in_the_next_process(name: str, tmp_path: Path) ->
     tasks = all_rehearsals(path, [("f16", "f16")])
     assert not [task for task in tasks if task.keep != KeepAll()]
     run_twice([task for task in tasks if task.run in (generate, read_prompt)])
+
+
+def test_nor_do_experts(tmp_path: Path) -> None:
+    path = tmp_path / "experts.gguf"
+    shape = Shape(2, 256, 4, 2, 64, n_ff=256, n_vocab=512, n_experts=5, n_used=2)
+    write_model(path, "q4_k_m", shape)
+    run_twice(rehearsals(path, ("f16", "f16")))
 
 
 @pytest.mark.slow
