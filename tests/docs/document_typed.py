@@ -37,6 +37,7 @@ NOT_TYPED = {
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
     "python -m lab.peers.decode MODEL.gguf …": "measures for two minutes",
+    "python -m lab.peers --experts --types q4_k,mxfp4,q8_0": "writes 17 GB",
     "python -m lab.results.draws": "needs packs of a real model",
     "python -m lab.longctx --depths 1048576 --methods hash --no-prompts": "takes 22 GB",
     "kvarn bench -m 1b-q4_0.gguf -p 512,20 -n 0 -d 32768,131072 --fill 1024 -r 1 --kv-type q8_0": (
