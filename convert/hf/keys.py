@@ -114,7 +114,7 @@ def add_olmo2(writer: GGUFWriter, config: Config) -> None:
     _add_dense(writer, config)
     if config.get("sliding_window") is not None:
         writer.add_sliding_window(config.integer("sliding_window"))
-        writer.add_sliding_window_pattern(_windowed(config, 4))
+        writer.add_sliding_window_pattern(windowed_layers(config, 4))
 
 
 def add_glm4(writer: GGUFWriter, config: Config) -> None:
@@ -131,7 +131,7 @@ def add_exaone4(writer: GGUFWriter, config: Config) -> None:
         return
     windowing = ARCHITECTURES["exaone4"].windowing
     assert windowing is not None
-    windowed = _windowed(config, windowing.period)
+    windowed = windowed_layers(config, windowing.period)
     if any(windowed) != (config.n_layers == windowing.only_at):
         raise ConvertError(
             f"config.json: {sum(windowed)} of {config.n_layers} layers have windows: an exaone4 "
@@ -218,7 +218,7 @@ def add_gemma3(writer: GGUFWriter, config: Config) -> None:
     add_head_dim(writer, config)
     if softcap := config.optional_number("final_logit_softcapping"):
         writer.add_final_logit_softcapping(softcap)
-    if any(_windowed(config, 6)):
+    if any(windowed_layers(config, 6)):
         writer.add_sliding_window(config.integer("sliding_window"))
         _add_window_pattern(writer, config, "gemma3")
 
@@ -252,7 +252,7 @@ def _check_query_scale(config: Config, name: str) -> None:
         )
 
 
-def _windowed(config: Config, period: int) -> list[bool]:
+def windowed_layers(config: Config, period: int) -> list[bool]:
     """Whether each layer sees only a sliding window: as listed, or all but every period-th."""
     types = config.get("layer_types")
     if types is None:
@@ -272,6 +272,6 @@ def _add_window_pattern(writer: GGUFWriter, config: Config, name: str) -> None:
     """Written only if it is not the readers' default; llama.cpp's converter never writes it."""
     windowing = ARCHITECTURES[name].windowing
     assert windowing is not None
-    windowed = _windowed(config, windowing.period)
+    windowed = windowed_layers(config, windowing.period)
     if windowed != [(i + 1) % windowing.period != 0 for i in range(config.n_layers)]:
         writer.add_sliding_window_pattern(windowed)

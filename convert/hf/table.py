@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from gguf import GGUFWriter
+from numpy.typing import NDArray
 
-from . import keys, layer_norm_keys
+from . import keys, layer_norm_keys, muse_glimmer
 from .config import Config
 
 
@@ -37,6 +39,12 @@ class HFArchitecture:
     """`tokenizer.ggml.add_space_prefix` of SentencePiece vocabularies; None: as their files say."""
     added_tokens_as_listed: bool = False
     """Added tokens are control tokens only where they are marked special, however they look."""
+    shifted: str = "norm.weight"
+    """How the names of norms end to whose weights `norm_shift` is added."""
+    given: Callable[[Config], Mapping[str, NDArray[np.float32]]] | None = None
+    """Makes vectors that the file has and the shards have not."""
+    names: str | None = None
+    """The architecture by whose names gguf-py knows the tensors; None: its own."""
     activation: str = "hidden_act"
     """The key that names the activation."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -180,6 +188,28 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
             layer_norm_eps=1e-5,
             sliding_window=4096,
             tie_word_embeddings=True,
+        ),
+    ),
+    "MuseGlimmerForConditionalGeneration": HFArchitecture(
+        "muse-glimmer",
+        muse_glimmer.add_keys,
+        permuted=True,
+        norm_shift=1.0,
+        shifted="layernorm.weight",
+        given=muse_glimmer.norms,
+        names="afmoe",
+        activation="hidden_activation",
+        defaults=_defaults(
+            131_072,
+            10_000.0,
+            rms_norm_eps=1e-5,
+            post_norm_eps=1e-8,
+            head_dim=128,
+            num_key_value_heads=2,
+            sliding_window=2048,
+            final_logit_softcapping=20.0,
+            qk_scale_factor=3.87,
+            output_multiplier=26.0**-0.5,
         ),
     ),
     "SmolLM3ForCausalLM": HFArchitecture(

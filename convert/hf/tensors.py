@@ -25,11 +25,13 @@ _IGNORED_PARTS = (
     "vision_model.",
     "visual.",
     "multi_modal_projector.",
+    "vision_adapter.",
+    "vision_projection.",
     "vision_projector.",
 )
 # What the runtime loads; gguf-py's table has more, mixtures of experts for instance.
 _LOADED = re.compile(
-    r"(token_embd|output|output_norm|blk\.\d+\.(attn_(norm|q|k|v|qkv|output|q_norm|k_norm)"
+    r"(token_embd|output|output_norm|blk\.\d+\.(attn_(norm|gate|q|k|v|qkv|output|q_norm|k_norm)"
     r"|post_attention_norm|post_ffw_norm|ffn_(norm|gate|up|down)))\.(weight|bias)"
 )
 
@@ -89,8 +91,12 @@ def plan(
     Raises `ConvertError` for a tensor that the architecture does not know, a bias that it cannot
     keep, and an output matrix that is missing where the model does not share the embedding's.
     """
-    names = gguf.get_tensor_name_map(_arch(architecture.name), config.n_layers)
+    names = gguf.get_tensor_name_map(
+        _arch(architecture.names or architecture.name), config.n_layers
+    )
     factors = factor_tensors(architecture.name, config)
+    if architecture.given is not None:
+        factors |= architecture.given(config)
     planned = [_given(name, values) for name, values in factors.items()]
     for name, tensor in stored.items():
         plain = name.replace("language_model.", "").replace("model.model.", "model.")
@@ -145,7 +151,7 @@ def _planned(
     if not tensor.shape or len(tensor.shape) > 2 or 0 in tensor.shape:
         raise ConvertError(f"tensor {name:.80} has shape {tensor.shape}, expected one or two sizes")
     rows: Rows = tensor.rows
-    if architecture.norm_shift and name.endswith("norm.weight"):
+    if architecture.norm_shift and name.endswith(architecture.shifted):
         rows = _shifted(rows, architecture.norm_shift)
     stem = name.removesuffix(".bias").removesuffix(".weight")
     if not architecture.permuted or not stem.endswith((".q_proj", ".k_proj")):

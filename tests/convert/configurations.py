@@ -282,6 +282,31 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "logit_scale": 8.0,
         },
     ),
+    "muse glimmer, its text part": (
+        {
+            "architectures": ["MuseGlimmerForConditionalGeneration"],
+            "text_config": common(
+                "none",
+                num_hidden_layers=5,
+                head_dim=32,
+                rope_theta=5e5,
+                layer_rope_theta=[0, 5e5, 5e5, 5e5, 0],
+            )
+            | {"architectures": None},
+            "vision_config": {},
+        },
+        SMALL
+        | heads(32)
+        | {
+            "block_count": 5,
+            RMS: 1e-5,
+            "rope.freq_base": 5e5,
+            "final_logit_softcapping": 20.0,
+            "logit_scale": 26.0**-0.5,
+            "attention.sliding_window": 2048,
+            "attention.sliding_window_pattern": [False, True, True, True, False],
+        },
+    ),
     "olmo 2": (common("Olmo2ForCausalLM"), SMALL | {RMS: 1e-5, "rope.freq_base": 1e4}),
     "glm 4": (
         common("Glm4ForCausalLM", head_dim=32),

@@ -188,6 +188,21 @@ CASES = (
             "tie_word_embeddings": True,
         },
     ),
+    HFCase(
+        "muse-glimmer",
+        "MuseGlimmerConfig",
+        {
+            "text_config": {"head_dim": 32, "sliding_window": 8, "qk_scale_factor": 1.7},
+            "vision_config": {
+                "num_hidden_layers": 1,
+                "hidden_size": 32,
+                "intermediate_size": 32,
+                "num_attention_heads": 2,
+            },
+        },
+        n_layers=5,
+        sees=True,
+    ),
     HFCase("olmo2", "Olmo2Config"),
     HFCase(
         "olmo3",

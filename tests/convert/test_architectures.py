@@ -36,7 +36,6 @@ NOT_CONVERTED = {
     "granitemoe",
     "lfm2",
     "lfm2moe",
-    "muse-glimmer",
     "olmoe",
     "qwen2moe",
     "qwen35",
