@@ -78,6 +78,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "sliding_window_pattern": 4,
     },
     "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 1]},
+    "granite": {"architectures": ["GraniteForCausalLM"], "embedding_multiplier": 3.0},
+    "olmo3": {
+        "architectures": ["Olmo3ForCausalLM"],
+        "rope_parameters": {"full_attention": YARN, "sliding_attention": {"rope_theta": 1e4}},
+    },
+    "exaone4": {"architectures": ["Exaone4ForCausalLM"], "sliding_window": None},
+    "hunyuan": {
+        "architectures": ["HunYuanDenseV1ForCausalLM"],
+        "rope_scaling": {"type": "dynamic", "alpha": 50.0},
+    },
+    "muse-glimmer": {
+        "architectures": ["MuseGlimmerForConditionalGeneration"],
+        "layer_types": ["sliding_attention", "full_attention"],
+        "layer_rope_theta": [1e4, 0],
+    },
     "multimodal": {
         "architectures": ["Gemma3ForConditionalGeneration"],
         "text_config": {"num_hidden_layers": 2, "hidden_size": 64},

@@ -56,7 +56,8 @@ ABSENT = (
     *("attention.sliding_window_pattern", "rope.scaling.type", "rope.scaling.factor"),
     *("rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.freq_base_swa"),
     *("attn_logit_softcapping", "final_logit_softcapping", "logit_scale", "rope.scale_linear"),
-    *("attention.recurrent_layers", "nextn_predict_layers"),
+    *("attention.recurrent_layers", "nextn_predict_layers", "embedding_scale", "residual_scale"),
+    *("attention.scale", "rope.scaling.alpha", "rope.scaling.finetuned"),
 )
 GENERAL = (
     *("general.name", "general.type", "general.alignment", "split.no", "split.count"),
