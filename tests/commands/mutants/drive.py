@@ -29,6 +29,7 @@ from typing import Any
 BASES = (
     *("llama-mha", "llama-mha/bpe", "llama-yarn", "gemma3", "phi3-long", "cohere2", "qwen3"),
     *("qwen35", "qwen3next", "lfm2", "granite", "muse-glimmer", "stablelm-12b"),
+    *("qwen3moe", "glm4moe"),
 )
 WATCHDOG = 60
 """Seconds for one mutant: some twenty for the kernels that it is the first to need."""

@@ -58,6 +58,8 @@ ABSENT = (
     *("attn_logit_softcapping", "final_logit_softcapping", "logit_scale", "rope.scale_linear"),
     *("attention.recurrent_layers", "nextn_predict_layers", "embedding_scale", "residual_scale"),
     *("attention.scale", "rope.scaling.alpha", "rope.scaling.finetuned"),
+    *("expert_group_count", "expert_group_used_count", "expert_weights_scale"),
+    *("expert_gating_func", "leading_dense_block_count"),
 )
 GENERAL = (
     *("general.name", "general.type", "general.alignment", "split.no", "split.count"),
@@ -227,8 +229,9 @@ def _of_tensors(file: File) -> Iterator[Mutant]:
         return change
 
     names = [str(name) for name, *_ in file.tensors]
-    states = [i for i, name in enumerate(names) if name.startswith(("blk.0.ssm", "blk.0.short"))]
-    for index in sorted({0, 1, 3, *states, len(names) - 1}):
+    others = ("blk.0.ssm", "blk.0.short", "blk.1.exp", "blk.1.ffn_gate_", "blk.1.ffn_down_")
+    kinds = [i for i, name in enumerate(names) if name.startswith(others)]
+    for index in sorted({0, 1, 3, *kinds, len(names) - 1}):
         name, dims, _, _, data = file.tensors[index]
         for new in (0, 1, dims[0] + 1, dims[0] - 1, 1 << 31, 1 << 32, 1 << 63, (1 << 64) - 1):
             yield Mutant(f"{name!s}: dims {new}", changed(index, dims=[new, *dims[1:]]))
