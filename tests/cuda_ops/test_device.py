@@ -42,6 +42,17 @@ CASES = (
         keys={tiny_cases.SWA: 12, "logit_scale": 0.25},
     ),
     Tiny("cuda-phi3", "phi3", **SMALL, fused_qkv=True),
+    Tiny("cuda-granite", "granite", **SMALL, keys=tiny_cases.GRANITE),
+    Tiny("cuda-olmo2", "olmo2", **SMALL),
+    Tiny("cuda-nemotron", "nemotron", **SMALL, n_rot=4),
+    Tiny("cuda-phi2", "phi2", **SMALL, n_rot=4, biases=("attn_q", "ffn_up", "ffn_down")),
+    Tiny("cuda-stablelm", "stablelm", **SMALL, n_rot=4, each_head=True),
+    Tiny(
+        "cuda-muse-glimmer",
+        "muse-glimmer",
+        **SMALL,
+        keys={tiny_cases.SWA: 12, tiny_cases.PATTERN: [True, False], "logit_scale": 0.5},
+    ),
 )
 SEEDS = {"cuda-llama": 15, "cuda-qwen3": 30, "cuda-gemma2": 34}
 """Those of 40 whose chosen ids stand out most on the CPU, otherwise 5: products of more than 8

@@ -26,6 +26,8 @@ class Tiny:
     fused_qkv: bool = False
     choice_bias: bool = False
     head_norm: bool = False
+    each_head: bool = False
+    """Whether norms of queries and keys have a weight for each head."""
     keys: dict[str, Any] = field(default_factory=dict)
     n_ctx: int = 256
     n_prompt: int = 40
@@ -33,11 +35,6 @@ class Tiny:
     @property
     def rms(self) -> bool:
         return self.architecture not in LAYER_NORM
-
-    @property
-    def each_head(self) -> bool:
-        """Whether there are norms of queries and keys with a weight for each head."""
-        return self.name in ("command-r-64", "stablelm-12b")
 
     @property
     def gelu(self) -> bool:
@@ -349,6 +346,7 @@ CASES: tuple[Tiny, ...] = (
         head_dim=12,
         n_ff=32,
         tied=True,
+        each_head=True,
         keys={"logit_scale": 0.25},
     ),
     Tiny(
@@ -358,7 +356,7 @@ CASES: tuple[Tiny, ...] = (
         biases=(*QKV_BIAS, "attn_output", "ffn_up", "ffn_down"),
     ),
     Tiny("stablelm", "stablelm", n_heads=5, n_kv_heads=5, n_embd=80, n_rot=4, biases=QKV_BIAS),
-    Tiny("stablelm-12b", "stablelm", n_heads=8, n_kv_heads=1, n_embd=128, n_rot=4),
+    Tiny("stablelm-12b", "stablelm", n_heads=8, n_kv_heads=1, n_embd=128, n_rot=4, each_head=True),
     Tiny("nemotron", "nemotron", n_heads=8, n_kv_heads=1, head_dim=12, n_embd=96, n_rot=6),
     Tiny(
         "phi2",
