@@ -23,7 +23,7 @@ def add_starcoder2(writer: GGUFWriter, config: Config) -> None:
 
 
 def add_stablelm(writer: GGUFWriter, config: Config) -> None:
-    """`stablelm.*`, but for those with norms of queries and keys."""
+    """`stablelm.*`."""
     _add_layer_normed(writer, config)
     writer.add_rope_dimension_count(config.rotated_dims)
     writer.add_parallel_residual(config.flag("use_parallel_residual"))

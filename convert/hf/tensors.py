@@ -29,6 +29,10 @@ _IGNORED_PARTS = (
     "vision_projection.",
     "vision_projector.",
 )
+# stablelm's norms of single heads.
+_HEAD_NORM = re.compile(
+    r"(model\.layers\.\d{1,3}\.self_attn\.[qk]_layernorm)\.norms\.(\d{1,4})\.weight"
+)
 # What the runtime loads; gguf-py's table has more, mixtures of experts for instance.
 _LOADED = re.compile(
     r"(token_embd|output|output_norm|blk\.\d+\.(attn_(norm|gate|q|k|v|qkv|output|q_norm|k_norm)"
@@ -98,13 +102,19 @@ def plan(
     if architecture.given is not None:
         factors |= architecture.given(config)
     planned = [_given(name, values) for name, values in factors.items()]
+    norms: dict[str, dict[int, StoredTensor]] = {}
     for name, tensor in stored.items():
         plain = name.replace("language_model.", "").replace("model.model.", "model.")
         if _is_left_out(architecture, config, plain, tensor):
             continue
+        if (of_head := _HEAD_NORM.fullmatch(plain)) is not None:
+            plain = f"{of_head[1]}.weight"
         new_name = names.get_name(plain, try_suffixes=(".weight", ".bias"))
         if new_name is None or _LOADED.fullmatch(new_name) is None:
             raise ConvertError(f"tensor {name:.80} is unknown to architecture {architecture.name}")
+        if of_head is not None:
+            norms.setdefault(new_name, {})[int(of_head[2])] = tensor
+            continue
         target = _planned(architecture, config, plain, new_name, tensor)
         if new_name in ("token_embd.weight", "output.weight"):
             if target.n_rows < n_vocab:
@@ -113,7 +123,16 @@ def plan(
                 target = replace(target, shape=(n_vocab, target.shape[1]))
         planned.append(target)
     _check_output(architecture, config, {tensor.name for tensor in planned})
-    return planned
+    return planned + [_stacked(name, heads) for name, heads in norms.items()]
+
+
+def _stacked(name: str, heads: Mapping[int, StoredTensor]) -> Planned:
+    """Norms that are stored head by head, as one tensor of a row for each head."""
+    whole, shapes = sorted(heads) == list(range(len(heads))), {t.shape for t in heads.values()}
+    if not whole or len(shapes) > 1 or len(min(shapes)) != 1 or 0 in min(shapes):
+        raise ConvertError(f"the norms of single heads for {name} are not of heads 0, 1, 2, …")
+    values = np.concatenate([heads[i].rows(0, 1) for i in range(len(heads))])
+    return Planned(name, values.shape, lambda first, stop: values[first:stop])
 
 
 def check_embedding(stored: Mapping[str, StoredTensor], n_vocab: int | None) -> None:

@@ -240,9 +240,12 @@ CASES = (
     HFCase("ernie4_5", "Ernie4_5Config", {"head_dim": 32}),
     HFCase("command-r", "CohereConfig", {"logit_scale": 0.25}),
     HFCase("starcoder2", "Starcoder2Config"),
-    HFCase("command-r-plus", "CohereConfig", {"use_qk_norm": True, "logit_scale": 0.25}, n_layers=64),
+    HFCase(
+        "command-r-plus", "CohereConfig", {"use_qk_norm": True, "logit_scale": 0.25}, n_layers=64
+    ),
     HFCase("stablelm", "StableLmConfig", {"use_qkv_bias": True}),
     HFCase("stablelm-parallel", "StableLmConfig", {"use_parallel_residual": True}),
+    HFCase("stablelm-12b", "StableLmConfig", {"use_parallel_residual": True, "qk_layernorm": True}),
     HFCase("nemotron", "NemotronConfig", {"head_dim": None}),
     HFCase("phi2", "PhiConfig", {"num_key_value_heads": 4}),
 )

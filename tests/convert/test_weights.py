@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 import pytest
 
+from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf import convert
 from kvarn.convert.quantize.mixes import mix_of
 
@@ -66,3 +67,23 @@ def test_a_llama_keeps_every_weight_and_turns_queries_and_keys(
     np.testing.assert_array_equal(written["output.weight"], wanted["lm_head.weight"][:n_tokens])
     np.testing.assert_array_equal(written["output_norm.weight"], wanted["model.norm.weight"])
     assert len(written) == len(wanted)
+
+
+def test_norms_of_single_heads_become_one_tensor(tmp_path: Path) -> None:
+    tensors = hf_folders.llama_tensors()
+    heads = {n: np.full(HEAD_DIM, n, np.float32) for n in range(4)}
+    for layer, (kind, n_heads) in ((i, part) for i in range(2) for part in (("q", 4), ("k", 2))):
+        stem = f"model.layers.{layer}.self_attn.{kind}_layernorm.norms"
+        tensors |= {f"{stem}.{n}.weight": heads[n] for n in reversed(range(n_heads))}
+    config = {"architectures": ["StableLmForCausalLM"]}
+    hf_folders.write_llama(tmp_path / "hf", config, tensors)
+    convert(tmp_path / "hf", tmp_path / "m.gguf", mix_of("f32"))
+    written = {t.name: t.data for t in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
+    np.testing.assert_array_equal(written["blk.1.attn_q_norm.weight"], np.stack([*heads.values()]))
+    assert written["blk.0.attn_k_norm.weight"].shape == (2, HEAD_DIM)
+    del tensors["model.layers.0.self_attn.q_layernorm.norms.1.weight"]
+    hf_folders.write_llama(tmp_path / "hf", config, tensors)
+    with pytest.raises(
+        ConvertError, match=r"for blk\.0\.attn_q_norm\.weight are not of heads 0, 1"
+    ):
+        convert(tmp_path / "hf", tmp_path / "m2.gguf", mix_of("f32"))
