@@ -1,4 +1,4 @@
-"""lab/RESULTS.md and its plots: tables, verdicts, reasons, all from what was measured.
+"""lab/RESULTS.md, results/TABLES.md and their plots: verdicts, tables, reasons, as measured.
 
 `report` puts the page together of `summary`, `claims`, `reasons` and the sections' `tables`,
 `derived` figures and `plots`; `verdicts` says what a measurement means for a claim.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..data import SPEEDS
 from ..plan import STUDIES
 from .reasons import Evidence, cause
 from .tables import lines_of
-from .verdicts import OPEN, Verdict, judge
+from .verdicts import NOT, OPEN, Verdict, judge
 
 if TYPE_CHECKING:
     from ..data import Measured
@@ -24,34 +23,44 @@ PAPERS = {
     "nacl": "NaCl",
     "hashevict": "HashEvict",
 }
+TABLES = "results/TABLES.md"
+"""The page of all tables, from the page of verdicts."""
 HEADS = ("the paper says", "where", "measured", "bound", "n", "read", "verdict", "why")
 
 
-def tables(evidence: Evidence) -> Iterator[str]:
-    """A table for each paper, then a line with the numbers of verdicts."""
-    counts: dict[str, int] = defaultdict(int)
+def tables(evidence: Evidence, interpreted: bool = True) -> Iterator[str]:
+    """A table for each paper: of the claims that are interpreted, or of the others."""
     for paper, title in PAPERS.items():
         rows = [
-            _row(evidence, section, claim, counts)
-            for section in evidence.results.sections
-            if section.paper == paper
-            for claim in section.claims
+            _row(evidence, section, claim, verdict)
+            for section, claim, verdict in verdicts(evidence)
+            if section.paper == paper and interpreted != verdict.word.startswith(NOT)
         ]
         if rows:
             yield f"**{title}**\n"
             yield f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}"
             yield "\n".join(rows) + "\n"
-    told = ", ".join(f"{n} {word}" for word, n in sorted(counts.items()))
-    yield f"In all: {told}.\n"
 
 
-def _row(evidence: Evidence, section: Section, claim: Claim, counts: dict[str, int]) -> str:
+def verdicts(evidence: Evidence) -> Iterator[tuple[Section, Claim, Verdict]]:
+    """Every claim of the plan with its verdict."""
+    for section in evidence.results.sections:
+        for claim in section.claims:
+            yield section, claim, judge(section, claim, evidence.measured[section.name])
+
+
+def counts(evidence: Evidence) -> str:
+    """How many verdicts there are of each kind, in a line."""
+    numbers = Counter(verdict.word for *_, verdict in verdicts(evidence))
+    told = ", ".join(f"{n} {word}" for word, n in sorted(numbers.items()))
+    return f"In all: {told}.\n"
+
+
+def _row(evidence: Evidence, section: Section, claim: Claim, verdict: Verdict) -> str:
     of_section = evidence.measured[section.name]
-    verdict = judge(section, claim, of_section)
-    counts[verdict.word] += 1
     length = claim.length or section.lengths[-1]
     where = f"{section.model}, {length:,} tokens"
-    at = f"[{section.name}](#{anchor(section)}), {where}"
+    at = f"[{section.name}]({TABLES}#{anchor(section)}), {where}"
     words = [claim.says, claim.where, at, _bound(claim), "", "", f"**{verdict.word}**", ""]
     if verdict.word == OPEN:
         words[2] = f"{section.name}, {where}"
@@ -76,7 +85,7 @@ def _term(factor: float, arm: str) -> str:
 
 
 def _scale(claim: Claim) -> int:
-    return 1 if claim.measure in ("error", "entropy", *SPEEDS) else 100
+    return 1 if claim.measure in ("error", "entropy") else 100
 
 
 def _figure(claim: Claim, verdict: Verdict) -> str:
@@ -84,8 +93,6 @@ def _figure(claim: Claim, verdict: Verdict) -> str:
     scale = _scale(claim)
     low, high = (scale * bound for bound in verdict.interval)
     what = "" if claim.measure == "score" else f" ({claim.measure})"
-    if claim.measure in SPEEDS:
-        return f"**{verdict.value:,.0f}** ({low:,.0f} to {high:,.0f}) tokens/s{what}"
     return f"**{scale * verdict.value:.3g}** ({low:.3g} to {high:.3g}){what}"
 
 

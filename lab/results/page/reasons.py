@@ -9,8 +9,11 @@ budget: the best choice of as many tokens falls short itself: this model needs m
 prompt: `oracle` does: no query of the prompt looks for what the answer needs.
 method: it does not, and an arm of the claim does: what the method chooses is why.
 tasks: none falls short: these tasks do not tell the arms apart on this model.
-sharp: a study by layers in which the best choice covers nearly all of the softmax.
-speed: a study of speed, whose section says what is known of where the time goes.
+
+In a study by layers it is asked of each layer:
+
+sharp: the best choice covers nearly all of the softmax.
+proposal: it does not, so the variance of what is drawn instead is why.
 
 The code is not among the causes: CHECKED names the tests that compare it with the papers.
 """
@@ -21,8 +24,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..plan import LAYERS, LOST, SPEED
-from .tables import lines_of, speed_table
+from ..plan import LAYERS, LOST
+from .tables import lines_of
 from .verdicts import EARLY, REFUTED, UNTOLD, Verdict, full_arm, is_full, judge
 
 if TYPE_CHECKING:
@@ -52,10 +55,11 @@ TELLS = {
     "on this model",
     "sharp": f"few tokens hold over {100 * NEARLY_ALL:.0f}% of the softmax: attention is sharp in "
     "this model, and a sample of what is left out has little to add",
-    "spread": "the best choice of as many tokens leaves much of the softmax out",
+    "proposal": "the softmax is spread over many tokens; draws by its true weights (`oracle, m "
+    "draws`) do better there than the best choice of as many, those by hashes do not: what they "
+    "are drawn by does not follow the weights, and the estimate varies",
     "angles": "how many keys are drawn follows from the angles between this model's keys and "
     "queries, which the sections on the error of each layer tell",
-    "speed": "not what is chosen but what it takes here: the section says what is known of it",
     "early": "the best choice of as many tokens is not measured to the end",
     "": "no exact choice decides it, so the figures below have to speak",
 }
@@ -86,23 +90,23 @@ class Evidence:
 
 
 def causes(evidence: Evidence, section: Section, claim: Claim) -> dict[str, list[str]]:
-    """Why a claim fails: keys of TELLS, and the tasks in which each is why, in the claim's order;
-    {} where it does not fail, or nothing tells."""
+    """Why a claim fails: keys of TELLS, and the tasks or layers in which each is why, in order; {}
+    where it does not fail, or nothing tells."""
     verdict = judge(section, claim, evidence.measured[section.name])
     if verdict.word not in (REFUTED, UNTOLD):
         return {}
-    if section.kind == SPEED:
-        return {"speed": list(verdict.tasks)}
     if claim.measure == "read":
         return {"angles": list(verdict.tasks)}
     if not claim.exact:
         return {}
     found: dict[str, list[str]] = {}
     if section.kind == LAYERS:
-        cells = evidence.measured[section.name].cells
-        covered = _mean([cell["covered"] for cell in cells if cell["arm"] == claim.exact])
-        if covered is not None:
-            found["sharp" if covered >= NEARLY_ALL else "spread"] = list(verdict.tasks)
+        best = [c for c in evidence.measured[section.name].cells if c["arm"] == claim.exact]
+        for layer in sorted({cell["layer"] for cell in best}):
+            covered = _mean([cell["covered"] for cell in best if cell["layer"] == layer])
+            if covered is not None:
+                word = "sharp" if covered >= NEARLY_ALL else "proposal"
+                found.setdefault(word, []).append(f"layer {layer}")
     elif claim.measure == "score":
         for task in verdict.tasks:
             word = _cause(evidence, section, replace(claim, tasks=(task,)))
@@ -159,8 +163,6 @@ def failing(evidence: Evidence) -> Iterator[str]:
 def _figures(evidence: Evidence, section: Section, claims: list[Claim]) -> str:
     """A table of the claims' arms: score beside full attention, mass covered, output error."""
     length = claims[0].length or section.lengths[-1]
-    if section.kind == SPEED:
-        return speed_table(section, evidence.measured[section.name], length)
     whole = replace(claims[0], tasks=section.tasks, length=length)
     rows = []
     for name, arm in dict.fromkeys(pair for claim in claims for pair in _arms(section, claim)):

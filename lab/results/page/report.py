@@ -1,4 +1,7 @@
-"""The page as a whole, from what was measured: no figure in it is written by hand."""
+"""The pages as a whole: all is made from what was measured, but for what real models say.
+
+That is the beginning of lab/RESULTS.md, written by hand, and stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvarn.runtime.attend import Auto
 from kvarn.system.files import write_file
 
 from ..data import Measured, read_measured
@@ -19,62 +21,86 @@ from .plots import Point, Series, draw
 from .reasons import Evidence, failing
 from .summary import cost, family, summary
 from .tables import layer_table, lines_of, render, speed_table
-from .verdicts import LEAST, full_arm, is_weak
+from .verdicts import ALIKE, CEILING, FLOOR, LEAST, full_arm, gated, is_weak
 
 if TYPE_CHECKING:
     from ..plan import Section
 
-PAGE = ROOM.parent / "RESULTS.md"
-PLOTS = ROOM / "plots"
-HEAD = """# What the papers claim, measured
+PAGE, TABLES, PLOTS = ROOM.parent / "RESULTS.md", ROOM / "TABLES.md", ROOM / "plots"
+SMALL = """## On our small models
 
-Written by `make results` from [results/plan.json](results/plan.json) and
-[results/data](results/data); do not edit. The models are small (3 to 9 million parameters): what is
-refuted here is refuted for them, at these lengths. Scores are points of 100, and brackets hold 95%
-intervals that are robust to contexts ([docs/eval.md](../docs/eval.md#intervals)).
+From here on written by `make results` from [results/plan.json](results/plan.json) and
+[results/data](results/data). Scores are points of 100, and brackets hold 95% intervals that are
+robust to contexts ([docs/eval.md](../docs/eval.md#intervals)). One seed of planes, encoders and
+draws was measured, so no interval contains their variance.
 
-- [Which method, which budget](#which-method-which-budget)
-- [Verdicts](#verdicts), a claim each
+### Which budget suffices
+
+The least budget of each method at which the whole interval of its score less full attention's is
+within a point, over all tasks of a section; "none up to" tells the largest that was measured. These
+tasks ask for facts that are written in the text, and few tokens answer them: they say nothing of
+what predictions of prose lose with the same budgets.
+"""
+VERDICTS = """### Verdicts
+
+A claim is a bound on a paired contrast of scores, or on a measured quantity. *Reproduced*: its
+whole 95% interval is within the bound. *Refuted*: none of it is. Else it *cannot be told*. Bounds
+that no paper states are marked as ours. **n** is questions / contexts, those of all tasks together;
+**read** is what the first arm reads: the share of the stored tokens that a decoded token reads in
+the layers that choose, sinks and window included. The links lead to tables and commands; [why
+claims fail](results/TABLES.md#why-claims-fail) explains the last column.
+"""
+NOT_TOLD = f"""### What is not interpreted
+
+- Tasks of which full attention answers less than {100 * LEAST:.0f}%, in studies of attention, too.
+- Contrasts on the floor: all arms answer less than {100 * FLOOR:.0f}%.
+- Contrasts on the ceiling: all arms answer more than {100 * CEILING:.0f}% and lie within
+  {100 * ALIKE:.0f} point. That few tokens answer such tasks is said above; that one method is as
+  good as another, or as full attention, does not follow.
+- Speed that papers measured on other machines with other programs.
+
+Such claims [stand beside the tables](results/TABLES.md#claims-that-are-not-interpreted).
+"""
+ALL = """# The tables behind RESULTS.md
+
+Written by `make results` from [plan.json](plan.json) and [data](data); do not edit. What follows
+from them, and what real models say, is in [RESULTS.md](../RESULTS.md).
+
 - [Why claims fail](#why-claims-fail)
+- [Claims that are not interpreted](#claims-that-are-not-interpreted)
 - the tables, each with its command: [side by side](#side-by-side),
   [top-k attention](#top-k-attention), [HashAttention](#hashattention), [MagicPIG](#magicpig),
   [NaCl](#nacl), [HashEvict](#hashevict)
-- [Not interpreted](#not-interpreted), [not measured yet](#not-measured-yet)
-"""
-SUMMARY = f"""## Which method, which budget
-
-The least budget of each method at which the whole interval of its score less full attention's is
-within a point, over all tasks of a section; "none up to" tells the largest that was measured. Only
-sections that are measured to the end are here. `--method auto` reads every token up to
-{Auto.full_up_to:,} tokens in the context, and beyond that what `topk` chose with
-a shared budget of 2%, the default of that time.
-"""
-VERDICTS = f"""## Verdicts
-
-A claim is a bound on a paired contrast of scores, or on a measured quantity. *Reproduced*: its
-whole 95% interval is within the bound. *Refuted*: none of it is. Else it *cannot be told*. A
-section that is not measured to the end has figures and no verdict. Tasks in which full attention
-answers less than {100 * LEAST:.0f}% are not interpreted. Claims and bounds that no paper states
-are marked as ours. **n** is questions / contexts, those of all tasks together; **read** is what the
-first arm reads: the share of the stored tokens that a decoded token reads in the layers that
-choose, sinks and window included. The links lead to tables and commands.
 """
 WHY = """For each claim that is refuted or cannot be told: whether method, budget or tasks are why.
 An arm *falls short* where the whole interval of its score less full attention's is more than a
 point below 0. *Softmax covered* and *output error* are those of
-[docs/methods.md](../docs/methods.md), over the steps that were probed; of methods that evict, those
-at the tokens of the true reply, layer by layer.
+[docs/methods.md](../../docs/methods.md), over the steps that were probed; of methods that evict,
+those at the tokens of the true reply, layer by layer.
+"""
+OPEN = """### What is not measured
+
+Other seeds of planes, encoders and draws; answers whose first token the method chooses, too
+(`--question decoded`), where all above begin after full attention has read the question; facts on
+real models of these sizes, which recall few.
 """
 NONE = "None does.\n"
 
 
 def report(results: Results) -> dict[Path, str]:
-    """The page and the plots: path → content."""
-    measured = {section.name: read_measured(section.data) for section in results.sections}
-    files: dict[Path, str] = {}
-    parts = [HEAD, SUMMARY, summary(results, measured) + "\n"]
-    parts += [VERDICTS, *claims.tables(Evidence(results, measured))]
-    parts += ["## Why claims fail\n", WHY, *(list(failing(Evidence(results, measured))) or [NONE])]
+    """The pages and the plots: path → content."""
+    measured = gated(results, {one.name: read_measured(one.data) for one in results.sections})
+    evidence, files = Evidence(results, measured), dict[Path, str]()
+    by_hand, _, _ = PAGE.read_text(encoding="utf-8").partition(SMALL.splitlines()[0])
+    parts = [by_hand + SMALL, summary(results, measured) + "\n"]
+    parts += [VERDICTS, *claims.tables(evidence), claims.counts(evidence)]
+    parts.append(NOT_TOLD)
+    parts += [OPEN, _open(results, measured)]
+    files[PAGE] = _joined(parts)
+    parts = [ALL, "## Why claims fail\n", WHY, *(list(failing(evidence)) or [NONE])]
+    unclear = "".join(f"{part}\n" for part in claims.tables(evidence, interpreted=False))
+    parts += ["## Claims that are not interpreted\n", unclear.replace(claims.TABLES, "")]
+    parts += ["Full attention answers too little in these cells:\n", _weak(results, measured)]
     for paper, title in PAPERS.items():
         sections = [section for section in results.sections if section.paper == paper]
         if any(measured[section.name].cells for section in sections):
@@ -82,14 +108,16 @@ def report(results: Results) -> dict[Path, str]:
         for section in sections:
             if measured[section.name].cells:
                 parts += _section(results, section, measured[section.name], files)
-    parts += ["## Not interpreted\n", _weak(results, measured)]
-    parts += ["## Not measured yet\n", _open(results, measured)]
-    files[PAGE] = "\n".join(parts).rstrip("\n") + "\n"
+    files[TABLES] = _joined(parts)
     return files
 
 
+def _joined(parts: list[str]) -> str:
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
 def write_report(results: Results) -> None:
-    """Write the page and the plots."""
+    """Write the pages and the plots."""
     PLOTS.mkdir(exist_ok=True)
     for path, content in report(results).items():
         write_file(path, content.encode())
@@ -154,7 +182,7 @@ def _plots(section: Section, measured: Measured, files: dict[Path, str]) -> Iter
 
 def _keep(files: dict[Path, str], name: str, picture: str) -> str:
     files[PLOTS / f"{name}.svg"] = picture
-    return f"![{name}](results/plots/{name}.svg)\n"
+    return f"![{name}](plots/{name}.svg)\n"
 
 
 def _weak(results: Results, measured: dict[str, Measured]) -> str:
@@ -167,8 +195,7 @@ def _weak(results: Results, measured: dict[str, Measured]) -> str:
             weak = [t for t in of_section.tasks(length) if is_weak(of_section, t, length)]
             if weak:
                 lines.append(f"- {section.name} at {length:,}: {', '.join(weak)}")
-    told = "Full attention answers too little in these cells:\n\n" + "\n".join(lines)
-    return (told if lines else "Nothing.") + "\n"
+    return ("\n".join(lines) if lines else "None.") + "\n"
 
 
 def _open(results: Results, measured: dict[str, Measured]) -> str:
@@ -182,4 +209,4 @@ def _open(results: Results, measured: dict[str, Measured]) -> str:
             f"- **{section.name}** ({section.title}; {section.model}): {about} measured; about "
             f"{hours(results.seconds(section))} in all.\n\n{_command(results.command(section))}"
         )
-    return "\n".join(lines) if lines else "Nothing is left.\n"
+    return "\n".join(lines) if lines else "Of the plan, nothing is left.\n"

@@ -1,29 +1,38 @@
 """What a measurement says about a claim: decided by its interval, never by its point.
 
 reproduced: the whole 95% interval is within the claim's bounds. refuted: none of it is. else it
-cannot be told. Nothing is concluded from cells in which full attention answers less than LEAST, nor
-from fewer contexts than the plan names.
+cannot be told. Nothing is concluded from cells in which full attention answers less than LEAST,
+from contrasts of arms that all answer next to nothing or all nearly everything, nor from fewer
+contexts than the plan names.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from kvarn.evals.quality.intervals import Interval, difference_interval, mean, t_quantile, variance
 
+from ..plan import ANSWERS, LAYERS, LOST, STUDIES
+
 if TYPE_CHECKING:
     from ..data import Measured
-    from ..plan import Claim, Section
+    from ..plan import Claim, Results, Section
 
 LEAST = 0.60
 """The least score of full attention in a cell that is interpreted."""
+FLOOR, CEILING, ALIKE = 0.25, 0.90, 0.01
+"""Arms that all score less than FLOOR are not told apart, nor those that all score more than
+CEILING and lie within ALIKE."""
 FULL = "full"
 REPRODUCED, REFUTED, UNTOLD = "reproduced", "refuted", "cannot be told"
 OPEN, EARLY = "not measured yet", "not measured to the end"
-WEAK = "not interpreted: full attention answers too little"
+NOT = "not interpreted: "
+WEAK = NOT + "full attention answers too little"
+LOW, HIGH = NOT + "all near 0", NOT + "all near 100"
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,8 @@ def judge(section: Section, claim: Claim, measured: Measured) -> Verdict:
     """What was measured about a claim, at its length (the section's last, where it names none)."""
     length = claim.length or section.lengths[-1]
     wanted = claim.tasks or section.tasks
+    if section.kind in STUDIES and measured.cells:
+        wanted = tuple(task for task in wanted if task in measured.tasks(length))
     tasks = [t for t in wanted if not is_weak(measured, t, length)]
     if not tasks:
         return Verdict(WEAK)
@@ -78,8 +89,46 @@ def judge(section: Section, claim: Claim, measured: Measured) -> Verdict:
     if interval is None:
         return Verdict(OPEN)
     n = sum(len(cluster) for task in strata for cluster in task)
-    found = _word(claim, interval) if measured.contexts >= section.contexts else EARLY
-    return Verdict(found, value, interval, n, sum(map(len, strata)), tuple(tasks))
+    word = EARLY
+    if measured.contexts >= section.contexts:
+        word = _edge(measured, claim, tasks, length) or _word(claim, interval)
+    return Verdict(word, value, interval, n, sum(map(len, strata)), tuple(tasks))
+
+
+def gated(results: Results, measured: Mapping[str, Measured]) -> dict[str, Measured]:
+    """Studies of attention without the tasks of which full attention is not known to answer LEAST
+    in a section that asks them of the same model at the same length; the others as they are."""
+    answered = {
+        (section.model, task, length)
+        for section in results.sections
+        if section.kind == ANSWERS
+        for length in measured[section.name].lengths()
+        for task in measured[section.name].tasks(length)
+        if not is_weak(measured[section.name], task, length)
+    }
+    found = dict(measured)
+    for section in results.sections:
+        if section.kind in (LAYERS, LOST):
+            cells = [
+                cell
+                for cell in measured[section.name].cells
+                if (section.model, cell["task"], cell["length"]) in answered
+            ]
+            found[section.name] = replace(measured[section.name], cells=cells)
+    return found
+
+
+def _edge(measured: Measured, claim: Claim, tasks: Sequence[str], length: int) -> str:
+    """LOW or HIGH where a contrast of scores is of arms that all are there; else ""."""
+    if claim.measure != "score" or len(claim.contrast) < 2:
+        return ""
+    levels = [
+        fmean(mean(list(measured.clusters(task, length, arm, "score").values())) for task in tasks)
+        for arm in claim.contrast
+    ]
+    if max(levels) < FLOOR:
+        return LOW
+    return HIGH if min(levels) > CEILING and max(levels) - min(levels) <= ALIKE else ""
 
 
 def contrast(measured: Measured, claim: Claim, task: str, length: int) -> list[list[float]]:

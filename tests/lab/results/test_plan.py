@@ -21,7 +21,7 @@ from lab.results.data import (
 )
 from lab.results.page.derived import correlation, needed_k
 from lab.results.page.plots import Point, Series, draw
-from lab.results.page.report import PAGE, PAPERS, report
+from lab.results.page.report import PAGE, PAPERS, TABLES, report
 from lab.results.page.verdicts import is_full
 from lab.results.plan import (
     ANSWERS,
@@ -98,8 +98,12 @@ def test_the_page_is_what_the_data_give() -> None:
         )
 
 
+def test_the_page_of_verdicts_can_be_read_at_once() -> None:
+    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 300
+
+
 def test_every_table_has_its_command() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = "".join(page.read_text(encoding="utf-8") for page in (PAGE, TABLES))
     for section in RESULTS.sections:
         measured = read_measured(section.data)
         if measured.cells:

@@ -9,16 +9,19 @@ from kvarn.evals.quality.intervals import difference_interval, t_quantile
 from lab.results.data import Measured
 from lab.results.page.verdicts import (
     EARLY,
+    HIGH,
+    LOW,
     OPEN,
     REFUTED,
     REPRODUCED,
     UNTOLD,
     WEAK,
     contrast,
+    gated,
     is_weak,
     judge,
 )
-from lab.results.plan import Arm, Claim, Section
+from lab.results.plan import Arm, Claim, Results, Section
 
 FULL, ARM = Arm(), Arm("topk", "1%")
 CLAIM = Claim("as good", "table 1", {"topk 1%": 1.0, "full": -1.0}, at_least=-0.05)
@@ -45,7 +48,7 @@ def measured(full: float, arm: float, contexts: int = 20, questions: int = 50) -
 
 
 def test_the_whole_interval_decides() -> None:
-    assert judge(SECTION, CLAIM, measured(1.0, 1.0)).word == REPRODUCED
+    assert judge(SECTION, CLAIM, measured(1.0, 0.98)).word == REPRODUCED
     assert judge(SECTION, CLAIM, measured(1.0, 0.5)).word == REFUTED
     found = judge(SECTION, CLAIM, measured(1.0, 0.95))
     assert found.word == UNTOLD
@@ -54,7 +57,7 @@ def test_the_whole_interval_decides() -> None:
 
 def test_few_questions_decide_nothing() -> None:
     few = replace(SECTION, contexts=2)
-    assert judge(few, CLAIM, measured(1.0, 1.0, contexts=2, questions=3)).word == UNTOLD
+    assert judge(few, CLAIM, measured(0.8, 0.8, contexts=2, questions=3)).word == UNTOLD
     assert judge(SECTION, CLAIM, measured(1.0, 1.0, contexts=1)).word == OPEN
     assert judge(SECTION, CLAIM, Measured()).word == OPEN
 
@@ -87,6 +90,35 @@ def test_nothing_is_concluded_where_full_attention_answers_too_little() -> None:
     assert is_weak(measured(0.5, 0.5), "needle", 4096)
     assert not is_weak(measured(0.7, 0.1), "needle", 4096)
     assert judge(SECTION, CLAIM, measured(0.5, 0.5)).word == WEAK
+
+
+def test_arms_on_the_floor_or_the_ceiling_are_not_told_apart() -> None:
+    """Their figures stay; of other measures than scores, all are interpreted."""
+    found = judge(SECTION, CLAIM, measured(1.0, 1.0))
+    assert found.word == HIGH and found.value == 0 and found.interval is not None
+    arms = (FULL, ARM, Arm("hash", "1%"))
+    section, claim = replace(SECTION, arms=arms), replace(CLAIM, contrast={"topk 1%": 1, "h": -1})
+    one, low = measured(1.0, 0.2), measured(0.2, 0.0)
+    cells = [{**cell, "arm": "h"} for cell in low.cells if cell["arm"] == "full"]
+    both = replace(one, cells=[*one.cells, *cells])
+    assert judge(section, claim, both).word == LOW
+    assert judge(section, replace(claim, measure="read"), both).word == REPRODUCED
+    assert judge(section, CLAIM, both).word == REFUTED  # beside full attention, 20 points are few
+
+
+def test_studies_keep_the_tasks_that_full_attention_answers() -> None:
+    study = replace(SECTION, name="study", kind="layers", tasks=("needle", "kv", "cwe"))
+    asked = replace(SECTION, tasks=("needle", "kv"))
+    cells = [*measured(1.0, 1.0).cells]
+    cells += [{**cell, "task": "kv"} for cell in measured(0.5, 0.5).cells]
+    seen = [{"task": task, "length": 4096, "arm": "a"} for task in study.tasks]
+    results = Results({}, (), (asked, study))
+    given = {"one": Measured((), 20, 0.0, cells), "study": Measured((), 20, 0.0, seen)}
+    found = gated(results, given)
+    assert found["one"] == given["one"]
+    assert [cell["task"] for cell in found["study"].cells] == ["needle"]
+    other = Results({}, (), (asked, replace(study, model="gqa")))
+    assert not gated(other, given)["study"].cells
 
 
 def test_full_attention_may_have_read_its_prompts_sparsely() -> None:
