@@ -17,25 +17,28 @@ if TYPE_CHECKING:
     from ..store import KVStore
     from .base import BoundAttend
 
+SHARE = "1.5%"
+"""The default budget."""
+
 
 @dataclass(frozen=True)
 class Auto(TopK):
     """`full` up to `full_up_to` tokens in the store, with the same bits; then `topk`.
 
     The defaults are those with which real models lose least for what they read (docs/methods.md):
-    each query head chooses 1%, and the rest counts by its means where the store has them, which is
-    in order and in the host's memory. The default of full_up_to is where questions about packs
+    each query head chooses a share, and the rest counts by its means where the store has them, in
+    order and in the host's memory. The default of full_up_to is where questions about packs
     begin to be read sparsely (`--prefill-from`). A context for no more tokens is `full` altogether.
     All options of `topk` can be given.
     """
 
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = (
-        "every token up to 8,192, then the 1% that each query head chooses as `topk`, and means of "
-        "the rest"
+        f"every token up to 8,192, then the {SHARE} that each query head chooses as `topk`, and "
+        "means of the rest"
     )
 
-    budget: Budget | str | int = Budget.parse("1%")  # noqa: RUF009 - frozen
+    budget: Budget | str | int = Budget.parse(SHARE)  # noqa: RUF009 - frozen
     budget_unit: str = "query-head"
     tail: str = "means"
     full_up_to: int = option(8192, "read every token as long as there are at most N", int)

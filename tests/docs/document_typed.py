@@ -138,7 +138,7 @@ SMALLER = {
         "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
     ),
     "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 16384 --decode 500 --method "
-    "topk:budget=1%:budget-unit=query-head:tail=means,topk:budget=2%:index=flat": (
+    "topk:budget=1.5%:budget-unit=query-head:tail=means,topk:budget=2%:index=flat": (
         "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
     ),
     "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 8192 --decode 500 --keep "

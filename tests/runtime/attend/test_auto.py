@@ -61,7 +61,7 @@ def test_a_line_says_what_it_does(tiny: Model) -> None:
         )
     with tiny.context(1051, Auto(full_up_to=1050)) as context:
         assert context.notices[0] == (
-            "method auto: full attention up to 1,050 tokens, then topk with a budget of 1% per "
+            "method auto: full attention up to 1,050 tokens, then topk with a budget of 1.5% per "
             "query head, and means for the rest"
         )
 
@@ -70,7 +70,8 @@ def test_full_stays_the_default() -> None:
     with pytest.raises(AttendError, match="full-up-to is -1, expected 0 or more"):
         Auto(full_up_to=-1)
     assert kvarn.Hash().budget == Budget.parse("2%")
-    assert kvarn.Auto().budget == kvarn.TopK().budget == Budget.parse("1%")
+    assert kvarn.TopK().budget == Budget.parse("1%")
+    assert kvarn.Auto().budget == Budget.parse("1.5%")
     from kvarn.runtime.axes import ATTEND_AXIS
 
     assert ATTEND_AXIS.default == "full"
