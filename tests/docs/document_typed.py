@@ -128,28 +128,28 @@ FILLED = {
     "kvarn eval --text TEXTS --contexts 6 --questions 30": [
         "kvarn eval --text TEXTS --contexts 1 --questions 1 --length 256"
     ],
+    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 16384 --decode 500 --method "
+    "topk:budget=2%,hash:budget=2%": [
+        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
+    ],
+    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 16384 --decode 500 --method "
+    "topk:budget=1.5%:budget-unit=query-head:tail=means,topk:budget=2%:index=flat": [
+        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
+    ],
+    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 8192 --decode 500 --keep "
+    "streaming,nacl,snapkv --keep-budget 20%,50%": [
+        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3 --keep "
+        "streaming,nacl,snapkv --keep-budget 40%,50%"
+    ],
+    "python -m lab.evicting -m gemma-3-270m-q4_k_m.gguf -f TEXT --decode 200 --out FILE": [
+        "python -m lab.evicting -m model.gguf -f book.txt --ctx 256 --decode 3 --keep-budget 50% "
+        "--out losses.jsonl"
+    ],
 }
 """Commands with words that a reader replaces, and what such a reader types."""
 
 FEW = "--length 256 --contexts 1 --questions 1"
 SMALLER = {
-    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 16384 --decode 500 --method "
-    "topk:budget=2%,hash:budget=2%": (
-        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
-    ),
-    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 16384 --decode 500 --method "
-    "topk:budget=1.5%:budget-unit=query-head:tail=means,topk:budget=2%:index=flat": (
-        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3"
-    ),
-    "kvarn perplexity -m model.gguf -f one.txt two.txt --ctx 8192 --decode 500 --keep "
-    "streaming,nacl,snapkv --keep-budget 20%,50%": (
-        "kvarn perplexity -m model.gguf -f book.txt text.txt --ctx 256 --decode 3 --keep "
-        "streaming,nacl,snapkv --keep-budget 40%,50%"
-    ),
-    "python -m lab.evicting -m gemma-3-270m-q4_k_m.gguf -f TEXT --decode 200 --out FILE": (
-        "python -m lab.evicting -m model.gguf -f book.txt --ctx 256 --decode 3 --keep-budget 50% "
-        "--out losses.jsonl"
-    ),
     "kvarn eval -m SmolLM2-135M-Instruct.gguf --chat --task ruler --length 4096 --question decoded "
     "--method full,auto --text FOLDER": (
         f"kvarn eval -hf {REAL_MODEL} --chat --task niah_single_2 --question decoded --method "
