@@ -65,7 +65,7 @@ def kv_type(code: int) -> KVType:
 class TileLayout:
     """Types of K and V and length of a row, which determine the place of each byte in a segment.
 
-    Raises OpsError for a type or head_dim (8 to 256) that no kernel serves.
+    Raises OpsError for a type or head_dim (8 to 512) that no kernel serves.
     """
 
     head_dim: int
@@ -77,8 +77,8 @@ class TileLayout:
             if name not in KV_TYPES:
                 known = ", ".join(KV_TYPES)
                 raise OpsError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
-        if not 8 <= self.head_dim <= 256:
-            raise OpsError(f"KV cache: head_dim is {self.head_dim}; 8 to 256 is supported")
+        if not 8 <= self.head_dim <= 512:
+            raise OpsError(f"KV cache: head_dim is {self.head_dim}; 8 to 512 is supported")
 
     @property
     def _k(self) -> KVType:

@@ -13,7 +13,7 @@ from .layout import SEGMENT, TILE, TileLayout
 HEAD_SCORES = 4 * SEGMENT  # bytes of one head's scores
 HEAD_PARTS = 16 * 4 * 4  # bytes of one head's partial sums
 PARTS_BYTES = 2 * 4 * HEAD_PARTS
-TILE_SCALES = 4 * TILE * 16  # bytes of a tile's scales as floats, at most
+TILE_SCALES = 4 * TILE * 32  # bytes of a tile's scales as floats, at most
 TILE_SCORES = 4 * TILE  # bytes of one head's scores of a tile
 WORK_BYTES = 4 * HEAD_SCORES + PARTS_BYTES + TILE_SCALES
 """Scores of a segment's keys for up to four query heads, partial sums, and a tile's scales."""

@@ -9,7 +9,7 @@ import pytest
 from kvarn.ops.attention.layout import KV_TYPES, TileLayout, n_segments
 from kvarn.ops.errors import OpsError
 
-DIMS = (8, 32, 33, 64, 80, 96, 128, 256)
+DIMS = (8, 32, 33, 64, 80, 96, 128, 256, 512)
 ALL = list(itertools.product(DIMS, KV_TYPES, KV_TYPES))
 
 
@@ -45,9 +45,9 @@ def test_segments_that_hold_tokens() -> None:
     assert [n_segments(n) for n in (0, 1, 1024, 1025)] == [0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("bad", [{"head_dim": 7}, {"head_dim": 257}, {"k_type": "q5_0"}])
+@pytest.mark.parametrize("bad", [{"head_dim": 7}, {"head_dim": 513}, {"k_type": "q5_0"}])
 def test_refuses_in_words(bad: dict[str, object]) -> None:
-    with pytest.raises(OpsError, match=r"use one of f16|8 to 256"):
+    with pytest.raises(OpsError, match=r"use one of f16|8 to 512"):
         TileLayout(**{"head_dim": 64, **bad})  # type: ignore[arg-type]
 
 
