@@ -31,6 +31,12 @@ class Windowing:
     scaled: Literal["all", "amplitude", "none"] = "all"
     """What of the scaling of positions applies to windowed layers: all of it, the amplitude of
     `rope.scaling.attn_factor` alone, or nothing."""
+    factors: bool = True
+    """Whether frequency factors in tensors apply to windowed layers."""
+    heads: bool = False
+    """Whether windowed layers have a number of KV heads, a head size and a rotated part of their
+    own: `attention.head_count_kv` for each layer, `attention.key_length_swa` and
+    `rope.dimension_count_swa`."""
     reads_base: bool = True
     """Whether windowed layers rotate by `rope.freq_base_swa` where a file has it."""
     only_at: int | None = None
@@ -99,6 +105,18 @@ class Architecture:
     """`rope.scaling.alpha` multiplies the base by alpha^(E / (E - 2))."""
     scale_by_embedding_at: int | None = None
     """At this number of layers attention is scaled by 1/sqrt(n_embd/n_heads), not 1/sqrt(E)."""
+    attention_scale: float | None = None
+    """Factor on q·k; None: 1/sqrt(E)."""
+    value_norm: bool = False
+    """RMS norm, without a weight, of each head's value; a layer without `attn_v` takes what
+    `attn_k` gives, before its norm, for values."""
+    shared_kv: bool = False
+    """The last `attention.shared_kv_layers` layers attend to keys and values of earlier ones."""
+    per_layer_embeddings: bool = False
+    """Each layer adds what it makes of an embedding of its own of each token, in files that have
+    some (`embedding_length_per_layer_input`)."""
+    output_scale: bool = False
+    """A file may have a factor on each layer's output (`layer_output_scale`)."""
     attention_sinks: bool = False
     """Each head has a learned score that belongs to no token (`attn_sinks`)."""
     experts: ExpertRules | None = None
@@ -161,6 +179,31 @@ ARCHITECTURES: dict[str, Architecture] = {
             windowing=Windowing(period=6, rope_base=10_000.0, scaled="amplitude"),
             whole_head_rope=False,
             scale_by_embedding_at=62,
+        ),
+        Architecture(
+            "gemma4",
+            rope="neox",
+            activation="gelu",
+            qk_norm="head",
+            post_norms=True,
+            scaled_embedding=True,
+            final_softcap=0.0,
+            windowing=Windowing(
+                period=6,
+                required=True,
+                rope_base=10_000.0,
+                scaled="none",
+                factors=False,
+                heads=True,
+            ),
+            rope_tensors="freqs",
+            whole_head_rope=False,
+            attention_scale=1.0,
+            value_norm=True,
+            shared_kv=True,
+            per_layer_embeddings=True,
+            output_scale=True,
+            experts=ExpertRules(required=False, beside_dense=True),
         ),
         Architecture(
             "cohere2",

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class Attention(Protocol):
     """Stores the keys and values of new tokens, and attends to the stored ones.
 
-    `Transformer.forward` calls it once for each layer of `ModelConfig.kv_layers`, in order, with
-    arrays of its device. The object knows the position of the first new token. It reads window,
-    scale and softcap from `AttentionConfig`.
+    `Transformer.forward` calls it for each layer of `ModelConfig.kv_layers`, in order, with arrays
+    of its device, and again for layers that read their keys and values. The object knows the
+    position of the first new token. It reads window, scale and softcap from `AttentionConfig`.
     """
 
     @property
@@ -33,8 +33,11 @@ class Attention(Protocol):
         """What layer number `layer` of those with a state carries from token to token: the arrays
         of `ModelConfig.state_shapes`, which it changes in place, the same ones in each pass."""
 
-    def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+    def __call__(self, layer: int, q: Array, k: Array | None, v: Array | None, out: Array) -> None:
         """Append k and v (T, J, E), attend with q (R, H, E), write out (R, H, E).
+
+        k and v None: nothing is appended; another model layer attends to what an earlier call of
+        this pass has appended to layer number `layer`.
 
         R is T, or less in the last layer, which needs only the outputs of the last R tokens. q and
         k are rotated. q is not multiplied by `attention_scale` yet.

@@ -8,24 +8,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from ..system.text import brief
 from .architectures import ARCHITECTURES, Architecture
+from .attention_keys import read_attention, read_heads
 from .bounds import (
     MAX_CONTEXT,
     MAX_EMBD,
-    MAX_HEAD_DIM,
-    MAX_HEADS,
     MAX_LAYERS,
     MAX_VOCAB,
 )
 from .errors import ModelError
 from .expert_keys import read_feed_forwards
-from .layer_config import AttentionConfig, LayerConfig, RecurrentConfig, RopeConfig
+from .layer_config import AttentionConfig, LayerConfig, RopeConfig
 from .metadata import Keys
-from .recurrent_keys import kv_heads, read_recurrent
-from .rope_keys import read_rope, read_windowed_rope
+from .recurrent_keys import read_recurrent
+from .rope_keys import read_rope
 
 
 @dataclass(frozen=True)
@@ -54,13 +51,23 @@ class ModelConfig:
     temperature_scale: float
     """Queries at p are multiplied by temperature_scale * ln(1 + p // n_ctx_orig) + 1."""
     rope_tensors: Literal["none", "freqs", "longrope"]
+    n_embd_per_layer: int
+    """Numbers of a token's embedding for one layer; 0: there are none."""
     layers: tuple[LayerConfig, ...]
 
     @cached_property
     def kv_layers(self) -> tuple[AttentionConfig, ...]:
         """The layers that have keys and values. Stores, packs and methods count only these."""
         mixers = (layer.mixer for layer in self.layers)
-        return tuple(mixer for mixer in mixers if isinstance(mixer, AttentionConfig))
+        return tuple(m for m in mixers if isinstance(m, AttentionConfig) and m.reads is None)
+
+    @cached_property
+    def one_geometry(self) -> bool:
+        """Whether all layers with attention have as many KV heads, of one size, and keys and values
+        of their own."""
+        layers = [m for layer in self.layers if isinstance(m := layer.mixer, AttentionConfig)]
+        sizes = {(layer.n_kv_heads, layer.head_dim) for layer in layers}
+        return len(sizes) == 1 and len(layers) == self.n_kv_layers
 
     @property
     def n_kv_layers(self) -> int:
@@ -74,9 +81,14 @@ class ModelConfig:
         return tuple(m.state_shapes for m in mixers if not isinstance(m, AttentionConfig))
 
     def number_of(self, index: int) -> int:
-        """The number of layer `index` among those that have keys and values, or a state, as it."""
-        kinds = [isinstance(layer.mixer, AttentionConfig) for layer in self.layers]
-        return kinds[:index].count(kinds[index])
+        """The number of layer `index` among those that have keys and values, or a state, as it; of
+        one that reads another's keys and values, the number of that one."""
+        mixers = [layer.mixer for layer in self.layers]
+        reads = [m.reads if isinstance(m, AttentionConfig) else None for m in mixers]
+        if (source := reads[index]) is not None:
+            return self.number_of(source)
+        kinds = [isinstance(mixer, AttentionConfig) for mixer in mixers]
+        return sum(kinds[i] == kinds[index] and reads[i] is None for i in range(index))
 
     @staticmethod
     def from_metadata(metadata: Mapping[str, Any]) -> ModelConfig:
@@ -94,7 +106,8 @@ class ModelConfig:
         n_layers -= n_drafting
         n_embd = keys.integer("embedding_length", high=MAX_EMBD)
         n_ctx_train = keys.integer("context_length", high=MAX_CONTEXT)
-        n_heads, n_kv_heads, head_dim = _heads(keys, architecture, n_embd)
+        heads = read_heads(keys, architecture, n_layers, n_embd)
+        n_heads, n_kv_heads, head_dim = heads.n_heads, *heads.whole
         n_ctx_orig = keys.integer(
             "rope.scaling.original_context_length", n_ctx_train, high=MAX_CONTEXT
         )
@@ -105,7 +118,8 @@ class ModelConfig:
         divisor = head_dim
         if n_layers == architecture.scale_by_embedding_at:
             divisor = n_embd // n_heads
-        attention_scale = _scale(keys, architecture, "attention.scale", 1.0 / math.sqrt(divisor))
+        default = architecture.attention_scale or 1.0 / math.sqrt(divisor)
+        attention_scale = _scale(keys, architecture, "attention.scale", default)
         embedding_scale = math.sqrt(n_embd) if architecture.scaled_embedding else 1.0
         eps = "layer_norm_rms_epsilon" if architecture.norm == "rms" else "layer_norm_epsilon"
         final_softcap = architecture.final_softcap
@@ -131,8 +145,18 @@ class ModelConfig:
                 keys.number("attention.temperature_scale", 0.0) if architecture.temperature else 0.0
             ),
             rope_tensors=_rope_tensors(architecture, rope),
-            layers=_layers(
-                keys, architecture, (n_kv_heads, head_dim), rope, attention_scale, recurrent
+            n_embd_per_layer=(
+                keys.integer("embedding_length_per_layer_input", 0, low=0, high=MAX_EMBD)
+                if architecture.per_layer_embeddings
+                else 0
+            ),
+            layers=tuple(
+                LayerConfig(state or attention, feed_forward)
+                for state, attention, feed_forward in zip(
+                    recurrent,
+                    read_attention(keys, architecture, heads, rope, attention_scale),
+                    read_feed_forwards(keys, architecture.experts, n_layers),
+                )
             ),
         )
 
@@ -161,24 +185,6 @@ def _logit_scale(keys: Keys, architecture: Architecture) -> float:
     return 1.0 / keys.number("logit_scale", low=1e-6)
 
 
-def _heads(keys: Keys, architecture: Architecture, n_embd: int) -> tuple[int, int, int]:
-    n_heads = keys.integer("attention.head_count", high=MAX_HEADS)
-    n_kv_heads = kv_heads(keys, architecture, n_heads, MAX_HEADS)
-    if n_heads % n_kv_heads:
-        raise keys.error("attention.head_count_kv", n_kv_heads, f"a divisor of {n_heads} heads")
-    if keys.get("attention.key_length") is None and n_embd // n_heads < 1:
-        raise keys.error("attention.head_count", n_heads, f"at most n_embd = {n_embd}")
-    head_dim = keys.integer("attention.key_length", n_embd // n_heads, high=MAX_HEAD_DIM)
-    if head_dim % 2 or head_dim > MAX_HEAD_DIM:
-        raise keys.error("attention.key_length", head_dim, f"an even number up to {MAX_HEAD_DIM}")
-    for key in ("value_length", "key_length_swa", "value_length_swa"):
-        # llama.cpp's default for the value length does not follow the key length.
-        default = n_embd // n_heads if key == "value_length" else head_dim
-        if keys.integer(f"attention.{key}", default, low=0, high=MAX_EMBD) != head_dim:
-            raise keys.error(f"attention.{key}", keys.get(f"attention.{key}"), f"{head_dim}")
-    return n_heads, n_kv_heads, head_dim
-
-
 def _vocabulary(metadata: Mapping[str, Any], keys: Keys) -> int:
     tokens = metadata.get("tokenizer.ggml.tokens")
     if tokens is None:
@@ -197,63 +203,3 @@ def _rope_tensors(
     if architecture.rope_tensors == "by scaling":
         return "longrope" if rope.scaling == "longrope" else "freqs"
     return architecture.rope_tensors
-
-
-def _layers(
-    keys: Keys,
-    architecture: Architecture,
-    heads: tuple[int, int],
-    rope: RopeConfig,
-    scale: float,
-    recurrent: tuple[RecurrentConfig | None, ...],
-) -> tuple[LayerConfig, ...]:
-    n_layers = len(recurrent)
-    feed_forwards = read_feed_forwards(keys, architecture.experts, n_layers)
-    windowed, window = _windowed(keys, architecture, n_layers)
-    windowed_rope = read_windowed_rope(keys, architecture, rope) if any(windowed) else rope
-    softcap = architecture.attention_softcap
-    if softcap:
-        softcap = keys.number("attn_logit_softcapping", softcap, low=1e-3)
-
-    def rotated(index: int) -> bool:
-        if architecture.rope_layers == "windowed":
-            return window is None or windowed[index]
-        return architecture.rope_layers == "all" or (index + 1) % 4 != 0
-
-    def layer(index: int) -> LayerConfig:
-        layer_rope = windowed_rope if windowed[index] else rope
-        attention = AttentionConfig(
-            *heads,
-            window=window if windowed[index] else None,
-            rope=layer_rope if rotated(index) else None,
-            attention_scale=scale,
-            attention_softcap=softcap,
-            sinks=architecture.attention_sinks,
-        )
-        return LayerConfig(recurrent[index] or attention, feed_forwards[index])
-
-    return tuple(layer(index) for index in range(n_layers))
-
-
-def _windowed(
-    keys: Keys, architecture: Architecture, n_layers: int
-) -> tuple[tuple[bool, ...], int | None]:
-    """Which layers are windowed, and the window."""
-    windowing = architecture.windowing
-    if windowing is None or windowing.only_at not in (None, n_layers):
-        return (False,) * n_layers, None
-    key = "attention.sliding_window"
-    value = keys.get(key)
-    given = isinstance(value, (list, tuple, np.ndarray)) or value not in (None, 0)
-    if not (windowing.required or windowing.window is not None or given):
-        return (False,) * n_layers, None
-    window = keys.integer(key, windowing.window, high=MAX_CONTEXT)
-    key = "attention.sliding_window_pattern"
-    pattern = keys.get(key)
-    if isinstance(pattern, (list, tuple, np.ndarray)):
-        flags = [f for f in pattern[:n_layers] if isinstance(f, (int, np.integer, np.bool_))]
-        if len(flags) < n_layers:
-            raise keys.error(key, pattern, f"a number, or one flag for each of {n_layers} layers")
-        return tuple(bool(flag) for flag in flags), window
-    period = keys.integer(key, windowing.period, low=0, high=MAX_CONTEXT)
-    return tuple(period == 0 or i % period < period - 1 for i in range(n_layers)), window

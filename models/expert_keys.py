@@ -8,7 +8,7 @@ from typing import Literal
 from ..ops.experts import MOST_EXPERTS, Routing
 from ..ops.experts.routing import Scores
 from .bounds import MAX_FF, MAX_LAYERS
-from .layer_config import DenseConfig, ExpertsConfig
+from .layer_config import BesideConfig, DenseConfig, ExpertsConfig, FeedForwardConfig
 from .metadata import Keys
 
 # llama.cpp's numbers of `expert_gating_func`.
@@ -34,17 +34,26 @@ class ExpertRules:
     """Whether each expert's matrices have biases."""
     shared: Literal["none", "added", "gated"] = "none"
     """Whether a file may have experts that all tokens take, and a gate for what these give."""
+    beside_dense: bool = False
+    """Whether each layer has a dense network, too; it may differ in size from layer to layer."""
 
 
 def read_feed_forwards(
     keys: Keys, rules: ExpertRules | None, n_layers: int
-) -> tuple[DenseConfig | ExpertsConfig, ...]:
+) -> tuple[FeedForwardConfig, ...]:
     """The feed-forward of each layer."""
     if rules is None:
         keys.refuse("expert_count", 0, "this architecture has no experts")
         return (_dense(keys),) * n_layers
     low = 1 if rules.required else 0
     n_experts = keys.integer("expert_count", None if low else 0, low=low, high=MOST_EXPERTS)
+    if rules.beside_dense:
+        lengths = keys.per_layer("feed_forward_length", n_layers, high=MAX_FF)
+        dense_parts = tuple(DenseConfig(n_ff) for n_ff in lengths)
+        if not n_experts:
+            return dense_parts
+        experts = _experts(keys, rules, n_experts)
+        return tuple(BesideConfig(dense, experts) for dense in dense_parts)
     if not n_experts:
         return (_dense(keys),) * n_layers
     experts = _experts(keys, rules, n_experts)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .feed_forwards import feed_forward_of
 from .mixers import mixer_of
+from .per_layer import PerLayerBranch
 
 if TYPE_CHECKING:
     from ..ops.device import Array
@@ -44,6 +45,10 @@ class Layer:
         self._parallel = config.architecture.pre_norms and layers[index].ffn_norm is None
         self._scale, self._post_eps = config.residual_scale, config.architecture.post_norm_eps
         self._normed_in = work.input("normed")
+        self._output_scale = layers[index].output_scale
+        self._adds = None
+        if (per_layer := layers[index].per_layer) is not None:
+            self._adds = PerLayerBranch(per_layer, index, config, work)
 
     def project(self, b: Rows, outputs: Rows, angles: list[Array]) -> None:
         """What the mixer needs before it mixes (`Mixer.project`)."""
@@ -61,7 +66,17 @@ class Layer:
         else:
             self._join(b, weights.post_attention_norm, weights.ffn_norm)
             self._feed_forward(self._normed_in.set(b.normed), b, b.branch)
-        self._join(b, weights.post_ffw_norm, self._next_norm)
+        if self._adds is None and self._output_scale == 1.0:
+            self._join(b, weights.post_ffw_norm, self._next_norm)
+            return
+        self._join(b, weights.post_ffw_norm, None)
+        if self._adds is not None:
+            self._adds(b, b.branch)
+            self._join(b, self._adds.post_norm, None)
+        if self._output_scale != 1.0:
+            work.device.pointwise.scale(b.x, self._output_scale)
+        if self._next_norm is not None:
+            work.norm(self._next_norm, b.x, b.normed)
 
     def _join(self, b: Rows, post_norm: Norm | None, next_norm: Norm | None) -> None:
         """x += scale * branch, which `post_norm` norms first; normed = norm of x. None: no norm."""

@@ -30,6 +30,8 @@ class RopeConfig:
     amplitude: float
     beta_fast: float = YARN_BETA_FAST
     beta_slow: float = YARN_BETA_SLOW
+    factors: bool = True
+    """Whether divisors of frequencies that a file may have apply."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class AttentionConfig:
     """Scores become cap * tanh(score / cap); 0: no cap."""
     sinks: bool = False
     """Whether each head has a learned score that belongs to no token (`add_sinks`)."""
+    reads: int | None = None
+    """The earlier layer whose keys and values it attends to, because it has none; None: its own."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,20 @@ class ExpertsConfig:
 
 
 @dataclass(frozen=True)
+class BesideConfig:
+    """A layer's feed-forward: a network for all tokens and experts, each with norms of its own."""
+
+    dense: DenseConfig
+    experts: ExpertsConfig
+
+
+FeedForwardConfig = DenseConfig | ExpertsConfig | BesideConfig
+"""A feed-forward of any kind."""
+
+
+@dataclass(frozen=True)
 class LayerConfig:
     """One layer: a mixer of tokens and a feed-forward, each of one kind."""
 
     mixer: AttentionConfig | RecurrentConfig
-    feed_forward: DenseConfig | ExpertsConfig
+    feed_forward: FeedForwardConfig

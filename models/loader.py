@@ -48,6 +48,10 @@ class Loader:
         """The tensors that nobody asked for."""
         return [name for name in self._tensors if name not in self._used]
 
+    def ignore(self, name: str) -> None:
+        """Nobody needs this tensor."""
+        self._used.add(name)
+
     def linear(self, name: str, n_rows: int, n_cols: int) -> Linear:
         """`{name}.weight` (n_rows, n_cols), with `{name}.bias` if there is one."""
         weight = self.matrix(f"{name}.weight", (n_rows, n_cols))

@@ -48,6 +48,19 @@ class Keys:
             raise self.error(key, value, expected)
         return int(value)
 
+    def per_layer(
+        self, key: str, n_layers: int, default: int | None = None, *, high: int
+    ) -> tuple[int, ...]:
+        """An integer in 1..high for each layer: one for all, or an array of at least n_layers."""
+        value = self.get(key)
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            return (self.integer(key, default, high=high),) * n_layers
+        numbers = list(value)
+        whole = all(isinstance(n, (int, np.integer)) and 1 <= n <= high for n in numbers)
+        if not whole or len(numbers) < n_layers:
+            raise self.error(key, value, f"integers from 1 to {high} for {n_layers} layers")
+        return tuple(int(n) for n in numbers[:n_layers])
+
     def _repeated(self, key: str, values: Sequence[Any] | np.ndarray) -> Any:
         if isinstance(values, np.ndarray):
             alike = values.ndim == 1 and values.size > 0 and bool((values == values[0]).all())

@@ -119,7 +119,7 @@ class Rotations:
                 factors = weights.rope_freqs
             self._tables[long] = tuple(
                 (
-                    RopeTable(rope, self._max_chunk, factors),
+                    RopeTable(rope, self._max_chunk, factors if rope.factors else None),
                     self._device.memory((self._max_chunk, rope.n_rot), np.float32),
                 )
                 for rope in self._ropes

@@ -81,8 +81,11 @@ def yarn_amplitude(factor: float, log_multiplier: float = 0.0) -> float:
     return (1.0 + growth) / (1.0 + log_multiplier * growth)
 
 
-def read_windowed_rope(keys: Keys, architecture: Architecture, rope: RopeConfig) -> RopeConfig:
-    """The rotation of the layers with a window; `rope`: that of the others."""
+def read_windowed_rope(
+    keys: Keys, architecture: Architecture, rope: RopeConfig, head_dim: int
+) -> RopeConfig:
+    """The rotation of the layers with a window, whose heads have `head_dim` numbers; `rope`: that
+    of the others."""
     windowing = architecture.windowing
     if windowing is None:
         return rope
@@ -90,6 +93,13 @@ def read_windowed_rope(keys: Keys, architecture: Architecture, rope: RopeConfig)
     if windowing.reads_base:
         low, high = BASES
         base = keys.number("rope.freq_base_swa", base, low=low, high=high)
+    n_rot = rope.n_rot
+    if windowing.heads:
+        key = "rope.dimension_count_swa"
+        n_rot = keys.integer(key, n_rot, low=2, high=head_dim)
+        if n_rot % 2 or n_rot > head_dim:
+            raise keys.error(key, keys.get(key), f"an even number up to {head_dim}")
+    rope = replace(rope, n_rot=n_rot, factors=windowing.factors)
     if windowing.scaled == "all":
         return replace(rope, base=base)
     amplitude = _attention_factor(keys) if windowing.scaled == "amplitude" else 1.0

@@ -17,6 +17,7 @@ from .attention import Attention
 from .config import ModelConfig
 from .errors import ModelError
 from .layer import Layer
+from .per_layer import PerLayerInputs
 from .rope import Rotations
 from .weights import Weights
 from .widths import input_widths, row_widths
@@ -52,6 +53,9 @@ class Transformer:
         self._ones = None
         if config.architecture.embedding_norm:
             self._ones = device.put(np.ones(config.n_embd, np.float32))
+        self._per_layer = None
+        if weights.per_layer is not None:
+            self._per_layer = PerLayerInputs(weights.per_layer, config, self._work)
         self._graphs: dict[bool, list[Recorded]] = {}
         self._next_logits = device.memory((1, config.n_vocab), np.float32)
         self._logits_graph: Recorded | None = None
@@ -85,6 +89,8 @@ class Transformer:
         n_rows = max(n, min(least, self.max_chunk))
         b = self._work.rows(0, n_rows)
         device.put(ids, b.ids[:n])
+        if self._per_layer is not None:
+            self._per_layer.put(ids, n_rows)
         if config.temperature_scale:
             device.put(self._temperatures(start, n_rows), b.array("temperature"))
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
@@ -208,6 +214,8 @@ class Transformer:
             self.device.pointwise.scale(b.x, self.config.embedding_scale)
         if self._ones is not None:
             self.device.pointwise.rms_norm(b.x, self._ones, self.config.norm_eps, b.x)
+        if self._per_layer is not None:
+            self._per_layer(self._normed_in.set(b.x), b)
         if (norm := self.weights.layers[0].attn_norm) is not None:
             self._work.norm(norm, b.x, b.normed)
 

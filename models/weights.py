@@ -19,6 +19,7 @@ from .feed_forwards import FeedForwardWeights, load_feed_forward
 from .loader import Linear, Loader, Norm
 from .mixers import MixerWeights, load_mixer
 from .mixers.attention import AttentionWeights
+from .per_layer import PerLayerEmbedding, PerLayerWeights
 from .tensors import TensorLike
 
 F32 = npt.NDArray[np.float32]
@@ -35,6 +36,9 @@ class LayerWeights:
     ffn_norm: Norm | None
     feed_forward: FeedForwardWeights
     post_ffw_norm: Norm | None
+    per_layer: PerLayerWeights | None
+    output_scale: float
+    """Factor on the layer's output."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Weights:
     output_norm: Norm
     output: Linear
     layers: tuple[LayerWeights, ...]
+    per_layer: PerLayerEmbedding | None
     rope_freqs: F32 | None
     """Divisors of rope's frequencies, (n_rot/2,)."""
     rope_short: F32 | None
@@ -55,14 +60,15 @@ class Weights:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of the matrices that one token reads, without its row of `token_embd`."""
-        parts = [part for layer in self.layers for part in (layer.mixer, layer.feed_forward)]
-        return _read_bytes(self.output) + sum(_read_bytes(part) for part in parts)
+        parts = [(layer.mixer, layer.feed_forward, layer.per_layer) for layer in self.layers]
+        whole = self.output, self.per_layer and self.per_layer.model_proj
+        return sum(_read_bytes(part) for layer in (whole, *parts) for part in layer)
 
     @property
     def sink_logits(self) -> tuple[F32 | None, ...]:
         """float32 (H,) on the host, of each layer with K and V; None where it has none."""
         mixers = (layer.mixer for layer in self.layers)
-        return tuple(mixer.sinks for mixer in mixers if isinstance(mixer, AttentionWeights))
+        return tuple(m.sinks for m in mixers if isinstance(m, AttentionWeights) and m.k is not None)
 
     @staticmethod
     def load(
@@ -150,6 +156,7 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
             loader.optional("output.bias", config.n_vocab),
         ),
         layers=tuple(_layer(loader, config, index) for index in range(config.n_layers)),
+        per_layer=PerLayerEmbedding.load(loader, config) if config.n_embd_per_layer else None,
         rope_freqs=_factors(loader, config, "rope_freqs.weight") if freqs else None,
         rope_short=_factors(loader, config, "rope_factors_short.weight") if longrope else None,
         rope_long=_factors(loader, config, "rope_factors_long.weight") if longrope else None,
@@ -179,13 +186,25 @@ def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
         ffn_norm=norm(architecture.ffn_norm, architecture.pre_norms and not parallel),
         feed_forward=load_feed_forward(loader, prefix, config, config.layers[index]),
         post_ffw_norm=norm("post_ffw_norm", architecture.post_norms),
+        per_layer=PerLayerWeights.load(loader, prefix, config) if config.n_embd_per_layer else None,
+        output_scale=_output_scale(loader, f"{prefix}.layer_output_scale.weight", config),
     )
+
+
+def _output_scale(loader: Loader, name: str, config: ModelConfig) -> float:
+    if not config.architecture.output_scale or name not in loader:
+        return 1.0
+    scale = float(loader.values(name, 1)[0])
+    if not np.isfinite(scale):
+        raise ModelError(f"cannot load the model: tensor {name} is {scale}, expected a number")
+    return scale
 
 
 def _factors(loader: Loader, config: ModelConfig, name: str) -> F32 | None:
     if name not in loader:
         return None
-    rotations = [layer.rope.n_rot for layer in config.kv_layers if layer.rope is not None]
+    ropes = [layer.rope for layer in config.kv_layers]
+    rotations = [rope.n_rot for rope in ropes if rope is not None and rope.factors]
     n_rot = rotations[0] if rotations else config.head_dim
     factors = loader.values(name, n_rot // 2)  # tables of angles are made on the host
     if not (np.isfinite(factors).all() and (factors != 0).all()):

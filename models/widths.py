@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import feed_forwards, mixers
+from . import feed_forwards, mixers, per_layer
 from .config import ModelConfig
 
 
@@ -21,11 +21,11 @@ def row_widths(config: ModelConfig) -> dict[str, int]:
         always["other"] = config.n_embd
     layers = set(config.layers)
     parts = [kind.widths(config, layer) for layer in layers for kind in (mixers, feed_forwards)]
-    return always | _most(parts)
+    return always | per_layer.widths(config) | _most(parts)
 
 
 def input_widths(config: ModelConfig) -> dict[str, int]:
     """Columns of the inputs of matrix products, by name."""
     layers = set(config.layers)
     parts = [kind.inputs(config, layer) for layer in layers for kind in (mixers, feed_forwards)]
-    return {"normed": config.n_embd} | _most(parts)
+    return {"normed": config.n_embd} | per_layer.inputs(config) | _most(parts)

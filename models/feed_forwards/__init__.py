@@ -1,4 +1,4 @@
-"""What follows the mixer of a layer: a gated dense network, or experts. One file for each kind.
+"""What follows the mixer of a layer: a gated dense network, experts, or both. One file for each.
 
 A kind has weights, which load themselves (`load`), and a feed-forward, which the forward pass
 calls. `models.config` says which layer has which kind.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..layer_config import ExpertsConfig
+from ..layer_config import BesideConfig, ExpertsConfig
+from .beside import Beside, BesideWeights
 from .dense import Dense, DenseWeights
 from .experts import Experts, ExpertsWeights
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..loader import Loader
     from ..workspace import Rows, Workspace
 
-FeedForwardWeights = DenseWeights | ExpertsWeights
+FeedForwardWeights = DenseWeights | ExpertsWeights | BesideWeights
 """The weights of any kind."""
 
 
@@ -37,6 +38,8 @@ def load_feed_forward(
     kind = layer.feed_forward
     if isinstance(kind, ExpertsConfig):
         return ExpertsWeights.load(loader, prefix, config, kind)
+    if isinstance(kind, BesideConfig):
+        return BesideWeights.load(loader, prefix, config, kind)
     return DenseWeights.load(loader, prefix, config, kind)
 
 
@@ -48,6 +51,9 @@ def feed_forward_of(
     if isinstance(kind, ExpertsConfig):
         assert isinstance(weights, ExpertsWeights)
         return Experts(weights, kind, config, work)
+    if isinstance(kind, BesideConfig):
+        assert isinstance(weights, BesideWeights)
+        return Beside(weights, kind, config, work)
     assert isinstance(weights, DenseWeights)
     return Dense(weights, kind, config, work)
 
@@ -57,10 +63,16 @@ def widths(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     kind = layer.feed_forward
     if isinstance(kind, ExpertsConfig):
         return Experts.widths(config, kind)
+    if isinstance(kind, BesideConfig):
+        return Beside.widths(config, kind)
     return Dense.widths(kind)
 
 
 def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Columns of the inputs of matrix products beside the normed row, by name."""
     kind = layer.feed_forward
-    return Experts.inputs(kind) if isinstance(kind, ExpertsConfig) else Dense.inputs(kind)
+    if isinstance(kind, ExpertsConfig):
+        return Experts.inputs(kind)
+    if isinstance(kind, BesideConfig):
+        return Beside.inputs(config, kind)
+    return Dense.inputs(kind)

@@ -60,7 +60,7 @@ class Dense:
         gated = {"silu": pointwise.swiglu, "gelu": pointwise.geglu}
         plain = {"gelu": pointwise.gelu, "relu-squared": pointwise.relu_squared}
         self._activate = (plain if weights.gate is None else gated)[activation]
-        self._down_in = work.input(down_in)
+        self._down_in = work.input(f"{down_in} {layer.n_ff}")
 
     @staticmethod
     def widths(layer: DenseConfig) -> dict[str, int]:
@@ -69,8 +69,8 @@ class Dense:
 
     @staticmethod
     def inputs(layer: DenseConfig, down_in: str = "gated") -> dict[str, int]:
-        """Columns of the down projection."""
-        return {down_in: layer.n_ff}
+        """Columns of the down projection, which name its input, too: layers may differ in them."""
+        return {f"{down_in} {layer.n_ff}": layer.n_ff}
 
     def __call__(self, source: Activations, b: Rows, out: Array) -> None:
         """See `FeedForward`."""

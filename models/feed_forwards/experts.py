@@ -57,7 +57,14 @@ class ExpertsWeights:
         activation = config.architecture.activation
         assert activation != "relu-squared"  # no architecture has experts with it
         experts = ExpertWeights(
-            layer.routing, activation, gate, up, down, choice_bias=choice_bias, **biases
+            layer.routing,
+            activation,
+            gate,
+            up,
+            down,
+            choice_bias=choice_bias,
+            scales=_scales(loader, f"{prefix}.ffn_down_exps.scale", config, n),
+            **biases,
         )
         shared = gate_row = None
         if layer.shared is not None:
@@ -65,6 +72,12 @@ class ExpertsWeights:
             if layer.shared_gate:
                 gate_row = loader.row(f"{prefix}.ffn_gate_inp_shexp", n_embd)
         return ExpertsWeights(router, experts, shared, gate_row)
+
+
+def _scales(loader: Loader, name: str, config: ModelConfig, n: int) -> Array | None:
+    """Factors on what each expert gives."""
+    rules = config.architecture.experts
+    return loader.optional(name, n) if rules is not None and rules.beside_dense else None
 
 
 class Experts:

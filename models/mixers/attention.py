@@ -23,8 +23,10 @@ class AttentionWeights:
     """The tensors of one layer's attention; None where the architecture has none."""
 
     q: Linear
-    k: Linear
-    v: Linear
+    k: Linear | None
+    """None: the layer reads another's keys and values."""
+    v: Linear | None
+    """None, though there is `k`: values are what `k` gives."""
     output: Linear
     gate: Linear | None
     q_norm: Array | None
@@ -40,7 +42,12 @@ class AttentionWeights:
         n_q, n_kv = config.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
         n_gates = n_q if config.architecture.output_gate == "attn_q" else 0
         rows = {"attn_q": n_q + n_gates, "attn_k": n_kv, "attn_v": n_kv}
-        q, k, v = _qkv(loader, prefix, rows, config.n_embd)
+        if layer.reads is not None:
+            _ignore_kv(loader, prefix, rows, config.n_embd)
+            rows = {"attn_q": n_q}
+        elif config.architecture.value_norm and f"{prefix}.attn_v.weight" not in loader:
+            del rows["attn_v"]
+        q, k, v, *_ = *_qkv(loader, prefix, rows, config.n_embd), None, None
 
         def norm(name: str, n: int) -> Array | None:
             head_dim, full = layer.head_dim, f"{prefix}.{name}.weight"
@@ -66,7 +73,7 @@ class AttentionWeights:
                 else None
             ),
             q_norm=norm("attn_q_norm", n_q),
-            k_norm=norm("attn_k_norm", n_kv),
+            k_norm=None if k is None else norm("attn_k_norm", n_kv),
             sinks=_sinks(loader, prefix, config),
         )
 
@@ -83,6 +90,16 @@ def _qkv(loader: Loader, prefix: str, rows: dict[str, int], n_cols: int) -> tupl
         else part
         for part, (name, n) in zip(fused, rows.items())
     )
+
+
+def _ignore_kv(loader: Loader, prefix: str, rows: dict[str, int], n_cols: int) -> None:
+    """Files may have keys and values of layers that read those of others."""
+    shapes = {f"{prefix}.{name}.weight": (rows[name], n_cols) for name in ("attn_k", "attn_v")}
+    for name, shape in shapes.items():
+        if name in loader:
+            loader.tensor(name, shape)
+    if (name := f"{prefix}.attn_k_norm.weight") in loader:
+        loader.ignore(name)
 
 
 def _sinks(loader: Loader, prefix: str, config: ModelConfig) -> F32 | None:
@@ -110,7 +127,8 @@ class AttentionMixer:
         self._n_q, self._n_kv = math.prod(self._q_shape), math.prod(self._kv_shape)
         self._mixed_in = work.input(f"mixed {self._n_q}")
         self._ones = None
-        if config.architecture.qk_norm == "each head":
+        self._value_norm = config.architecture.value_norm
+        if config.architecture.qk_norm == "each head" or self._value_norm:
             self._ones = work.device.put(np.ones(layer.head_dim, np.float32))
 
     @staticmethod
@@ -136,10 +154,8 @@ class AttentionMixer:
         weights, config, work = self._weights, self._config, self._work
         architecture, pointwise = config.architecture, work.device.pointwise
         beside = architecture.output_gate == "attn_q"
-        all_rows = (
-            (weights.k, b.array("k", self._n_kv)),
-            (weights.v, b.array("v", self._n_kv)),
-        )
+        names = {"k": weights.k, "v": weights.v}
+        all_rows = tuple((x, b.array(name, self._n_kv)) for name, x in names.items() if x)
         q = outputs.array("q_and_gate", 2 * self._n_q) if beside else outputs.array("q", self._n_q)
         wanted = [(weights.q, q)]
         if weights.gate is not None:
@@ -147,14 +163,18 @@ class AttentionMixer:
         if outputs is b:
             work.multiply(source, *all_rows, *wanted)
         else:
-            work.multiply(source, *all_rows)
+            if all_rows:
+                work.multiply(source, *all_rows)
             work.multiply(source.set(outputs.normed), *wanted)
         work.add_biases(*wanted, *all_rows)
         if beside:
             halves = (outputs.array(name, *self._q_shape) for name in ("q", "output_gate"))
             n_heads, head_dim = self._q_shape
             pointwise.split_pairs(outputs.array("q_and_gate", n_heads, 2, head_dim), *halves)
-        q_heads, k_heads = b.array("q", *self._q_shape), b.array("k", *self._kv_shape)
+        n_kv_heads, head_dim = self._kv_shape if weights.k is not None else (0, self._q_shape[1])
+        q_heads, k_heads = b.array("q", *self._q_shape), b.array("k", n_kv_heads, head_dim)
+        if self._value_norm and weights.k is not None:
+            self._norm_values(b)
         if not architecture.qk_norm_after_rope:
             self._norm_heads(q_heads, k_heads)
         if self._rotation is not None:
@@ -164,6 +184,14 @@ class AttentionMixer:
         if config.temperature_scale:
             pointwise.scale_rows(b.array("q", self._n_q), b.array("temperature"))
 
+    def _norm_values(self, b: Rows) -> None:
+        """v = norm of v, or of k before its own norm where the layer has no `attn_v`."""
+        assert self._ones is not None
+        source = "k" if self._weights.v is None else "v"
+        x, out = (b.array(name, *self._kv_shape) for name in (source, "v"))
+        rows, normed = (heads.reshape(-1, self._kv_shape[1]) for heads in (x, out))
+        self._work.device.pointwise.rms_norm(rows, self._ones, self._config.norm_eps, normed)
+
     def _norm_heads(self, q_heads: Array, k_heads: Array) -> None:
         """Norm q and k in place, if the architecture does."""
         weights, eps = self._weights, self._config.norm_eps
@@ -171,24 +199,21 @@ class AttentionMixer:
         for heads, weight in ((q_heads, weights.q_norm), (k_heads, weights.k_norm)):
             if weight is None:
                 continue
-            if self._ones is None:
+            if self._config.architecture.qk_norm != "each head":
                 rows = heads.reshape(-1, len(weight))
                 pointwise.rms_norm(rows, weight, eps, rows)
             else:
+                assert self._ones is not None
                 rows = heads.reshape(-1, self._q_shape[1])
                 pointwise.layer_norm(rows, self._ones, None, eps, rows)
                 pointwise.multiply_row(heads.reshape(-1, len(weight)), weight)
 
     def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
-        """Append K and V, and attend."""
+        """Append K and V, if the layer has some, and attend."""
         q, kv = self._q_shape, self._kv_shape
-        attention(
-            self._number,
-            outputs.array("q", *q),
-            tokens.array("k", *kv),
-            tokens.array("v", *kv),
-            outputs.array("mixed", *q),
-        )
+        k, v = (None if self._weights.k is None else tokens.array(x, *kv) for x in ("k", "v"))
+        q_heads, mixed = outputs.array("q", *q), outputs.array("mixed", *q)
+        attention(self._number, q_heads, k, v, mixed)
 
     def output(self, b: Rows, out: Array) -> None:
         """The output projection, of what was mixed or gated."""

@@ -48,8 +48,8 @@ class FullAttention(BoundAttend):
         layer.device.attention(
             q,
             store.segments(layer.index),
-            store.layout,
-            store.n_kv_heads,
+            store.layout_of(layer.index),
+            store.kv_heads_of(layer.index),
             start,
             out,
             scale=config.attention_scale,

@@ -62,8 +62,11 @@ class KVCache(ABC):
         assert self.store.states is not None
         return self.store.states.of(layer)
 
-    def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+    def __call__(self, layer: int, q: Array, k: Array | None, v: Array | None, out: Array) -> None:
         """See `Attention`."""
+        if k is None or v is None:
+            self._read_again(layer, q, out)
+            return
         if self._minus_centre is not None:
             rows = k.reshape(len(k), -1)
             self.store.device.pointwise.add_row(rows, self._minus_centre[layer])
@@ -77,6 +80,10 @@ class KVCache(ABC):
     @abstractmethod
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         """Store k and v of new tokens, and attend with q; arrays as in `Attention`."""
+
+    def _read_again(self, layer: int, q: Array, out: Array) -> None:
+        """Attend with q of another layer to the tokens that this layer has stored."""
+        raise NotImplementedError  # `opening` refuses models that need it
 
     @abstractmethod
     def index(self, n_tokens: int, progress: Progress | None) -> None:

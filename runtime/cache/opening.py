@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import SEGMENT
-from ..attend import ATTENDS, Full, LayerView
+from ..attend import ATTENDS, AttendError, Auto, Full, LayerView
 from ..keep import Evicting, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
 from ..methods import called
 from ..prefill import Exact
+from ..store import Ram, StoreError
+from ..store.windowed import MOST_WINDOW, windows_of
 from .base import KVCache, closed_on_error
 from .scored import ScoredCache
 from .slots import SlotCache
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...models.layer_config import AttentionConfig
+    from ...ops.attention.layout import TileLayout
+    from ...ops.device import Scratch
     from ..attend import Attend
     from ..keep import Keep
     from ..loading.model_info import ModelInfo
@@ -45,6 +49,7 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
     if there is no room, and `KeepError` or `AttendError` if the methods cannot be combined.
     """
     keep, attend = axes.keep, axes.prefill.around(axes.attend)
+    _check_served(model, axes, n_ctx)
     if isinstance(keep, Evicting) and keep.evicts(n_ctx):
         return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
     store = axes.store.open(model, n_ctx)
@@ -52,6 +57,26 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
         layers = _layer_views(model, model.config.kv_layers, store, n_ctx, max_chunk)
         bound = attend.open(model, store, n_ctx)
         return WholeCache(store, bound, layers, n_ctx, _notice(keep, n_ctx), model.tell)
+
+
+def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
+    """`StoreError`, `KeepError` or `AttendError` for what cannot serve layers that differ in their
+    KV heads, or that read the keys and values of others."""
+    config = model.config
+    if config.one_geometry:
+        return
+    kind = f"architecture {config.architecture.name}, whose layers differ in their keys and values"
+    if axes.store.name != Ram.name:
+        raise StoreError(f"store {axes.store.name} cannot hold {kind}: use --store {Ram.name}")
+    if not all(windows_of(config)[i] for i, layer in enumerate(config.kv_layers) if layer.window):
+        raise StoreError(f"windows of more than {MOST_WINDOW:,} tokens cannot be held for {kind}")
+    if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
+        raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")
+    if not isinstance(axes.attend, (Full, Auto)) or not isinstance(axes.prefill, Exact):
+        raise AttendError(
+            f"method {axes.attend.name} with prefill {axes.prefill.name} cannot be combined with "
+            f"{kind}: use --method {Full.name} with prefill {Exact.name}"
+        )
 
 
 def _notice(keep: Keep, n_ctx: int) -> str:
@@ -99,9 +124,13 @@ def _layer_views(
     model: ModelInfo, layers: Sequence[AttentionConfig], store: KVStore, n_ctx: int, max_chunk: int
 ) -> list[LayerView]:
     """The layers of a context whose layers hold up to `n_ctx` tokens each."""
-    config = model.config
-    scratch = store.device.attention_scratch(
-        config.n_heads, config.n_kv_heads, store.layout, max_chunk, n_ctx
-    )
+    scratch: dict[tuple[int, TileLayout], Scratch] = {}
     logits = [None if x is None else store.device.put(x) for x in model.sink_logits]
-    return [LayerView(i, x, store, scratch, y) for i, (x, y) in enumerate(zip(layers, logits))]
+    views = []
+    for i, (layer, of_sinks) in enumerate(zip(layers, logits)):
+        heads = store.kv_heads_of(i), store.layout_of(i)
+        if heads not in scratch:
+            sizes = model.config.n_heads, *heads, max_chunk, n_ctx
+            scratch[heads] = store.device.attention_scratch(*sizes)
+        views.append(LayerView(i, layer, store, scratch[heads], of_sinks))
+    return views

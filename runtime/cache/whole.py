@@ -53,6 +53,7 @@ class WholeCache(KVCache):
     def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
         super().begin(start, n_tokens, prompt=prompt)
         self._start.set((start,))
+        self._n_tokens = n_tokens
         self._prompt = prompt
         state = self.attend.expect(start, n_tokens, prompt)
         if state is None:
@@ -69,13 +70,17 @@ class WholeCache(KVCache):
         self.graphs = self._graphs if recorded else None
 
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
-        (start,), view = self._start.now(), self.layers[layer]
+        (start,) = self._start.now()
         self.store.append(layer, k, v, start)
-        self.attend.appended(view, start, len(k))
+        self.attend.appended(self.layers[layer], start, len(k))
+        self._read_again(layer, q, out)
+
+    def _read_again(self, layer: int, q: Array, out: Array) -> None:
+        (start,), n_tokens = self._start.now(), self._n_tokens
         # Queries that are fewer belong to the last tokens. `start` + 0 would be a plain number.
-        first = start + len(k) - len(q) if len(q) < len(k) else start
+        first = start + n_tokens - len(q) if len(q) < n_tokens else start
         attend = self.attend.attend_prompt if self._prompt else self.attend
-        attend(view, q, first, out)
+        attend(self.layers[layer], q, first, out)
 
     def done(self, n_tokens: int) -> None:
         super().done(n_tokens)
@@ -94,7 +99,7 @@ class WholeCache(KVCache):
             )
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
-        return np.tile(np.arange(n_tokens, dtype=np.uint32), (self.store.n_kv_heads, 1))
+        return np.tile(np.arange(n_tokens, dtype=np.uint32), (self.store.kv_heads_of(layer), 1))
 
     @property
     def most_tokens(self) -> int:

@@ -69,6 +69,10 @@ class Filling:
         if not cache.keeps_all:
             raise FillError("only a context that keeps all of its tokens can be filled")
         store, n_read = cache.store, len(reader.tokens)
+        if any(store.layout_of(i) != store.layout for i in range(store.n_layers)):
+            raise FillError("a context whose layers differ in the size of a key cannot be filled")
+        if any(store.kv_heads_of(i) != store.n_kv_heads for i in range(store.n_layers)):
+            raise FillError("a context whose layers differ in their KV heads cannot be filled")
         self._reader, self._saving = reader, saving
         cache.begin(n_read, 0, prompt=True)
         self._cache, self._store, self._n_read = cache, store, n_read

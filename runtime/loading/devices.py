@@ -78,8 +78,13 @@ def _keep_kernels() -> None:
 
 def check_room(file: GGUFFile, card: Card, chunk: int) -> None:
     """`KvarnError` if the model's weights and the forward pass of `chunk` tokens do not fit."""
-    matrices = _matrices(file)
-    rest = _working_bytes(file, ModelConfig.from_metadata(file.metadata), chunk)
+    matrices, config = _matrices(file), ModelConfig.from_metadata(file.metadata)
+    if not config.one_geometry:
+        raise KvarnError(
+            f"loading {one_line(file.path.name)} with --device cuda: attention whose layers differ "
+            "in their keys and values has no kernels for GPUs: use --device cpu"
+        )
+    rest = _working_bytes(file, config, chunk)
     weights = _planes_bytes(matrices)
     if weights + rest <= card.free_bytes:
         return

@@ -91,6 +91,7 @@ class KVStore(ABC):
     layout: TileLayout
     n_layers: int
     n_kv_heads: int
+    """Of layers without a window, as `layout`; see `layout_of`."""
     windowed_layers: Sequence[int] = ()
     """Those of which it holds only the newest tokens, because their window reaches no further."""
     saved = Saved([], None)
@@ -162,6 +163,14 @@ class KVStore(ABC):
     def first(self, layer: int) -> int:
         """The first token that the layer holds."""
         return 0
+
+    def layout_of(self, layer: int) -> TileLayout:
+        """How K and V of the layer are stored."""
+        return self.layout
+
+    def kv_heads_of(self, layer: int) -> int:
+        """KV heads of the layer."""
+        return self.n_kv_heads
 
     @abstractmethod
     def reserve(self, n_tokens: int) -> None:

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 def has_centre(config: ModelConfig, k_type: str) -> bool:
     """Whether keys are stored without their mean: in 4 bits, unless a constant on all scores would
-    change the softmax, because they are capped or compared with a sink's."""
+    change the softmax, because they are capped or compared with a sink's, or layers differ in the
+    size of a key."""
     changes = any(layer.attention_softcap or layer.sinks for layer in config.kv_layers)
-    return k_type == "q4_0" and not changes
+    return k_type == "q4_0" and not changes and config.one_geometry
 
 
 def mean_keys(model: ModelInfo) -> F32:

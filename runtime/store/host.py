@@ -12,6 +12,7 @@ from .base import Column, KVStore
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...ops.attention.layout import TileLayout
     from .base import F32
     from .states import States
     from .windowed import Windowed
@@ -87,13 +88,25 @@ class HostStore(KVStore, Generic[C]):
     def first(self, layer: int) -> int:
         return 0 if self.windowed is None else self.windowed.first_of(layer)
 
+    def layout_of(self, layer: int) -> TileLayout:
+        return self._geometry(layer)[0]
+
+    def kv_heads_of(self, layer: int) -> int:
+        return self._geometry(layer)[1]
+
+    def _geometry(self, layer: int) -> tuple[TileLayout, int]:
+        windowed = self.windowed
+        if windowed is not None and layer in windowed.layers:
+            return windowed.layout, windowed.n_kv_heads
+        return self.layout, self.n_kv_heads
+
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self._places[layer]
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
         for column in self.columns.values():
             column.filled[layer] = min(column.filled[layer], start)
-        self.device.append_kv(k, v, self._places[layer], self.layout, start)
+        self.device.append_kv(k, v, self._places[layer], self.layout_of(layer), start)
 
     def drop_column(self, name: str) -> None:
         self.columns.pop(name, None)

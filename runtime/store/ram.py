@@ -53,7 +53,12 @@ class Ram(Store):
 
     def _empty(self, config: ModelConfig) -> RamStore:
         windows = windows_of(config)
-        return RamStore(self.layout(config), config.n_kv_layers, config.n_kv_heads, windows)
+        in_windows = None
+        if any(windows):
+            layer = next(layer for layer, window in zip(config.kv_layers, windows) if window)
+            in_windows = TileLayout(layer.head_dim, self.k, self.v), layer.n_kv_heads
+        sizes = config.n_kv_layers, config.n_kv_heads
+        return RamStore(self.layout(config), *sizes, windows, in_windows)
 
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         store, available = self._empty(model.config), available_bytes()

@@ -79,14 +79,20 @@ class RamStore(HostStore[RamColumn]):
 
     Piece: [layer][kv_head][tile]. Fresh ones are zeros, in every stored type. windows: of layers
     that hold only what can still be read, as `windows_of` gives them; they have pieces of their
-    own.
+    own, and may have a layout and KV heads of their own, `in_windows`.
     """
 
     def __init__(
-        self, layout: TileLayout, n_layers: int, n_kv_heads: int, windows: Sequence[int] = ()
+        self,
+        layout: TileLayout,
+        n_layers: int,
+        n_kv_heads: int,
+        windows: Sequence[int] = (),
+        in_windows: tuple[TileLayout, int] | None = None,
     ) -> None:
         self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
-        windowed = Windowed(layout, n_kv_heads, windows) if any(windows) else None
+        geometry = in_windows or (layout, n_kv_heads)
+        windowed = Windowed(*geometry, windows) if any(windows) else None
         n_whole = n_layers if windowed is None else len(windowed.whole)
         self._memory = _Segments(n_whole, layout.segment_bytes(n_kv_heads), "KV cache")
         super().__init__(windowed, 0)

@@ -51,6 +51,7 @@ class Windowed:
     def __init__(self, layout: TileLayout, n_kv_heads: int, windows: Sequence[int]) -> None:
         self.layers = tuple(i for i, window in enumerate(windows) if window)
         self.whole = tuple(i for i, window in enumerate(windows) if not window)
+        self.layout, self.n_kv_heads = layout, n_kv_heads
         self.n_before = n_segments(max(windows))
         # Checkpoints are of the ends of segments, or of whole ones, each of which can be replaced.
         self.window = min(max(windows), SEGMENT) * self.n_before

@@ -233,7 +233,17 @@ def plain_experts(act: Any, logits: np.ndarray, weights: Any, _: None, out: np.n
             matrices = [(kind, stack.matrices[e]) for stack in stacks]
             parts = weights.gate_bias, weights.up_bias, weights.down_bias
             biases = tuple(0 if part is None else part[e] for part in parts)
+            if weights.activation == "gelu":
+                out[t] += factor * _gelu_expert(x, [stack.matrices[e] for stack in stacks])
+                continue
             out[t] += factor * expert_reference(x, matrices, weights.activation, biases)
+
+
+def _gelu_expert(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
+    """One expert, with gelu as ggml's table has it."""
+    gate, up = ((matrix @ x).astype(np.float32) for matrix in matrices[:2])
+    _geglu_ggml(gate, up, gate)
+    return matrices[2] @ gate
 
 
 class Plain(Cpu):
@@ -277,13 +287,12 @@ class PlainAttention:
     def state(self, layer: int) -> list[np.ndarray]:
         return self.states[layer]
 
-    def __call__(
-        self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, out: np.ndarray
-    ) -> None:
-        first = self.keys[layer] is None
-        keys = k.copy() if first else np.concatenate([self.keys[layer], k])
-        values = v.copy() if first else np.concatenate([self.values[layer], v])
-        self.keys[layer], self.values[layer] = keys, values
+    def __call__(self, layer: int, q: np.ndarray, k: Any, v: Any, out: np.ndarray) -> None:
+        if k is not None:
+            first = self.keys[layer] is None
+            self.keys[layer] = k.copy() if first else np.concatenate([self.keys[layer], k])
+            self.values[layer] = v.copy() if first else np.concatenate([self.values[layer], v])
+        keys, values = self.keys[layer], self.values[layer]
         config = self.config.kv_layers[layer]
         out[:] = attention_reference.attention_reference(
             q,

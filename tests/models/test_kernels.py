@@ -61,7 +61,7 @@ def test_recorded_logits_are_those_of_any_rows(
     np.testing.assert_array_equal(seen, hidden[2:])
 
 
-# Head sizes 8 to 256, windows, softcaps, layers without rope, groups of 1 to 8, all kinds of norms.
+# Head sizes 8 to 512, windows, softcaps, layers without rope, groups of 1 to 8, all kinds of norms.
 STACKS = (
     "llama-odd",
     "llama-groups8",
@@ -86,6 +86,9 @@ STACKS = (
     "phi2",
     "muse-glimmer",
     "gpt-oss",
+    "gemma4",
+    "gemma4-shared",
+    "gemma4-experts",
 )
 
 

@@ -51,6 +51,7 @@ HEAD_NORM = (
     "qwen3vl",
     "qwen3moe",
     "gemma3",
+    "gemma4",
     "exaone4",
     "hunyuan-dense",
     "muse-glimmer",
@@ -60,13 +61,13 @@ HEAD_NORM = (
     "lfm2",
     "lfm2moe",
 )
-POST_NORMS = ("gemma2", "gemma3", "olmo2", "exaone4", "glm4", "muse-glimmer")
+POST_NORMS = ("gemma2", "gemma3", "gemma4", "olmo2", "exaone4", "glm4", "muse-glimmer")
 POST_ATTENTION_IS_PRE_FFN = ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
 OUTPUT_GATE = ("qwen35", "qwen35moe", "qwen3next")
 NO_PRE_NORMS = ("olmo2", "exaone4")
 PARALLEL = ("cohere2", "command-r", "phi2")
-GELU = ("gemma", "gemma2", "gemma3", "starcoder2", "phi2")
-SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3", "granite", "granitemoe")
+GELU = ("gemma", "gemma2", "gemma3", "gemma4", "starcoder2", "phi2")
+SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3", "gemma4", "granite", "granitemoe")
 
 SWA = "attention.sliding_window"
 PATTERN = "attention.sliding_window_pattern"
@@ -101,6 +102,21 @@ def delta_net(n_keys: int, n_values: int, dim: int, width: int = 4) -> dict[str,
         "ssm.state_size": dim,
         "ssm.inner_size": n_values * dim,
         "ssm.conv_kernel": width,
+    }
+
+
+def gemma4(pattern: list[bool], n_embd_per_layer: int = 0, n_rot: int = 16) -> dict[str, Any]:
+    """Keys of heads of 16 numbers in layers with a window."""
+    return {
+        SWA: 12,
+        PATTERN: pattern,
+        "attention.key_length_swa": 16,
+        "attention.value_length_swa": 16,
+        "rope.dimension_count_swa": n_rot,
+        "rope.freq_base": 1e6,
+        "rope.freq_base_swa": 1e4,
+        "embedding_length_per_layer_input": n_embd_per_layer,
+        "final_logit_softcapping": 30.0,
     }
 
 
@@ -206,6 +222,36 @@ CASES: tuple[Tiny, ...] = (
         keys={SWA: 7, PATTERN: [False, True, True, False], "rope.freq_base_swa": 3e4},
     ),
     Tiny("gemma3-dense", "gemma3", n_heads=2, n_kv_heads=1, head_dim=256),
+    # Windowed layers have KV heads and a head size of their own; the others use keys as values.
+    Tiny(
+        "gemma4",
+        "gemma4",
+        n_layers=4,
+        head_dim=80,
+        tied=True,
+        keys=gemma4([True, True, False, False]) | {"attention.head_count_kv": [4, 4, 1, 1]},
+    ),
+    # The last layers read keys and values of earlier ones, and each has embeddings of its own.
+    Tiny(
+        "gemma4-shared",
+        "gemma4",
+        n_layers=6,
+        n_heads=8,
+        n_kv_heads=1,
+        head_dim=32,
+        tied=True,
+        keys=gemma4([True, False] * 3, n_embd_per_layer=12, n_rot=8)
+        | {"attention.shared_kv_layers": 2, "feed_forward_length": [96] * 4 + [101] * 2},
+    ),
+    Tiny(
+        "gemma4-experts",
+        "gemma4",
+        head_dim=512,
+        tied=True,
+        keys=gemma4([True, True, False])
+        | EXPERTS
+        | {"expert_feed_forward_length": 40, "attention.head_count_kv": [2, 2, 1]},
+    ),
     Tiny("cohere2", "cohere2", n_layers=5, tied=True, keys={SWA: 12, "logit_scale": 0.25}),
     Tiny(
         "cohere2-period",

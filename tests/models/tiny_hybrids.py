@@ -7,8 +7,11 @@ from .tiny_cases import Tiny
 OUTPUT_NORM = dict.fromkeys(("lfm2", "lfm2moe"), "token_embd_norm")
 """Where the last norm has another name."""
 UNSUFFIXED = {"ssm_a": "ssm_a", "ssm_dt": "ssm_dt.bias"}
+UNSUFFIXED |= {name: name for name in ("ffn_gate_inp.scale", "ffn_down_exps.scale")}
 """Vectors whose names do not end in ".weight"."""
-MEANS = {"ssm_a": -0.3, "ssm_dt": 0.0}
+MEANS = {"ssm_a": -0.3, "ssm_dt": 0.0, "layer_output_scale": 0.8, "ffn_gate_inp.scale": 6.0}
+MEANS |= dict.fromkeys(("post_ffw_norm_1", "post_ffw_norm_2", "pre_ffw_norm_2"), 1.0)
+MEANS["ffn_down_exps.scale"] = 1.0
 
 
 def mixer_shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]] | None:

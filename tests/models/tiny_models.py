@@ -13,7 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from . import tiny_cases, tiny_hybrids
+from . import tiny_cases, tiny_gemma4, tiny_hybrids
 from .tiny_cases import Tiny
 
 F32 = np.float32
@@ -92,6 +92,8 @@ def _has_experts(case: Tiny, layer: int) -> bool:
 def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     """Matrices and norms of one block."""
     d, f, name = case.n_embd, case.n_ff, case.architecture
+    if name == "gemma4":
+        return tiny_gemma4.shapes(case, layer)
     shapes: dict[str, tuple[int, ...]] = {}
     if name not in tiny_cases.NO_PRE_NORMS:
         shapes["attn_norm"] = (d,)
@@ -173,6 +175,10 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
         ramp = np.arange(n_half, dtype=F32) / F32(n_half)
         result["rope_factors_short.weight"] = 1 + ramp / 4
         result["rope_factors_long.weight"] = 1 + 3 * ramp
+    for name, (shape, std) in tiny_gemma4.whole_shapes(case).items():
+        result[name] = make(name, shape, std, 1.0 if name.endswith("norm.weight") else 0.0)
+    if case.architecture == "gemma4":
+        result["rope_freqs.weight"] = tiny_gemma4.factors(n_half)
     for layer in range(case.n_layers):
         if case.choice_bias and _has_experts(case, layer):
             full = f"blk.{layer}.exp_probs_b.bias"
@@ -182,6 +188,8 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
             if name.endswith("_norm") or name in tiny_hybrids.MEANS:
                 post = case.architecture in tiny_cases.POST_NORMS and name.startswith("post_")
                 gain = tiny_hybrids.MEANS.get(name, 2.0 if post else 1.0)
+                if case.architecture == "gemma4":
+                    gain = tiny_gemma4.MEANS.get(name, gain)
                 stored = tiny_hybrids.UNSUFFIXED.get(name, f"{name}.weight")
                 result[f"blk.{layer}.{stored}"] = make(full, shape, 0.2, gain)
             else:

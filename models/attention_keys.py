@@ -1,0 +1,155 @@
+"""Reads the attention of each layer, its heads, windows and rotations, from GGUF metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .architectures import Architecture
+from .bounds import MAX_CONTEXT, MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WHOLE_HEAD_DIM
+from .layer_config import AttentionConfig, RopeConfig
+from .metadata import Keys
+from .recurrent_keys import kv_heads
+from .rope_keys import read_windowed_rope
+
+
+@dataclass(frozen=True)
+class HeadSizes:
+    """Heads of a model's layers; `whole` and `windowed`: numbers of KV heads, and head sizes."""
+
+    n_heads: int
+    whole: tuple[int, int]
+    windowed: tuple[int, int]
+    in_window: tuple[bool, ...]
+    """Which layers have a window."""
+    window: int | None
+
+
+def read_heads(keys: Keys, architecture: Architecture, n_layers: int, n_embd: int) -> HeadSizes:
+    """Number and size of heads, and the layers with a window, which may have others."""
+    in_window, window = _windowed(keys, architecture, n_layers)
+    n_heads = keys.integer("attention.head_count", high=MAX_HEADS)
+    own = architecture.windowing is not None and architecture.windowing.heads
+    if own:
+        n_whole, n_windowed = _kv_heads_by_kind(keys, in_window)
+    else:
+        n_whole = n_windowed = kv_heads(keys, architecture, n_heads, MAX_HEADS)
+    for n_kv_heads in (n_whole, n_windowed):
+        if n_heads % n_kv_heads:
+            raise keys.error("attention.head_count_kv", n_kv_heads, f"a divisor of {n_heads} heads")
+    if keys.get("attention.key_length") is None and n_embd // n_heads < 1:
+        raise keys.error("attention.head_count", n_heads, f"at most n_embd = {n_embd}")
+    most = MAX_WHOLE_HEAD_DIM if own else MAX_HEAD_DIM
+    head_dim = _head_dim(keys, "key_length", n_embd // n_heads, most)
+    # llama.cpp's default for the value length does not follow the key length.
+    _same(keys, "value_length", n_embd // n_heads, head_dim)
+    windowed_dim = head_dim
+    if own:
+        windowed_dim = _head_dim(keys, "key_length_swa", head_dim, most)
+    else:
+        _same(keys, "key_length_swa", head_dim, head_dim)
+    _same(keys, "value_length_swa", head_dim, windowed_dim)
+    whole, windowed = (n_whole, head_dim), (n_windowed, windowed_dim)
+    return HeadSizes(n_heads, whole, windowed, in_window, window)
+
+
+def _head_dim(keys: Keys, key: str, default: int, most: int) -> int:
+    key = f"attention.{key}"
+    head_dim = keys.integer(key, default, high=most)
+    if head_dim % 2 or head_dim > most:
+        raise keys.error(key, head_dim, f"an even number up to {most}")
+    return head_dim
+
+
+def _same(keys: Keys, key: str, default: int, head_dim: int) -> None:
+    key = f"attention.{key}"
+    if keys.integer(key, default, low=0, high=MAX_EMBD) != head_dim:
+        raise keys.error(key, keys.get(key), f"{head_dim}")
+
+
+def _kv_heads_by_kind(keys: Keys, in_window: tuple[bool, ...]) -> tuple[int, int]:
+    """KV heads of the layers without a window, and of those with one."""
+    key = "attention.head_count_kv"
+    numbers = keys.per_layer(key, len(in_window), high=MAX_HEADS)
+    counts = []
+    for kind in (False, True):
+        of_kind = {n for n, flag in zip(numbers, in_window) if flag is kind}
+        if len(of_kind) > 1:
+            expected = "one number for layers with a window and one for the others"
+            raise keys.error(key, keys.get(key), expected)
+        counts.append(of_kind.pop() if of_kind else numbers[0])
+    return counts[0], counts[1]
+
+
+def read_attention(
+    keys: Keys, architecture: Architecture, heads: HeadSizes, rope: RopeConfig, scale: float
+) -> tuple[AttentionConfig, ...]:
+    """The attention that each layer has, if it has attention; rope: without a window."""
+    windowed, n_layers = heads.in_window, len(heads.in_window)
+    windowed_rope = rope
+    if any(windowed):
+        windowed_rope = read_windowed_rope(keys, architecture, rope, heads.windowed[1])
+    softcap = architecture.attention_softcap
+    if softcap:
+        softcap = keys.number("attn_logit_softcapping", softcap, low=1e-3)
+
+    def rotated(index: int) -> bool:
+        if architecture.rope_layers == "windowed":
+            return heads.window is None or windowed[index]
+        return architecture.rope_layers == "all" or (index + 1) % 4 != 0
+
+    def layer(index: int) -> AttentionConfig:
+        n_kv_heads, head_dim = heads.windowed if windowed[index] else heads.whole
+        layer_rope = windowed_rope if windowed[index] else rope
+        return AttentionConfig(
+            n_kv_heads,
+            head_dim,
+            window=heads.window if windowed[index] else None,
+            rope=layer_rope if rotated(index) else None,
+            attention_scale=scale,
+            attention_softcap=softcap,
+            sinks=architecture.attention_sinks,
+        )
+
+    layers = tuple(layer(index) for index in range(n_layers))
+    return _sharing(keys, layers) if architecture.shared_kv else layers
+
+
+def _sharing(keys: Keys, layers: tuple[AttentionConfig, ...]) -> tuple[AttentionConfig, ...]:
+    """The last layers attend to the last earlier layer of their kind, with or without a window."""
+    key = "attention.shared_kv_layers"
+    n_shared = keys.integer(key, 0, low=0, high=MAX_LAYERS)
+    last = {layer.window: i for i, layer in enumerate(layers[: max(0, len(layers) - n_shared)])}
+    if any(layer.window not in last for layer in layers):
+        expected = "earlier layers with and without a window whose keys and values can be shared"
+        raise keys.error(key, n_shared, expected)
+    first = len(layers) - n_shared
+    return tuple(
+        layer if i < first else replace(layer, reads=last[layer.window])
+        for i, layer in enumerate(layers)
+    )
+
+
+def _windowed(
+    keys: Keys, architecture: Architecture, n_layers: int
+) -> tuple[tuple[bool, ...], int | None]:
+    """Which layers are windowed, and the window."""
+    windowing = architecture.windowing
+    if windowing is None or windowing.only_at not in (None, n_layers):
+        return (False,) * n_layers, None
+    key = "attention.sliding_window"
+    value = keys.get(key)
+    given = isinstance(value, (list, tuple, np.ndarray)) or value not in (None, 0)
+    if not (windowing.required or windowing.window is not None or given):
+        return (False,) * n_layers, None
+    window = keys.integer(key, windowing.window, high=MAX_CONTEXT)
+    key = "attention.sliding_window_pattern"
+    pattern = keys.get(key)
+    if isinstance(pattern, (list, tuple, np.ndarray)):
+        flags = [f for f in pattern[:n_layers] if isinstance(f, (int, np.integer, np.bool_))]
+        if len(flags) < n_layers:
+            raise keys.error(key, pattern, f"a number, or one flag for each of {n_layers} layers")
+        return tuple(bool(flag) for flag in flags), window
+    period = keys.integer(key, windowing.period, low=0, high=MAX_CONTEXT)
+    return tuple(period == 0 or i % period < period - 1 for i in range(n_layers)), window
