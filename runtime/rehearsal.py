@@ -145,8 +145,6 @@ def rehearsals(
     types = kv[0] if kv[0] == kv[1] else "/".join(kv)
     choosing = [attend for attend in attends if attend.selects]
     evicting = [keep for keep in keeps if keep.shortened(SLOTS).evicts(N_FILLED)]
-    if ModelConfig.from_metadata(open_gguf(path).metadata).state_shapes:
-        evicting = []  # refused: see `cache.opening`
     over_slots = [attend for attend in choosing if not attend.needs_all_tokens]
 
     def feature(name: str, run: Callable[[Context], None], **methods: Any) -> Rehearsal:
@@ -176,7 +174,9 @@ def rehearsals(
 
 
 def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
-    """The rehearsals of all registered methods, for these KV types."""
+    """The rehearsals of all registered methods that serve the model, for these KV types."""
+    if not ModelConfig.from_metadata(open_gguf(path).metadata).one_geometry:
+        return [task for kv in kv_types for task in rehearsals(path, kv)]  # see `cache.opening`
     attends = [variant for method in ATTENDS.values() for variant in method.variants()]
     keeps = [variant for method in KEEPS.values() for variant in method.variants()]
     prefills = [variant for method in PREFILLS.values() for variant in method.variants()]

@@ -14,7 +14,6 @@ from kvarn.jit import kernel_cache, threads
 from kvarn.ops.attention.layout import KV_TYPES
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.attend.encoders.sidecar import sidecar_path
-from kvarn.runtime.keep import KeepAll
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
 from kvarn.runtime.rehearsal import (
@@ -68,8 +67,15 @@ def test_hybrids_need_no_numba_in_the_next_process(name: str, tmp_path: Path) ->
     path = tmp_path / "hybrid.gguf"
     tiny_models.write(path, next(case for case in tiny_cases.CASES if case.name == name), 1)
     tasks = all_rehearsals(path, [("f16", "f16")])
-    assert not [task for task in tasks if task.keep != KeepAll()]
     run_twice([task for task in tasks if task.run in (generate, read_prompt)])
+
+
+def test_methods_that_refuse_a_model_are_not_rehearsed(tmp_path: Path) -> None:
+    path = tmp_path / "gemma4.gguf"
+    tiny_models.write(path, next(case for case in tiny_cases.CASES if case.name == "gemma4"), 1)
+    tasks = all_rehearsals(path, [("f16", "f16")])
+    names = ["generation, f16", "prompts, f16", "short prompts and drafts, f16"]
+    assert [task.name for task in tasks] == names
 
 
 def test_nor_do_experts(tmp_path: Path) -> None:
