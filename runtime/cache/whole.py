@@ -83,7 +83,8 @@ class WholeCache(KVCache):
         attend(self.layers[layer], q, first, out)
 
     def done(self, n_tokens: int) -> None:
-        super().done(n_tokens)
+        if self.store.states is not None:
+            super().done(n_tokens)
         self.attend.done(n_tokens)
 
     def index(self, n_tokens: int, progress: Progress | None) -> None:

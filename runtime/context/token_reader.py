@@ -216,7 +216,7 @@ class TokenReader:
         then as it was before. (Where tokens are evicted, a pass that memory ends may have evicted
         some in its first layers.)"""
         cache, start = self._cache, len(self.tokens)
-        if not cache.store.reaches(start):
+        if cache.store.states is not None and not cache.store.reaches(start):
             self._reach_end()
         if not self._indexed:  # before the first pass, so that what it takes is told
             self.index()

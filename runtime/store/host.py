@@ -50,7 +50,8 @@ class HostStore(KVStore, Generic[C]):
 
     def cut(self, n_tokens: int) -> None:
         self._start = int(n_tokens)
-        super().cut(self._start)
+        if self.states is not None:
+            self.states.cut(self._start)
         self._cut(self._start)
         for column in self.columns.values():
             np.minimum(column.filled, n_tokens, out=column.filled)
