@@ -228,10 +228,12 @@ class CudaDevice(KVDevice):
         *,
         scratch: AttentionScratch,
         prompt: bool = False,
+        sink_logits: None = None,
         **options: Any,
     ) -> None:
         """`ops.attention.attention`. Up to MAX_TOKENS rows have the bits of single tokens, of a
         prompt too; those of more are read as f16."""
+        _check_no_sinks(sink_logits)
         with telling(f"attention of {len(q)} tokens"):
             if len(q) == 1:
                 place = in_memory(self.torch, start)
@@ -252,7 +254,11 @@ class CudaDevice(KVDevice):
 
     @property
     def gathered_attention(self) -> Callable[..., None]:
-        return gathered
+        return self._gathered
+
+    def _gathered(self, *args: Any, sink_logits: None = None, **options: Any) -> None:
+        _check_no_sinks(sink_logits)
+        gathered(*args, **options)
 
     @property
     def select(self) -> SimpleNamespace:
@@ -280,3 +286,9 @@ class CudaDevice(KVDevice):
         n_kv_heads, _, item_bytes = items.shape
         apart = items.reshape(n_kv_heads, len(places), SEGMENT, item_bytes).swapaxes(0, 1)
         places.copy_(host_tensor(np.ascontiguousarray(apart).reshape(len(places), -1)))
+
+
+def _check_no_sinks(sink_logits: object) -> None:
+    """`CudaOpsError` for sinks, which have no kernels."""
+    if sink_logits is not None:
+        raise CudaOpsError("attention sinks have no kernels for GPUs: use --kv-on host")

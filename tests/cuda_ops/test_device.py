@@ -216,7 +216,7 @@ def test_types_without_kernels_become_q8_0(device) -> None:
 
 def test_kernels_are_compiled_ahead_by_calling_them(device) -> None:
     told: list[str] = []
-    assert compile_all(CudaDevice(device), told.append, []) == 45
+    assert compile_all(CudaDevice(device), told.append, []) == 48
     assert told == ["norms, rope, gates"]
 
 
