@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kvarn
+from kvarn.ops.attention.prefill import listed
 
 from ..models import tiny_cases, tiny_models
 
@@ -70,6 +71,34 @@ def test_slots_that_hold_all_are_full(
         "streaming": kvarn.Streaming,
     }[keep]
     assert largest_difference(logits(model, ids, keep=method(str(N - 2))), expected) < 0.2
+
+
+@pytest.mark.parametrize("method", [kvarn.NaCl, kvarn.H2O, kvarn.SnapKV, kvarn.TOVA])
+def test_prompts_that_are_scored_are_read_exactly(
+    method: Any, model: kvarn.Model, ids: list[int], expected: list[np.ndarray]
+) -> None:
+    with model.context(N + 8, keep=method("600")) as context:
+        assert largest_difference([context.prefill(ids)], expected[:1]) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "prefill", [kvarn.SparsePrefill(k=64, from_=1024), kvarn.BlocksPrefill(size=512)]
+)
+def test_rows_that_read_lists_have_the_sinks(
+    prefill: Any, model: kvarn.Model, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, seen = listed.listed_attention, []
+
+    def listed_attention(*args: Any, **options: Any) -> None:
+        seen.append(options["sink_logits"])
+        known(*args, **options)
+
+    monkeypatch.setattr(listed, "listed_attention", listed_attention)
+    with model.context(N + 8, prefill=prefill) as context:
+        context.prefill(ids)
+    layers = [i for i, layer in enumerate(model.config.kv_layers) if layer.window is None]
+    logits = [model.transformer.weights.sink_logits[i] for i in layers]
+    assert {x.tobytes() for x in seen} == {x.tobytes() for x in logits if x is not None}
 
 
 def test_keys_in_four_bits_have_no_centre(model: kvarn.Model) -> None:

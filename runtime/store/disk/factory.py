@@ -116,7 +116,7 @@ class Disk(Store):
             folder = self._folder(model, n_ctx)
             store = DiskStore(folder, self.io, states_of(model.config))
             if self.parent is not None and folder.state().commit.sequence == 0:
-                store.adopt(PackFolder(Path(self.parent)).state())
+                store.adopt(PackFolder(Path(self.parent)))
             store.centre = folder.centre()
             return _with_known_tokens(store, folder.path, model)
 

@@ -27,21 +27,23 @@ class SavedStates:
         self._folder, self.states = folder, states
         self.named = {slot.n_tokens: slot for slot in state.commit.states}
         self._inherited: dict[int, tuple[PackFolder, StateSlot]] = {}
-        above = folder.parent
-        while above is not None:
-            self._inherit(above, state.tokens)
-            above = above.parent
+        if folder.parent is not None:
+            self.inherit(folder.parent, state.tokens)
         states.n_tokens = None if state.tokens else 0
 
-    def _inherit(self, above: PackFolder, tokens: Sequence[int]) -> None:
-        try:
-            slots = above.last_commit().states
-        except PackError:
-            return  # what it shares with this pack is whole; without its checkpoints, more is read
-        for slot in slots:
-            n = slot.n_tokens
-            if n <= len(tokens) and n not in self._inherited and digest_of(tokens[:n]) == slot.read:
-                self._inherited[n] = above, slot
+    def inherit(self, above: PackFolder | None, tokens: Sequence[int]) -> None:
+        """Know the checkpoints of a pack, and of its parents, that are after some of `tokens`."""
+        while above is not None:
+            try:
+                slots = above.last_commit().states
+            except PackError:
+                return  # what it shares with this pack is whole; without these, more is read
+            for slot in slots:
+                n = slot.n_tokens
+                new = n <= len(tokens) and n not in self._inherited
+                if new and digest_of(tokens[:n]) == slot.read:
+                    self._inherited[n] = above, slot
+            above = above.parent
 
     @property
     def unsaved(self) -> bool:

@@ -87,13 +87,15 @@ class DiskStore(HostStore[DiskColumn]):
         for name, item_bytes in state.tables.item_bytes.items():
             self._column(name, item_bytes)
 
-    def adopt(self, state: State) -> None:
-        """Copy to a new pack the tokens of its parent's state after the full segments, which both
-        share, and commit."""
+    def adopt(self, parent: PackFolder) -> None:
+        """Copy to a new pack the tokens of its parent after the full segments, which both share,
+        and the states after them, and commit."""
+        state = parent.state()
         self.saved = saved = state.saved
         self._begin(state)
-        if self.states is not None:  # so that this pack can go on without its parent's snapshots
-            self.states.pin(self.go_back(len(saved.tokens)))
+        if self._states is not None:
+            self._states.inherit(parent, saved.tokens)
+            self._states.states.pin(self._states.go_back(len(saved.tokens)))
         self.commit(saved.tokens, saved.hidden, saved.n_prompt)
 
     def _begin(self, state: State) -> None:

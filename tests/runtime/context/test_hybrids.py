@@ -18,6 +18,7 @@ from kvarn.models.layer import Layer
 from kvarn.runtime.context import Context
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.states import States
 
 from ...models import tiny_cases, tiny_models
 from ..reading import ids_of
@@ -142,6 +143,26 @@ def test_a_stopped_pass_leaves_no_trace(
         np.testing.assert_array_equal(context.logits, after(model, ids))
 
 
+def test_reading_again_is_not_stopped_halfway(
+    model: kvarn.Model, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would leave fewer tokens: the pass after it is stopped."""
+    flag, known = np.zeros(1, np.int64), Layer.finish
+
+    def finish(self: Layer, b: Any) -> None:
+        flag[0] = 1
+        known(self, b)
+
+    with model.context(N_CTX) as context:
+        context.prefill(ids[:700])
+        context.decode(5, [9, 10, 12])
+        context.stop_at(flag.ctypes.data)
+        monkeypatch.setattr(Layer, "finish", finish)
+        with pytest.raises(Stopped):
+            context.decode(11)
+        assert context.tokens == [*ids[:700], 5]
+
+
 def test_a_pack_is_opened_without_reading(
     model: kvarn.Model, ids: list[int], tmp_path: Path
 ) -> None:
@@ -197,6 +218,27 @@ def test_a_child_goes_on_from_its_parents_checkpoints(
     with model.context(N_CTX, store=kvarn.Disk(child)) as context:
         np.testing.assert_array_equal(context.decode(7), after(model, ids, [7]))
     assert verify(child) == []
+
+
+def test_a_child_does_without_what_its_parent_reads_later(
+    model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    """It has its parent's newest checkpoint, and uses none that is after other tokens."""
+    parent, child = tmp_path / "parent", tmp_path / "child"
+    with model.context(N_CTX, store=kvarn.Disk(parent)) as context:
+        context.prefill(ids[:1900])
+    model.context(N_CTX, store=kvarn.Disk(child, parent=parent)).close()
+    with model.context(N_CTX, store=kvarn.Disk(parent)) as context:
+        context.truncate(1030)
+        context.prefill(ids[:870])
+    expected = after(model, ids[:1900], [7]), after(model, ids)
+    disk = kvarn.Disk(child)
+    with counted(model) as counts, model.context(N_CTX, store=disk) as context:
+        np.testing.assert_array_equal(context.decode(7), expected[0])
+        assert counts == [1]
+        context.truncate(1600)
+        context.prefill(ids[1600:])
+        np.testing.assert_array_equal(context.logits, expected[1])
 
 
 def test_a_damaged_checkpoint_is_told_and_passed_over(
@@ -256,6 +298,19 @@ def test_contexts_that_evict_are_marked_and_saved(
         for token in (5, 9, 11):
             context.decode(token)
         np.testing.assert_array_equal(context.decode(4), again)
+
+
+def test_a_mark_holds_the_states_where_no_checkpoint_has_room(
+    model: kvarn.Model, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(States.__init__, "__defaults__", (0,))
+    with model.context(N_CTX, keep=kvarn.Streaming("300")) as context:
+        context.prefill(ids[:900])
+        mark = context.mark()
+        first = [context.decode(token).copy() for token in ids[:130]]
+        context.return_to(mark)
+        again = [context.decode(token).copy() for token in ids[:130]]
+        np.testing.assert_array_equal(again, first)
 
 
 def test_contexts_are_filled_for_measurements(model: kvarn.Model, ids: list[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvarn.runtime.store.states import NEAR, SPACING, States, wanted
@@ -38,6 +38,7 @@ def test_arrays_have_their_shapes_and_are_zeros() -> None:
 
 
 @given(st.integers(1, 40 * SPACING), st.integers(0, 40 * SPACING))
+@example(10 * SPACING, 2 * SPACING + 1)  # needs the third multiple of a spacing
 def test_a_cut_reads_few_tokens_again(n_tokens: int, n_cut: int) -> None:
     n_cut = min(n_cut, n_tokens)
     positions = set()

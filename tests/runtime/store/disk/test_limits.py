@@ -64,7 +64,7 @@ COMMAND = textwrap.dedent(
     above = PackFolder(whole)
     create(child, Manifest(FACTS, "f16", "f16", False, shared(above, above.state())))
     store = packs.opened(child)
-    store.adopt(PackFolder(whole).state())
+    store.adopt(PackFolder(whole))
     start, tokens = len(tokens), tokens + packs.random_tokens(n_segments // 2 * SEGMENT, seed=1)
     build(store, child, start)
     del store

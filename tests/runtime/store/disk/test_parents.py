@@ -41,7 +41,7 @@ def child_of(above: Path, path: Path) -> DiskStore:
     manifest = Manifest(FACTS, "f16", "f16", False, shared(folder, state))
     create(path, replace(manifest, windows=folder.manifest.windows), None, state.recent)
     store = opened(path)
-    store.adopt(state)
+    store.adopt(folder)
     return store
 
 
