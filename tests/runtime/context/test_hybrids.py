@@ -308,9 +308,11 @@ def test_a_mark_holds_the_states_where_no_checkpoint_has_room(
         context.prefill(ids[:900])
         mark = context.mark()
         first = [context.decode(token).copy() for token in ids[:130]]
-        context.return_to(mark)
-        again = [context.decode(token).copy() for token in ids[:130]]
+        with counted(model) as counts:
+            context.return_to(mark)
+            again = [context.decode(token).copy() for token in ids[:130]]
         np.testing.assert_array_equal(again, first)
+        assert counts == [1] * 130
 
 
 def test_contexts_are_filled_for_measurements(model: kvarn.Model, ids: list[int]) -> None:
