@@ -204,7 +204,10 @@ class Device(ABC):
 
     def check_experts(self, name: str) -> None:
         """Raise `KvarnError` that names the tensor, where the device computes no experts."""
-        raise OpsError(
+        raise self._no_experts(name)
+
+    def _no_experts(self, name: str) -> OpsError:
+        return OpsError(
             f"loading {name}: found routed experts, which the device {self.name} does not compute;"
             " use --device cpu"
         )
@@ -212,16 +215,16 @@ class Device(ABC):
     def expert_matrix(self, type: QuantType, data: U8, n_cols: int, name: str = "") -> ExpertMatrix:
         """Prepare a file's tensor, uint8 (n_experts, N, row_bytes(type, n_cols)), to be read in
         place as far as the device can."""
-        raise NotImplementedError
+        raise self._no_experts(name)
 
     def experts_scratch(self, routing: Routing, n_embd: int, n_ff: int, max_rows: int) -> Scratch:
         """For `experts` of up to `max_rows` tokens."""
-        raise NotImplementedError
+        raise self._no_experts("a layer")
 
     @property
     def experts(self) -> Callable[..., None]:
         """`ops.experts.api.experts`."""
-        raise NotImplementedError
+        raise self._no_experts("a layer")
 
     @property
     @abstractmethod

@@ -83,7 +83,7 @@ class KVCache(ABC):
 
     def _read_again(self, layer: int, q: Array, out: Array) -> None:
         """Attend with q of another layer to the tokens that this layer has stored."""
-        raise NotImplementedError  # `opening` refuses models that need it
+        raise AssertionError("`opening` refuses this cache for models that need it")
 
     @abstractmethod
     def index(self, n_tokens: int, progress: Progress | None) -> None:

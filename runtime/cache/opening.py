@@ -67,7 +67,7 @@ def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
         return
     kind = f"architecture {config.architecture.name}, whose layers differ in their keys and values"
     if axes.store.name != Ram.name:
-        raise StoreError(f"packs cannot hold {kind}: use --kv {Ram.name}")
+        raise StoreError(f"packs and saved chats cannot hold {kind}: keep K and V in memory")
     if not all(windows_of(config)[i] for i, layer in enumerate(config.kv_layers) if layer.window):
         raise StoreError(f"windows of more than {MOST_WINDOW:,} tokens cannot be held for {kind}")
     if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):

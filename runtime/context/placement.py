@@ -114,8 +114,6 @@ class KVPlanner:
         reason = request.attend.host_only or prefill.host_only
         if reason or evicts:
             return f"{reason or f'--keep {request.keep.name}'} needs K and V in the host's memory"
-        if any(layer.sinks for layer in self._model.config.kv_layers):
-            return "attention sinks need K and V in the host's memory"
         try:
             device.check_served(TileLayout(self._model.config.head_dim, *self._store.types()))
         except KvarnError as error:

@@ -233,6 +233,14 @@ def test_items_are_those_of_the_cpu(device) -> None:
     np.testing.assert_array_equal(there.cpu().numpy(), memory)
 
 
+def test_attention_sinks_are_refused_in_words(device) -> None:
+    gpu, logits = CudaDevice(device), np.zeros(2, np.float32)
+    with pytest.raises(CudaOpsError, match="attention sinks have no kernels"):
+        gpu.gathered_attention(sink_logits=logits)
+    with pytest.raises(CudaOpsError, match="attention sinks have no kernels"):
+        gpu.attention(None, None, None, 1, 0, None, scratch=None, sink_logits=logits)
+
+
 def test_recurrent_layers_are_refused_in_words(device) -> None:
     with pytest.raises(CudaOpsError, match="no kernels for GPUs"):
         _ = CudaDevice(device).recurrent
