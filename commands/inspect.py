@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..models.architectures import ARCHITECTURES
 from ..models.config import ModelConfig
+from ..models.config.architectures import ARCHITECTURES
 from ..runtime.attend.encoders.sidecar import Description
 from ..runtime.gguf import open_gguf
 from ..runtime.memory import human_bytes

@@ -4,10 +4,10 @@ The room knows no files and no attention methods: it gets mappings of metadata a
 attention object. It does not export `Weights` and `Transformer`, which import the kernels.
 """
 
-from .architectures import ARCHITECTURES as ARCHITECTURES
-from .architectures import Architecture as Architecture
 from .config import ModelConfig as ModelConfig
+from .config.architecture import Architecture as Architecture
+from .config.architectures import ARCHITECTURES as ARCHITECTURES
+from .config.layers import AttentionConfig as AttentionConfig
+from .config.layers import LayerConfig as LayerConfig
+from .config.layers import RopeConfig as RopeConfig
 from .errors import ModelError as ModelError
-from .layer_config import AttentionConfig as AttentionConfig
-from .layer_config import LayerConfig as LayerConfig
-from .layer_config import RopeConfig as RopeConfig

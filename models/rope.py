@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..ops.device import Array, Device
 from .config import ModelConfig
-from .layer_config import AttentionConfig, RopeConfig
+from .config.layers import AttentionConfig, RopeConfig
 from .weights import Weights
 
 F32 = npt.NDArray[np.float32]

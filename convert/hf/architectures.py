@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...models.architectures import ARCHITECTURES
+from ...models.config.architectures import ARCHITECTURES
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config

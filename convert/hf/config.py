@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...models.bounds import MAX_CONTEXT, MAX_EMBD, MAX_FF, MAX_HEADS, MAX_LAYERS, MAX_VOCAB
+from ...models.config.bounds import MAX_CONTEXT, MAX_EMBD, MAX_FF, MAX_HEADS, MAX_LAYERS, MAX_VOCAB
 from ...system.text import brief
 from ..errors import ConvertError
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from gguf import GGUFWriter, RopeScalingType
 
-from ...models.architectures import ARCHITECTURES
+from ...models.config.architectures import ARCHITECTURES
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number

@@ -15,9 +15,9 @@ import numpy as np
 from gguf import GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
-from ...models.architectures import ARCHITECTURES
-from ...models.bounds import MAX_CONTEXT
-from ...models.rope_keys import (
+from ...models.config.architectures import ARCHITECTURES
+from ...models.config.bounds import MAX_CONTEXT
+from ...models.config.rope_keys import (
     LEAST_FACTOR,
     MAX_FACTOR,
     MAX_LOG_MULTIPLIER,

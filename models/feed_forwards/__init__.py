@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..layer_config import BesideConfig, ExpertsConfig
+from ..config.layers import BesideConfig, ExpertsConfig
 from .beside import Beside, BesideWeights
 from .dense import Dense, DenseWeights
 from .experts import Experts, ExpertsWeights
@@ -16,7 +16,7 @@ from .experts import Experts, ExpertsWeights
 if TYPE_CHECKING:
     from ...ops.device import Activations, Array
     from ..config import ModelConfig
-    from ..layer_config import LayerConfig
+    from ..config.layers import LayerConfig
     from ..loader import Loader
     from ..workspace import Rows, Workspace
 

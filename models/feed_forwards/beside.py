@@ -17,7 +17,7 @@ from .experts import ExpertsWeights
 if TYPE_CHECKING:
     from ...ops.device import Activations, Array
     from ..config import ModelConfig
-    from ..layer_config import BesideConfig
+    from ..config.layers import BesideConfig
     from ..workspace import Rows, Workspace
 
 

@@ -10,7 +10,7 @@ from ..loader import Linear, Loader
 if TYPE_CHECKING:
     from ...ops.device import Activations, Array
     from ..config import ModelConfig
-    from ..layer_config import DenseConfig
+    from ..config.layers import DenseConfig
     from ..workspace import Rows, Workspace
 
 

@@ -14,7 +14,7 @@ from .dense import Dense, DenseWeights
 if TYPE_CHECKING:
     from ...ops.device import Activations, Array
     from ..config import ModelConfig
-    from ..layer_config import ExpertsConfig
+    from ..config.layers import ExpertsConfig
     from ..workspace import Rows, Workspace
 
 SHARED_IN = "shared_gated"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..layer_config import AttentionConfig, DeltaNetConfig
+from ..config.layers import AttentionConfig, DeltaNetConfig
 from .attention import AttentionMixer, AttentionWeights
 from .delta_net import DeltaNetMixer, DeltaNetWeights
 from .short_conv import ShortConvMixer, ShortConvWeights
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...ops.device import Activations, Array
     from ..attention import Attention
     from ..config import ModelConfig
-    from ..layer_config import LayerConfig
+    from ..config.layers import LayerConfig
     from ..loader import Loader
     from ..workspace import Rows, Workspace
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...ops.device import Activations, Array
     from ..attention import Attention
     from ..config import ModelConfig
-    from ..layer_config import AttentionConfig
+    from ..config.layers import AttentionConfig
     from ..workspace import Rows, Workspace
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...ops.device import Activations, Array
     from ..attention import Attention
     from ..config import ModelConfig
-    from ..layer_config import ShortConvConfig
+    from ..config.layers import ShortConvConfig
     from ..workspace import Rows, Workspace
 
 

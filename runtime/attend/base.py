@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...models.layer_config import AttentionConfig
+    from ...models.config.layers import AttentionConfig
     from ...ops.device import Array, Device, Scratch
     from ..loading.model_info import ModelInfo
     from ..store import KVStore

@@ -21,7 +21,7 @@ from .whole import WholeCache
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...models.layer_config import AttentionConfig
+    from ...models.config.layers import AttentionConfig
     from ...ops.attention.layout import TileLayout
     from ...ops.device import Scratch
     from ..attend import Attend

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...models.bounds import MAX_VOCAB
+from ...models.config.bounds import MAX_VOCAB
 from ...system.errors import KvarnError
 from ...system.text import brief
 from .pretokenizers import PRE_TOKENIZERS, PreTokenizer

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvarn.models import ARCHITECTURES, ModelConfig, ModelError
-from kvarn.models.layer_config import DenseConfig, ExpertsConfig
+from kvarn.models.config.layers import DenseConfig, ExpertsConfig
 from kvarn.ops.experts import Routing
 
 from .tiny_cases import CASES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvarn.models import ModelConfig, ModelError
-from kvarn.models.layer_config import DeltaNetConfig, ShortConvConfig
+from kvarn.models.config.layers import DeltaNetConfig, ShortConvConfig
 from kvarn.models.weights import Weights
 from kvarn.ops.recurrent import DeltaHeads
 

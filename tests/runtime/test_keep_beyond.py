@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.models.layer_config import AttentionConfig
+from kvarn.models.config.layers import AttentionConfig
 from kvarn.models.transformer import Transformer
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 import kvarn
 from kvarn.jit import threads
-from kvarn.models.layer_config import AttentionConfig
+from kvarn.models.config.layers import AttentionConfig
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch
 from kvarn.ops.evict import Staging

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from ....models.bounds import MAX_VOCAB
+from ....models.config.bounds import MAX_VOCAB
 from ...errors import ConvertError
 from ..jsons import MAX_VOCABULARY_BYTES, read_bytes
 

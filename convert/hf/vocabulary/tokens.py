@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....models.bounds import MAX_VOCAB
+from ....models.config.bounds import MAX_VOCAB
 from ....system.text import brief
 from ...errors import ConvertError
 from .sentencepiece import PieceType

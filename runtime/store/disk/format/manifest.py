@@ -42,7 +42,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .....models.bounds import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
+from .....models.config.bounds import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
 from ...base import SlotPlan

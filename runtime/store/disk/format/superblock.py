@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .....models.bounds import MAX_LAYERS
+from .....models.config.bounds import MAX_LAYERS
 from ...facts import ProbeSums
 from ..files import DIGEST, digest
 from . import prompts

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..system.text import brief
-from .errors import ModelError
+from ...system.text import brief
+from ..errors import ModelError
 
 
 class Keys:

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from typing import cast
 
-from .architectures import Architecture
-from .layer_config import YARN_BETA_FAST, YARN_BETA_SLOW, RopeConfig, RopeScaling
+from .architecture import Architecture
+from .layers import YARN_BETA_FAST, YARN_BETA_SLOW, RopeConfig, RopeScaling
 from .metadata import Keys
 
 # llama.cpp's defaults for keys that a file may omit.

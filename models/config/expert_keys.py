@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..ops.experts import MOST_EXPERTS, Routing
-from ..ops.experts.routing import Scores
+from ...ops.experts import MOST_EXPERTS, Routing
+from ...ops.experts.routing import Scores
 from .bounds import MAX_FF, MAX_LAYERS
-from .layer_config import BesideConfig, DenseConfig, ExpertsConfig, FeedForwardConfig
+from .layers import BesideConfig, DenseConfig, ExpertsConfig, FeedForwardConfig
 from .metadata import Keys
 
 # llama.cpp's numbers of `expert_gating_func`.

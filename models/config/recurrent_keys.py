@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.recurrent import DeltaHeads
-from .architectures import Architecture
+from ...ops.recurrent import DeltaHeads
+from .architecture import Architecture
 from .bounds import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
-from .layer_config import DeltaNetConfig, RecurrentConfig, ShortConvConfig
+from .layers import DeltaNetConfig, RecurrentConfig, ShortConvConfig
 from .metadata import Keys
 
 WIDTHS = 2, 8

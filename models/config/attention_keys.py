@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .architectures import Architecture
+from .architecture import Architecture
 from .bounds import MAX_CONTEXT, MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WHOLE_HEAD_DIM
-from .layer_config import AttentionConfig, RopeConfig
+from .layers import AttentionConfig, RopeConfig
 from .metadata import Keys
 from .recurrent_keys import kv_heads
 from .rope_keys import read_windowed_rope

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..ops.experts import Routing
-from ..ops.recurrent import DeltaHeads
+from ...ops.experts import Routing
+from ...ops.recurrent import DeltaHeads
 
 # llama.cpp's defaults for keys that a file may omit.
 YARN_BETA_FAST = 32.0

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from ..system.text import brief
-from .architectures import ARCHITECTURES, Architecture
+from ...system.text import brief
+from ..errors import ModelError
+from .architecture import Architecture
+from .architectures import ARCHITECTURES
 from .attention_keys import read_attention, read_heads
 from .bounds import (
     MAX_CONTEXT,
@@ -17,9 +19,8 @@ from .bounds import (
     MAX_LAYERS,
     MAX_VOCAB,
 )
-from .errors import ModelError
 from .expert_keys import read_feed_forwards
-from .layer_config import AttentionConfig, LayerConfig, RopeConfig
+from .layers import AttentionConfig, LayerConfig, RopeConfig
 from .metadata import Keys
 from .recurrent_keys import read_recurrent
 from .rope_keys import read_rope
