@@ -17,6 +17,7 @@ FLOORS = (
     ("runtime",),
     ("convert",),
     ("evals",),
+    ("serve",),
     ("commands",),
     ("cli",),
     ("__main__",),

@@ -1,0 +1,285 @@
+"""The messages between the HTTP process (server) and the engine process.
+
+Both sides send frames over a socket pair: the length of a message as a little-endian uint32, then
+the message in msgpack. Messages are tagged with their type. Imports no NumPy and no kernels.
+
+Requests carry a number that the server chose; what answers them carries the same number. A request
+ends with one `Done` or one `Refused`, `Rendered`, `Vectors` or `Packs`. To cancel one, the server
+writes a number other than 0 to its slot, an int64 of the memory that both processes share
+(`Start.cancel_path`); the engine then ends it with `Done(finish="cancelled")`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+FRAME_BYTES = 1 << 28
+"""The most bytes of one message."""
+
+
+class _Message(msgspec.Struct, tag=True, omit_defaults=True):
+    """A message; its type's name is its tag."""
+
+
+class Chat(_Message):
+    """A conversation to render with the model's chat template.
+
+    messages: in OpenAI's form, `content` a text, `tool_calls` with arguments as objects,
+    `reasoning_content` beside them. extra: variables of the template, such as `enable_thinking`.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    extra: dict[str, Any] = {}
+    continues: bool = False
+    """The last message is an answer to go on with, and not to answer."""
+
+
+class Text(_Message):
+    """Text as it is; control tokens that it spells out count if `special`."""
+
+    text: str
+    special: bool = False
+
+
+Prompt: TypeAlias = Chat | Text | list[int]
+
+
+class Constraint(_Message):
+    """What an answer must match. trigger: texts at which it begins to; (): at its start."""
+
+    kind: Literal["json_schema", "json_object", "regex", "gbnf", "lark"]
+    value: str = ""
+    trigger: tuple[str, ...] = ()
+
+
+class Reading(_Message):
+    """How a prompt is read and attended to, in the command line's words (`run --method …`)."""
+
+    words: dict[str, Any] = {}
+    pack: str = ""
+    """The name of a pack that the prompt follows."""
+    keep_in_library: bool = True
+
+
+# Server to engine.
+
+
+class Start(_Message):
+    """The first message: what the engine opens and may use."""
+
+    model: str
+    n_ctx: int
+    parallel: int
+    threads: int
+    cancel_path: str
+    cache_path: str
+    cache_bytes: int
+    words: dict[str, Any] = {}
+    """Defaults of `Reading.words`, and words about the model (`device`, `kv_on`)."""
+
+
+class Generate(_Message):
+    """Read a prompt and generate; answered by `Progress`, `Pieces`, and `Done` or `Refused`.
+
+    sampling: the options of `Sampler` by name, those that differ from its defaults. special: the
+    text of the answer spells out control tokens, as parsers of tool calls need them. n_ctx: room
+    for so many tokens, at most that of `Start`.
+    """
+
+    id: int
+    slot: int
+    prompt: Prompt
+    max_tokens: int | None = None
+    sampling: dict[str, Any] = {}
+    stop: list[str] = []
+    constraint: Constraint | None = None
+    special: bool = False
+    ignore_eos: bool = False
+    echo: bool = False
+    reading: Reading = Reading()
+    n_ctx: int | None = None
+
+
+class Remember(_Message):
+    """The message that the server made of an answer, so that a later prompt with the same message
+    finds the tokens as they were generated. id: of the `Generate`, which has ended."""
+
+    id: int
+    message: dict[str, Any]
+
+
+class Render(_Message):
+    """The text and ids of a prompt; answered by `Rendered`. with_ids: the ids, not only a count."""
+
+    id: int
+    prompt: Prompt
+    with_ids: bool = False
+
+
+class Embed(_Message):
+    """One vector for each prompt; answered by `Vectors`."""
+
+    id: int
+    slot: int
+    prompts: list[Prompt]
+
+
+class ReadPack(_Message):
+    """Read a text into a pack; answered by `Progress`, then `Done` or `Refused`."""
+
+    id: int
+    slot: int
+    name: str
+    text: str
+    reading: Reading = Reading()
+
+
+class ListPacks(_Message):
+    id: int
+
+
+class RemovePack(_Message):
+    """Answered by `Packs` with those that are left, or by `Refused`."""
+
+    id: int
+    name: str
+
+
+class Stop(_Message):
+    """Take no new requests, end those that are being read within `seconds`, commit, and exit."""
+
+    seconds: float = 5.0
+
+
+ToEngine: TypeAlias = (
+    Start | Generate | Remember | Render | Embed | ReadPack | ListPacks | RemovePack | Stop
+)
+
+
+# Engine to server.
+
+
+class Loading(_Message):
+    """What the engine is doing before it is ready, in words."""
+
+    step: str
+
+
+class Ready(_Message):
+    """The model is there."""
+
+    name: str
+    path: str
+    n_ctx: int
+    n_ctx_train: int
+    n_vocab: int
+    n_embd: int
+    n_params: int
+    n_bytes: int
+    architecture: str
+    chat_template: str = ""
+    notices: list[str] = []
+
+
+class Progress(_Message):
+    """Of `total` tokens of a prompt, `done` are in the context, `cached` of them without reading.
+    Sent before the first chunk, and after each."""
+
+    id: int
+    done: int
+    total: int
+    cached: int
+
+
+class Logprob(_Message):
+    """One token with its log probability, and the most likely ones in its place."""
+
+    token: int
+    piece: bytes
+    logprob: float
+    top: list[tuple[int, bytes, float]] = []
+
+
+class Pieces(_Message):
+    """Text of an answer, and the ids that it ends: none, one or more."""
+
+    id: int
+    text: str
+    tokens: list[int] = []
+    logprobs: list[Logprob] = []
+
+
+Finish: TypeAlias = Literal["stop", "eos", "length", "context", "cancelled"]
+
+
+class Done(_Message):
+    """A request has ended. stop: the stop string, or the text of the token, at which it did."""
+
+    id: int
+    finish: Finish
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_generated: int = 0
+    stop: str = ""
+    read_seconds: float = 0.0
+    generate_seconds: float = 0.0
+
+
+Kind: TypeAlias = Literal["invalid", "too long", "not found", "busy", "engine"]
+
+
+class Refused(_Message):
+    """A request that cannot be done, in one sentence. kind: why, for the status of the answer;
+    "busy": later it may be; "engine": a fault of kvarn or of the machine."""
+
+    id: int
+    kind: Kind
+    message: str
+
+
+class Rendered(_Message):
+    """text: what the prompt renders to; ids: its tokens, if they were asked for."""
+
+    id: int
+    text: str
+    n_tokens: int
+    ids: list[int] = []
+    pieces: list[bytes] = []
+
+
+class Vectors(_Message):
+    """float32, little endian, of each prompt, with an L2 norm of 1; the tokens of all."""
+
+    id: int
+    vectors: list[bytes]
+    n_tokens: int
+
+
+class PackFacts(_Message):
+    """One pack that requests may name."""
+
+    name: str
+    n_tokens: int
+    n_bytes: int
+    model: str = ""
+    is_sound: bool = True
+
+
+class Packs(_Message):
+    id: int
+    packs: list[PackFacts]
+
+
+class Counters(_Message):
+    """Sent every second while something changes: for `/metrics` and `/health`."""
+
+    values: dict[str, float]
+    notices: list[str] = []
+
+
+FromEngine: TypeAlias = (
+    Loading | Ready | Progress | Pieces | Done | Refused | Rendered | Vectors | Packs | Counters
+)
