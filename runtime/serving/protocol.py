@@ -99,7 +99,7 @@ class Generate(_Message):
     special: bool = False
     ignore_eos: bool = False
     echo: bool = False
-    reading: Reading = Reading()
+    reading: Reading = msgspec.field(default_factory=Reading)
     n_ctx: int | None = None
 
 
@@ -134,7 +134,7 @@ class ReadPack(_Message):
     slot: int
     name: str
     text: str
-    reading: Reading = Reading()
+    reading: Reading = msgspec.field(default_factory=Reading)
 
 
 class ListPacks(_Message):
