@@ -17,6 +17,7 @@ from .pointwise_kernels import (
     SCALE,
     SIGMOID,
     SOFTCAP,
+    SOFTPLUS,
     SWIGLU,
     elementwise_kernel,
     norm_kernel,
@@ -172,6 +173,11 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
 def sigmoid_gate(x: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
     """out = x / (1 + exp(-gate)); float32 of one shape. out may be x or gate."""
     _elementwise("sigmoid_gate", SIGMOID, gate, x, 0.0, out)
+
+
+def softplus_gate(x: torch.Tensor, gate: torch.Tensor, out: torch.Tensor) -> None:
+    """out = x log(1 + exp(gate)); float32 of one shape. out may be x or gate."""
+    _elementwise("softplus_gate", SOFTPLUS, gate, x, 0.0, out)
 
 
 def split_pairs(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> None:

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 SWIGLU, GEGLU, ADD, SCALE, SOFTCAP, SIGMOID = (tl.constexpr(i) for i in range(6))
-GELU, RELU_SQUARED, MULTIPLY = (tl.constexpr(i) for i in range(6, 9))
+GELU, RELU_SQUARED, MULTIPLY, SOFTPLUS = (tl.constexpr(i) for i in range(6, 10))
 
 
 @triton.jit
@@ -52,6 +52,8 @@ def elementwise_kernel(x, y, out, n, c, OP: tl.constexpr, BLOCK: tl.constexpr):
             z = a / (1.0 + tl.exp(-a)) * b
         elif OP == SIGMOID:
             z = b / (1.0 + tl.exp(-a))
+        elif OP == SOFTPLUS:
+            z = b * (tl.maximum(a, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(a))))
         else:
             z = _gelu(a) * b
     tl.store(out + i, z, inside)

@@ -44,6 +44,10 @@ class Loader:
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
+    def has(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether the file has a tensor of this name and shape."""
+        return name in self and tuple(self._tensors[name].shape) == shape
+
     def unused(self) -> list[str]:
         """The tensors that nobody asked for."""
         return [name for name in self._tensors if name not in self._used]

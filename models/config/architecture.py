@@ -28,10 +28,13 @@ class Windowing:
     `rope.scaling.attn_factor` alone, or nothing."""
     factors: bool = True
     """Whether frequency factors in tensors apply to windowed layers."""
-    heads: bool = False
-    """Whether windowed layers have a number of KV heads, a head size and a rotated part of their
-    own: `attention.head_count_kv` for each layer, `attention.key_length_swa` and
-    `rope.dimension_count_swa`."""
+    heads: Literal["alike", "keys and values", "queries"] = "alike"
+    """Whether windowed layers have a number of KV heads and a head size of their own
+    (`attention.head_count_kv` for each layer, `attention.key_length_swa`), or a number of query
+    heads (`attention.head_count` for each layer); either way a rotated part
+    (`rope.dimension_count_swa`)."""
+    global_first: bool = False
+    """The first of each `period` layers is global, not the last."""
     reads_base: bool = True
     """Whether windowed layers rotate by `rope.freq_base_swa` where a file has it."""
     only_at: int | None = None
@@ -72,6 +75,9 @@ class Architecture:
     output_gate: Literal["none", "attn_gate", "attn_q"] = "none"
     """What attention mixed is multiplied by the sigmoid of a gate: the product of `attn_gate`, or
     of rows of `attn_q` that follow those of each head."""
+    softplus_gate: bool = False
+    """The gate's softplus takes the place of its sigmoid; `attn_gate` has a row for each element of
+    the heads, or one for each head."""
     embedding_norm: bool = False
     """RMS norm, without a weight, of embeddings."""
     scaled_embedding: bool = False

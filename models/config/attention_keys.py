@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,13 +15,20 @@ from .recurrent_keys import kv_heads
 from .rope_keys import read_windowed_rope
 
 
-@dataclass(frozen=True)
-class HeadSizes:
-    """Heads of a model's layers; `whole` and `windowed`: numbers of KV heads, and head sizes."""
+class Heads(NamedTuple):
+    """Query heads, KV heads and their size, in layers of one kind."""
 
     n_heads: int
-    whole: tuple[int, int]
-    windowed: tuple[int, int]
+    n_kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
+class HeadSizes:
+    """Heads of a model's layers, without a window and with one."""
+
+    whole: Heads
+    windowed: Heads
     in_window: tuple[bool, ...]
     """Which layers have a window."""
     window: int | None
@@ -29,29 +37,33 @@ class HeadSizes:
 def read_heads(keys: Keys, architecture: Architecture, n_layers: int, n_embd: int) -> HeadSizes:
     """Number and size of heads, and the layers with a window, which may have others."""
     in_window, window = _windowed(keys, architecture, n_layers)
-    n_heads = keys.integer("attention.head_count", high=MAX_HEADS)
-    own = architecture.windowing is not None and architecture.windowing.heads
-    if own:
-        n_whole, n_windowed = _kv_heads_by_kind(keys, in_window)
+    differ = architecture.windowing.heads if architecture.windowing is not None else "alike"
+    if differ == "queries":
+        n_heads, n_windowed_heads = _by_kind(keys, "attention.head_count", in_window)
     else:
-        n_whole = n_windowed = kv_heads(keys, architecture, n_heads, MAX_HEADS)
-    for n_kv_heads in (n_whole, n_windowed):
-        if n_heads % n_kv_heads:
-            raise keys.error("attention.head_count_kv", n_kv_heads, f"a divisor of {n_heads} heads")
+        n_heads = n_windowed_heads = keys.integer("attention.head_count", high=MAX_HEADS)
+    own_kv = differ == "keys and values"
+    if own_kv:
+        n_kv_heads, n_windowed_kv = _by_kind(keys, "attention.head_count_kv", in_window)
+    else:
+        n_kv_heads = n_windowed_kv = kv_heads(keys, architecture, n_heads, MAX_HEADS)
+    for n_q, n_kv in ((n_heads, n_kv_heads), (n_windowed_heads, n_windowed_kv)):
+        if n_q % n_kv:
+            raise keys.error("attention.head_count_kv", n_kv, f"a divisor of {n_q} heads")
     if keys.get("attention.key_length") is None and n_embd // n_heads < 1:
         raise keys.error("attention.head_count", n_heads, f"at most n_embd = {n_embd}")
-    most = MAX_WHOLE_HEAD_DIM if own else MAX_HEAD_DIM
+    most = MAX_WHOLE_HEAD_DIM if own_kv else MAX_HEAD_DIM
     head_dim = _head_dim(keys, "key_length", n_embd // n_heads, most)
     # llama.cpp's default for the value length does not follow the key length.
     _same(keys, "value_length", n_embd // n_heads, head_dim)
     windowed_dim = head_dim
-    if own:
+    if own_kv:
         windowed_dim = _head_dim(keys, "key_length_swa", head_dim, most)
     else:
         _same(keys, "key_length_swa", head_dim, head_dim)
     _same(keys, "value_length_swa", head_dim, windowed_dim)
-    whole, windowed = (n_whole, head_dim), (n_windowed, windowed_dim)
-    return HeadSizes(n_heads, whole, windowed, in_window, window)
+    whole = Heads(n_heads, n_kv_heads, head_dim)
+    return HeadSizes(whole, Heads(n_windowed_heads, n_windowed_kv, windowed_dim), in_window, window)
 
 
 def _head_dim(keys: Keys, key: str, default: int, most: int) -> int:
@@ -68,9 +80,8 @@ def _same(keys: Keys, key: str, default: int, head_dim: int) -> None:
         raise keys.error(key, keys.get(key), f"{head_dim}")
 
 
-def _kv_heads_by_kind(keys: Keys, in_window: tuple[bool, ...]) -> tuple[int, int]:
-    """KV heads of the layers without a window, and of those with one."""
-    key = "attention.head_count_kv"
+def _by_kind(keys: Keys, key: str, in_window: tuple[bool, ...]) -> tuple[int, int]:
+    """Heads of the layers without a window, and of those with one."""
     numbers = keys.per_layer(key, len(in_window), high=MAX_HEADS)
     counts = []
     for kind in (False, True):
@@ -89,7 +100,7 @@ def read_attention(
     windowed, n_layers = heads.in_window, len(heads.in_window)
     windowed_rope = rope
     if any(windowed):
-        windowed_rope = read_windowed_rope(keys, architecture, rope, heads.windowed[1])
+        windowed_rope = read_windowed_rope(keys, architecture, rope, heads.windowed.head_dim)
     softcap = architecture.attention_softcap
     if softcap:
         softcap = keys.number("attn_logit_softcapping", softcap, low=1e-3)
@@ -100,11 +111,9 @@ def read_attention(
         return architecture.rope_layers == "all" or (index + 1) % 4 != 0
 
     def layer(index: int) -> AttentionConfig:
-        n_kv_heads, head_dim = heads.windowed if windowed[index] else heads.whole
         layer_rope = windowed_rope if windowed[index] else rope
         return AttentionConfig(
-            n_kv_heads,
-            head_dim,
+            *(heads.windowed if windowed[index] else heads.whole),
             window=heads.window if windowed[index] else None,
             rope=layer_rope if rotated(index) else None,
             attention_scale=scale,
@@ -152,4 +161,7 @@ def _windowed(
             raise keys.error(key, pattern, f"a number, or one flag for each of {n_layers} layers")
         return tuple(bool(flag) for flag in flags), window
     period = keys.integer(key, windowing.period, low=0, high=MAX_CONTEXT)
-    return tuple(period == 0 or i % period < period - 1 for i in range(n_layers)), window
+    if period == 0:
+        return (True,) * n_layers, window
+    whole = 0 if windowing.global_first else period - 1
+    return tuple(i % period != whole for i in range(n_layers)), window

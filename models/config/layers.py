@@ -38,6 +38,8 @@ class RopeConfig:
 class AttentionConfig:
     """A layer's mixer: attention to keys and values that contexts store."""
 
+    n_heads: int
+    """Query heads."""
     n_kv_heads: int
     head_dim: int
     window: int | None

@@ -37,7 +37,7 @@ class ModelConfig:
     n_heads: int
     n_kv_heads: int
     head_dim: int
-    """Of the layers without a window, as `n_kv_heads`: those in which methods choose tokens."""
+    """Of the layers without a window, as the numbers of heads: methods choose tokens in those."""
     n_embd: int
     n_vocab: int
     n_ctx_train: int
@@ -108,7 +108,7 @@ class ModelConfig:
         n_embd = keys.integer("embedding_length", high=MAX_EMBD)
         n_ctx_train = keys.integer("context_length", high=MAX_CONTEXT)
         heads = read_heads(keys, architecture, n_layers, n_embd)
-        n_heads, n_kv_heads, head_dim = heads.n_heads, *heads.whole
+        n_heads, n_kv_heads, head_dim = heads.whole
         n_ctx_orig = keys.integer(
             "rope.scaling.original_context_length", n_ctx_train, high=MAX_CONTEXT
         )

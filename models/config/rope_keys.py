@@ -94,7 +94,7 @@ def read_windowed_rope(
         low, high = BASES
         base = keys.number("rope.freq_base_swa", base, low=low, high=high)
     n_rot = rope.n_rot
-    if windowing.heads:
+    if windowing.heads != "alike":
         key = "rope.dimension_count_swa"
         n_rot = keys.integer(key, n_rot, low=2, high=head_dim)
         if n_rot % 2 or n_rot > head_dim:

@@ -29,6 +29,8 @@ class AttentionWeights:
     """None, though there is `k`: values are what `k` gives."""
     output: Linear
     gate: Linear | None
+    n_gates: int
+    """Rows of the gate: one for each element of the query heads, or for each of these heads."""
     q_norm: Array | None
     k_norm: Array | None
     sinks: F32 | None
@@ -39,15 +41,20 @@ class AttentionWeights:
         loader: Loader, prefix: str, config: ModelConfig, layer: AttentionConfig
     ) -> AttentionWeights:
         """Read `{prefix}.attn_q`, `attn_k`, `attn_v` (or `attn_qkv`), `attn_output` and norms."""
-        n_q, n_kv = config.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
-        n_gates = n_q if config.architecture.output_gate == "attn_q" else 0
-        rows = {"attn_q": n_q + n_gates, "attn_k": n_kv, "attn_v": n_kv}
+        n_q, n_kv = layer.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
+        beside, gated = (config.architecture.output_gate == x for x in ("attn_q", "attn_gate"))
+        rows = {"attn_q": n_q * (2 if beside else 1), "attn_k": n_kv, "attn_v": n_kv}
         if layer.reads is not None:
             _ignore_kv(loader, prefix, rows, config.n_embd)
             rows = {"attn_q": n_q}
         elif config.architecture.value_norm and f"{prefix}.attn_v.weight" not in loader:
             del rows["attn_v"]
         q, k, v, *_ = *_qkv(loader, prefix, rows, config.n_embd), None, None
+
+        of_heads = (layer.n_heads, config.n_embd)
+        n_gates = n_q
+        if config.architecture.softplus_gate and loader.has(f"{prefix}.attn_gate.weight", of_heads):
+            n_gates = layer.n_heads
 
         def norm(name: str, n: int) -> Array | None:
             head_dim, full = layer.head_dim, f"{prefix}.{name}.weight"
@@ -67,14 +74,11 @@ class AttentionWeights:
             k,
             v,
             output=loader.linear(f"{prefix}.attn_output", config.n_embd, n_q),
-            gate=(
-                loader.linear(f"{prefix}.attn_gate", n_q, config.n_embd)
-                if config.architecture.output_gate == "attn_gate"
-                else None
-            ),
+            gate=loader.linear(f"{prefix}.attn_gate", n_gates, config.n_embd) if gated else None,
+            n_gates=n_gates,
             q_norm=norm("attn_q_norm", n_q),
             k_norm=None if k is None else norm("attn_k_norm", n_kv),
-            sinks=_sinks(loader, prefix, config),
+            sinks=_sinks(loader, prefix, config, layer),
         )
 
 
@@ -102,10 +106,10 @@ def _ignore_kv(loader: Loader, prefix: str, rows: dict[str, int], n_cols: int) -
         loader.ignore(name)
 
 
-def _sinks(loader: Loader, prefix: str, config: ModelConfig) -> F32 | None:
+def _sinks(loader: Loader, prefix: str, config: ModelConfig, layer: AttentionConfig) -> F32 | None:
     if not config.architecture.attention_sinks:
         return None
-    return loader.values(f"{prefix}.attn_sinks.weight", config.n_heads)
+    return loader.values(f"{prefix}.attn_sinks.weight", layer.n_heads)
 
 
 class AttentionMixer:
@@ -122,7 +126,7 @@ class AttentionMixer:
     ) -> None:
         self._weights, self._number, self._rotation = weights, number, rotation
         self._config, self._work = config, work
-        self._q_shape = config.n_heads, layer.head_dim
+        self._q_shape = layer.n_heads, layer.head_dim
         self._kv_shape = layer.n_kv_heads, layer.head_dim
         self._n_q, self._n_kv = math.prod(self._q_shape), math.prod(self._kv_shape)
         self._mixed_in = work.input(f"mixed {self._n_q}")
@@ -130,11 +134,15 @@ class AttentionMixer:
         self._value_norm = config.architecture.value_norm
         if config.architecture.qk_norm == "each head" or self._value_norm:
             self._ones = work.device.put(np.ones(layer.head_dim, np.float32))
+        self._unit_gates = None
+        if weights.n_gates < self._n_q:
+            ones = np.ones((work.max_chunk, weights.n_gates), np.float32)
+            self._unit_gates = work.device.put(ones)
 
     @staticmethod
     def widths(config: ModelConfig, layer: AttentionConfig) -> dict[str, int]:
         """Floats of a row, by name."""
-        n_q, n_kv = config.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
+        n_q, n_kv = layer.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
         rows = {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q, "temperature": 1}
         if (gate := config.architecture.output_gate) != "none":
             rows["output_gate"] = n_q
@@ -143,7 +151,7 @@ class AttentionMixer:
     @staticmethod
     def inputs(config: ModelConfig, layer: AttentionConfig) -> dict[str, int]:
         """Columns of the output projection, which name its input: layers may differ in them."""
-        n_q = config.n_heads * layer.head_dim
+        n_q = layer.n_heads * layer.head_dim
         return {f"mixed {n_q}": n_q}
 
     def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
@@ -159,7 +167,7 @@ class AttentionMixer:
         q = outputs.array("q_and_gate", 2 * self._n_q) if beside else outputs.array("q", self._n_q)
         wanted = [(weights.q, q)]
         if weights.gate is not None:
-            wanted.append((weights.gate, outputs.array("output_gate", self._n_q)))
+            wanted.append((weights.gate, outputs.array("output_gate", weights.n_gates)))
         if outputs is b:
             work.multiply(source, *all_rows, *wanted)
         else:
@@ -219,6 +227,20 @@ class AttentionMixer:
         """The output projection, of what was mixed or gated."""
         mixed = b.array("mixed", self._n_q)
         if self._config.architecture.output_gate != "none":
-            gate = b.array("output_gate", self._n_q)
-            self._work.device.pointwise.sigmoid_gate(mixed, gate, mixed)
+            self._apply_gate(b, mixed)
         self._work.linear(self._mixed_in.set(mixed), self._weights.output, out)
+
+    def _apply_gate(self, b: Rows, mixed: Array) -> None:
+        """mixed *= f(gate), f the sigmoid or the softplus, of each element or of each head."""
+        pointwise, gate = self._work.device.pointwise, b.array("output_gate", self._weights.n_gates)
+        apply = (
+            pointwise.softplus_gate
+            if self._config.architecture.softplus_gate
+            else pointwise.sigmoid_gate
+        )
+        if self._unit_gates is None:
+            apply(mixed, gate, mixed)
+        else:
+            apply(self._unit_gates[: len(gate)], gate, gate)
+            rows = b.array("mixed", *self._q_shape).reshape(-1, self._q_shape[1])
+            pointwise.scale_rows(rows, gate.reshape(-1))

@@ -210,11 +210,12 @@ def staged_attention(
 
     q, out float32 (T, H, E). Call it between choosing and `write_staged`: query t sees the tokens
     in slots that staged tokens 0 .. t have not replaced, and those of 0 .. t that are not
-    replaced themselves. sink_logits float32 (H,), if given: as of `attention`. Bit-equal for any
-    number of threads. Raises OpsError where shapes do not fit.
+    replaced themselves. sink_logits float32 (H,), if given: as of `attention`. H is that of the
+    scratch: layers that share `staging` may differ in it. Bit-equal for any number of threads.
+    Raises OpsError where shapes do not fit.
     """
     s = staging
-    check_floats("staged_attention: q", q, (s.n_tokens, s.group * s.n_kv_heads, s.layout.head_dim))
+    check_floats("staged_attention: q", q, (s.n_tokens, scratch.n_heads, s.layout.head_dim))
     check_floats("staged_attention: out", out, q.shape)
     _check_room("staged_attention", n_slots, segments)
     _check_slots("staged_attention", staging, n_slots)
@@ -222,7 +223,7 @@ def staged_attention(
     evictions = _evictions.fill(Evictions(targets=s.targets, evicted_by=s.evicted_by))
     _find_evictions(evictions, s.n_tokens, n_slots, s.first_staged, parallel=False)
     size = 0 if sink_logits is None else s.n_tokens
-    softmaxes = np.empty((size, s.group * s.n_kv_heads, 2), np.float32)
+    softmaxes = np.empty((size, scratch.n_heads, 2), np.float32)
     attention = Attention(
         q=q,
         segments=segments,

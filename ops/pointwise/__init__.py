@@ -19,5 +19,6 @@ from .api import scale as scale
 from .api import scale_rows as scale_rows
 from .api import sigmoid_gate as sigmoid_gate
 from .api import softcap as softcap
+from .api import softplus_gate as softplus_gate
 from .api import split_pairs as split_pairs
 from .api import swiglu as swiglu

@@ -15,6 +15,7 @@ from .codes import (
     SCALE,
     SIGMOID,
     SOFTCAP,
+    SOFTPLUS,
     SWIGLU,
 )
 
@@ -207,6 +208,11 @@ def clamped_swiglu(gate: F32, up: F32, out: F32) -> None:
 def sigmoid_gate(x: F32, gate: F32, out: F32) -> None:
     """out = x / (1 + exp(-gate)); float32 of one shape. out may be x or gate."""
     _elementwise("sigmoid_gate", SIGMOID, gate, x, 0.0, out)
+
+
+def softplus_gate(x: F32, gate: F32, out: F32) -> None:
+    """out = x log(1 + exp(gate)); float32 of one shape. out may be x or gate."""
+    _elementwise("softplus_gate", SOFTPLUS, gate, x, 0.0, out)
 
 
 def split_pairs(x: F32, first: F32, second: F32) -> None:

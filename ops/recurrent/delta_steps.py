@@ -14,30 +14,12 @@ from ...jit.simd import (
     load_tail,
     set_f32,
     store,
-    vabs,
     vexp,
-    vmax,
 )
 from ..pointwise.codes import SCALE
-from ..pointwise.elementwise import apply_range, sigmoid
+from ..pointwise.elementwise import apply_range, sigmoid, softplus
 from .arguments import DeltaInputs, DeltaSteps
 from .layout import DeltaHeads
-
-
-@jit
-def softplus(x):
-    """log(1 + exp(x)) = max(x, 0) + log(1 + y), y = exp(-|x|).
-
-    log(1 + y) = 2 artanh(s), s = y / (2 + y) <= 1/3, by its series, to 1 ulp.
-    """
-    zero, one = set_f32(0.0), set_f32(1.0)
-    y = vexp(zero - vabs(x))
-    s = y / (y + one + one)
-    z = s * s
-    p = set_f32(1 / 15)
-    for i in range(6, -1, -1):
-        p = fma(p, z, set_f32(1 / (2 * i + 1)))
-    return vmax(x, zero) + (s + s) * p
 
 
 @jit

@@ -89,6 +89,11 @@ def sigmoid_gate_reference(x: Array, gate: Array) -> F64:
     return np.asarray(x * np.exp(-np.logaddexp(0, -gate.astype(np.float64))), np.float64)
 
 
+def softplus_gate_reference(x: Array, gate: Array) -> F64:
+    """x log(1 + exp(gate))."""
+    return np.asarray(x * np.logaddexp(0, gate.astype(np.float64)), np.float64)
+
+
 def softcap_reference(x: Array, cap: float) -> F64:
     """cap * tanh(x / cap)."""
     return cap * np.tanh(x.astype(np.float64) / cap)

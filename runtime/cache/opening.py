@@ -124,13 +124,12 @@ def _layer_views(
     model: ModelInfo, layers: Sequence[AttentionConfig], store: KVStore, n_ctx: int, max_chunk: int
 ) -> list[LayerView]:
     """The layers of a context whose layers hold up to `n_ctx` tokens each."""
-    scratch: dict[tuple[int, TileLayout], Scratch] = {}
+    scratch: dict[tuple[int, int, TileLayout], Scratch] = {}
     logits = [None if x is None else store.device.put(x) for x in model.sink_logits]
     views = []
     for i, (layer, of_sinks) in enumerate(zip(layers, logits)):
-        heads = store.kv_heads_of(i), store.layout_of(i)
+        heads = layer.n_heads, store.kv_heads_of(i), store.layout_of(i)
         if heads not in scratch:
-            sizes = model.config.n_heads, *heads, max_chunk, n_ctx
-            scratch[heads] = store.device.attention_scratch(*sizes)
+            scratch[heads] = store.device.attention_scratch(*heads, max_chunk, n_ctx)
         views.append(LayerView(i, layer, store, scratch[heads], of_sinks))
     return views

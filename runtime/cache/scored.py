@@ -135,14 +135,14 @@ class ScoredCache(SlotCache):
                     "available: use a shorter prompt, a smaller --kv-type, or --keep streaming"
                 )
         store.reserve(reserved)
-        scratch = self.layers[0].scratch
-        if needed > scratch.n_ctx:
-            larger = type(scratch)(
-                scratch.n_heads, scratch.n_kv_heads, scratch.layout, scratch.max_rows, 2 * needed
-            )
-            self.layers[:] = [replace(view, scratch=larger) for view in self.layers]
-            for slots, view in zip(self._slots, self.layers):
-                slots.view = view
+        if needed > self.layers[0].scratch.n_ctx:
+            larger = {
+                s: type(s)(s.n_heads, s.n_kv_heads, s.layout, s.max_rows, 2 * needed)
+                for s in dict.fromkeys(view.scratch for view in self.layers)
+            }
+            for i, slots in enumerate(self._slots):
+                view = self.layers[i]
+                self.layers[i] = slots.view = replace(view, scratch=larger[view.scratch])
 
     def done(self, n_tokens: int) -> None:
         """Count, and free what is no longer needed."""

@@ -53,9 +53,9 @@ def measured_queries(model: ModelInfo, transformer: Transformer) -> F32:
     one into the other.
     """
     config = model.config
-    watch = _Watched(np.zeros((config.n_kv_layers, config.n_heads, config.head_dim)))
+    watch = _Watched(np.zeros((config.n_kv_layers, config.n_kv_heads, config.head_dim)))
     _read(model, transformer, watch)
-    squares = watch.sums.reshape(config.n_kv_layers, config.n_kv_heads, -1, config.head_dim).mean(2)
+    squares = watch.sums
     for row, layer in zip(squares, config.kv_layers, strict=True):
         if layer.rope is not None:
             n = layer.rope.n_rot
@@ -80,7 +80,8 @@ def _read(model: ModelInfo, transformer: Transformer, attend: Attend) -> tuple[K
 
 @dataclass(frozen=True)
 class _Watched(Full):
-    """Full attention that adds up the squares of queries in `sums` (layers, H, E)."""
+    """Full attention that adds up, in `sums` (layers, J, E), the squares of the queries of each KV
+    head, which are the means over its query heads."""
 
     sums: NDArray[np.float64]
 
@@ -96,5 +97,6 @@ class _WatchedAttention(FullAttention):
 
     def attend_prompt(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
         rows = layer.device.get(q)[max(N_FIRST - start, 0) :].astype(np.float64)
-        self._sums[layer.index] += (rows * rows).sum(0)
+        sums = self._sums[layer.index]
+        sums += (rows * rows).sum(0).reshape(len(sums), -1, rows.shape[-1]).mean(1)
         super().attend_prompt(layer, q, start, out)

@@ -69,11 +69,12 @@ def test_gates(draw, shape, name) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sigmoid_gate(draw, shape) -> None:
+@pytest.mark.parametrize("name", ["sigmoid_gate", "softplus_gate"])
+def test_gates_of_outputs(draw, name, shape) -> None:
     (x, tx), (gate, tgate) = draw(*shape), draw(*shape, scale=4.0)
     gate[0, 0] = tgate[0, 0] = -200.0  # whose exponential is infinite
-    ops.sigmoid_gate(tx, tgate, tx)
-    _close(tx, reference.sigmoid_gate_reference(x, gate), 5e-6)
+    getattr(ops, name)(tx, tgate, tx)
+    _close(tx, getattr(reference, f"{name}_reference")(x, gate), 5e-6)
 
 
 def test_pairs_are_split(draw) -> None:

@@ -143,6 +143,10 @@ def _sigmoid_gate(x: np.ndarray, gate: np.ndarray, out: np.ndarray) -> None:
     out[:] = reference.sigmoid_gate_reference(x, gate)
 
 
+def _softplus_gate(x: np.ndarray, gate: np.ndarray, out: np.ndarray) -> None:
+    out[:] = reference.softplus_gate_reference(x, gate)
+
+
 def _gelu_ggml(x: np.ndarray) -> None:
     _geglu_ggml(x.copy(), np.ones_like(x), x)
 
@@ -192,6 +196,7 @@ POINTWISE = SimpleNamespace(
     swiglu=_swiglu,
     geglu=_geglu_ggml,
     sigmoid_gate=_sigmoid_gate,
+    softplus_gate=_softplus_gate,
     gelu=_gelu_ggml,
     relu_squared=_relu_squared,
     multiply_row=_multiply_row,

@@ -60,6 +60,7 @@ HEAD_NORM = (
     "qwen3next",
     "lfm2",
     "lfm2moe",
+    "laguna",
 )
 POST_NORMS = ("gemma2", "gemma3", "gemma4", "olmo2", "exaone4", "glm4", "muse-glimmer")
 POST_ATTENTION_IS_PRE_FFN = ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
@@ -304,6 +305,36 @@ CASES: tuple[Tiny, ...] = (
         head_norm=True,
         choice_bias=True,
         keys=GLM | {"nextn_predict_layers": 1, "expert_shared_count": 2},
+    ),
+    # Layers with a window have other numbers of query heads and rotated pairs, and no YaRN.
+    Tiny(
+        "laguna",
+        "laguna",
+        n_layers=5,
+        n_kv_heads=1,
+        head_dim=32,
+        n_rot=16,
+        choice_bias=True,
+        keys=GLM
+        | YARN_ATTN
+        | {
+            "attention.head_count": [4, 8, 8, 8, 4],
+            SWA: 12,
+            "rope.freq_base": 5e5,
+            "rope.freq_base_swa": 1e4,
+            "rope.dimension_count_swa": 32,
+            "expert_shared_feed_forward_length": 56,
+        },
+    ),
+    # Without windows; a gate for each element.
+    Tiny(
+        "laguna-elements",
+        "laguna",
+        n_heads=2,
+        n_kv_heads=2,
+        head_dim=80,
+        choice_bias=True,
+        keys=GLM | {"attention.head_count": [2, 2, 2], "expert_shared_feed_forward_length": 40},
     ),
     Tiny(
         "ernie4_5-moe",

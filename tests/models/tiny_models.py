@@ -97,7 +97,7 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     if name not in tiny_cases.NO_PRE_NORMS:
         shapes["attn_norm"] = (d,)
-    shapes |= tiny_hybrids.mixer_shapes(case, layer) or _attention(case)
+    shapes |= tiny_hybrids.mixer_shapes(case, layer) or _attention(case, layer)
     if _has_experts(case, layer):
         shapes |= _expert_shapes(case)
     elif name in tiny_cases.FUSED_GATE_UP:
@@ -117,9 +117,10 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _attention(case: Tiny) -> dict[str, tuple[int, ...]]:
+def _attention(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     """The tensors of a block's attention."""
-    n_q, n_kv = case.n_heads * case.head_dim, case.n_kv_heads * case.head_dim
+    n_heads = case.keys.get("attention.head_count", [case.n_heads] * case.n_layers)[layer]
+    n_q, n_kv = n_heads * case.head_dim, case.n_kv_heads * case.head_dim
     d, name = case.n_embd, case.architecture
     gates = n_q if name in tiny_cases.OUTPUT_GATE else 0
     if case.fused_qkv:
@@ -129,8 +130,10 @@ def _attention(case: Tiny) -> dict[str, tuple[int, ...]]:
     shapes["attn_output"] = (d, n_q)
     if name == "gpt-oss":
         shapes["attn_sinks"] = (case.n_heads,)
-    if name == "muse-glimmer":
+    if name == "muse-glimmer" or case.name == "laguna-elements":
         shapes["attn_gate"] = (n_q, d)
+    elif name == "laguna":
+        shapes["attn_gate"] = (n_heads, d)
     if case.head_norm or name in tiny_cases.HEAD_NORM:
         shapes |= {"attn_q_norm": (case.head_dim,), "attn_k_norm": (case.head_dim,)}
     elif case.each_head:

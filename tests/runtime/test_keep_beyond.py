@@ -202,7 +202,11 @@ def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
     parts = SlotParts(store, FullAttention(), staging, n_slots, Queries((), heads, head_dim))
     scratch = AttentionScratch(heads, kv_heads, layout, max_rows=CHUNK, n_ctx=n_slots)
     config = AttentionConfig(
-        kv_heads, head_dim, window=None, rope=None, attention_scale=0.2, attention_softcap=0.0
+        *(heads, kv_heads, head_dim),
+        window=None,
+        rope=None,
+        attention_scale=0.2,
+        attention_softcap=0.0,
     )
     out, start = np.empty_like(q), LAST_POSITION - n
     view = LayerView(0, config, store, scratch)

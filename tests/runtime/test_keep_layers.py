@@ -38,7 +38,11 @@ class Layer:
         staging = Staging(self.layout, HEADS // KV_HEADS, KV_HEADS, n_slots, 512)
         scratch = AttentionScratch(HEADS, KV_HEADS, self.layout, max_rows=CHUNK, n_ctx=n_slots)
         config = AttentionConfig(
-            KV_HEADS, HEAD_DIM, window=None, rope=None, attention_scale=0.2, attention_softcap=0.0
+            *(HEADS, KV_HEADS, HEAD_DIM),
+            window=None,
+            rope=None,
+            attention_scale=0.2,
+            attention_softcap=0.0,
         )
         view = LayerView(1, config, self.store, scratch)
         queries = Queries((), HEADS, HEAD_DIM)

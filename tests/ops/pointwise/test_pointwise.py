@@ -78,6 +78,7 @@ def test_norm_in_place_and_of_zeros() -> None:
         (pointwise.clamped_swiglu, reference.clamped_swiglu_reference),
         (pointwise.add, np.add),
         (pointwise.sigmoid_gate, reference.sigmoid_gate_reference),
+        (pointwise.softplus_gate, reference.softplus_gate_reference),
     ],
 )
 def test_gates_and_sums(op: Callable, want: Callable, shape: tuple[int, int]) -> None:

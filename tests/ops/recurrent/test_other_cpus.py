@@ -7,9 +7,8 @@ from numba import types
 
 from kvarn.jit.cached import jit
 from kvarn.jit.simd import load_f32, store
-from kvarn.ops.pointwise.elementwise import silu
+from kvarn.ops.pointwise.elementwise import silu, softplus
 from kvarn.ops.recurrent.delta_rule import products, update_and_products
-from kvarn.ops.recurrent.delta_steps import softplus
 
 from ...jit.lower import lower
 
