@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
+    from ..store import StoreError
+    from ..store.base import Allow
     from .plan import ContextPlan
+    from .saving import Saving
     from .token_reader import TokenReader
 
 
@@ -34,6 +37,7 @@ class CacheAccess:
     """What the context is."""
     _cache: KVCache
     _reader: TokenReader
+    _saving: Saving
 
     @property
     def where(self) -> str:
@@ -71,6 +75,17 @@ class CacheAccess:
             f"LongRoPE: the context may have more than {original:,} tokens, so all positions take "
             "the long factors; contexts up to that size take the short ones"
         )
+
+    def save_within(self, allow: Allow, on_failure: Callable[[StoreError], None]) -> None:
+        """Call `allow` before each save with the most bytes by which it makes files grow. If that
+        raises `StoreError`, or a save fails, `on_failure` is called with the error, and the context
+        goes on in memory: nothing is saved any more."""
+        self._saving.within(allow, on_failure)
+
+    @property
+    def has_failed_to_save(self) -> bool:
+        """Whether a save has failed: what is saved is then an earlier state."""
+        return self._saving.failed
 
     def rehearse(self) -> None:
         """Run the kernels that contexts of these methods need only where they are far longer, or on

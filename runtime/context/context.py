@@ -36,16 +36,16 @@ class Context(CacheAccess):
     Made by `Model.context`. One context is used by one caller at a time; contexts of one model
     share its weights, and all of them compute on the one engine thread.
 
-    On a store that saves, it begins with what was saved, and saves itself after each chunk of a
-    prefill, every 64 generated tokens or every second, and on `close`; as a context manager it
-    closes itself. A cut takes effect on disk with the next save.
+    On a store that saves, it begins with what was saved, and saves itself at each 1,024th token of
+    a prefill, or every 20 seconds, and at its end; every 64 generated tokens or every second; and
+    on `close`; as a context manager it closes itself. A cut takes effect on disk with the next
+    save.
     """
 
     n_ctx: int
     most_tokens: int
     """Tokens that can be read in all: `n_ctx`, or 2^31 - 1 where tokens are evicted."""
     stats: Stats
-    _saving: Saving
 
     def __init__(self, model: LoadedModel, plan: ContextPlan) -> None:
         forks.check()
@@ -186,7 +186,8 @@ class Context(CacheAccess):
         for chunk in self._reader.chunks(ids):
             done += len(chunk)
             on_engine(self._reader.step, chunk, done == len(ids))
-            self.commit()
+            if done == len(ids) or self._saving.due_while_reading(len(self.tokens)):
+                self.commit()
             if progress is not None:
                 progress(done, len(ids))
         self._reader.end_text()

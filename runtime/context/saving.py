@@ -5,13 +5,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ...ops.attention.layout import SEGMENT
+from ..store import StoreError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..store import KVStore
+    from ..store.base import Allow
     from .token_reader import TokenReader
 
 TOKENS = 64
 SECONDS = 1.0
 """Generated tokens are saved this often, if the store saves."""
+READING_SECONDS = 20.0
+"""A prompt is saved where a segment ends, and in between if the last save is longer ago. A save in
+between writes tokens to the tail log that are written again with their segment."""
 
 
 class Saving:
@@ -21,6 +30,12 @@ class Saving:
         self._store, self._reader = store, reader
         self._saved(len(store.saved.tokens))
         self.failed = False
+        self._on_failure: Callable[[StoreError], None] | None = None
+
+    def within(self, allow: Allow, on_failure: Callable[[StoreError], None]) -> None:
+        """See `Context.save_within`."""
+        self._store.limit_saves(allow)
+        self._on_failure = on_failure
 
     def due(self, n_tokens: int) -> bool:
         """Whether a context that has generated up to `n_tokens` is to be saved now.
@@ -31,12 +46,19 @@ class Saving:
             return False
         return n_tokens - self._n_saved >= TOKENS or time.perf_counter() - self._saved_at >= SECONDS
 
+    def due_while_reading(self, n_tokens: int) -> bool:
+        """Whether a context that has read up to `n_tokens` of a prompt is to be saved now."""
+        if n_tokens % SEGMENT == 0:
+            return True
+        return time.perf_counter() - self._saved_at >= READING_SECONDS
+
     def commit(self) -> None:
         """Save all that was read, if the store saves; `StoreError` as `save`.
 
         Runs on the engine thread, and so after a step that a second interrupt did not wait for.
         """
-        if self._store.saves:
+        gave_up = self.failed and self._on_failure is not None
+        if self._store.saves and not gave_up:
             self._reader.read_last_again()
             self.save()
 
@@ -53,7 +75,13 @@ class Saving:
     def save(self) -> None:
         """Save, the hidden state too if it is known; `StoreError` if that fails."""
         self.failed, reader = True, self._reader
-        self._store.commit(reader.tokens, reader.hidden, reader.n_prompt)
+        try:
+            self._store.commit(reader.tokens, reader.hidden, reader.n_prompt)
+        except StoreError as error:
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+            return
         self.failed = False
         self._saved(len(reader.tokens))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from .states import States
 
     F32 = NDArray[np.float32]
+
+
+Allow = Callable[[int], None]
+"""Called with the most bytes by which a save makes files grow; raises `StoreError` if they must
+not."""
 
 
 class StoreError(KvarnError):
@@ -127,6 +132,14 @@ class KVStore(ABC):
 
         hidden: hidden state of the last token, float32 (D,). n_prompt: see `Saved`.
         """
+
+    def limit_saves(self, allow: Allow) -> None:  # noqa: B027 - nor files that grow
+        """Have `allow` called before each save, and raise what it raises instead of saving."""
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that saves have written to files."""
+        return 0
 
     def add_probes(self, measured: Mapping[int, ProbeSums]) -> None:  # noqa: B027 - nor what to keep
         """Add, by layer, what was measured of the last tokens to what the next commit saves."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TILE, TileLayout, n_segments
 from ...ops.cpu import CPU
-from .base import Column, KVStore, SlotPlan, StoreError
+from .base import Allow, Column, KVStore, SlotPlan, StoreError
 from .method import Store
 from .ram import Ram
 
@@ -219,6 +219,14 @@ class ResidentStore(KVStore):
             np.maximum(saved.filled, full * SEGMENT, out=saved.filled)
         behind.commit(tokens, hidden, n_prompt)
         self._copied = n
+
+    def limit_saves(self, allow: Allow) -> None:
+        if self._behind is not None:
+            self._behind.limit_saves(allow)
+
+    @property
+    def written_bytes(self) -> int:
+        return 0 if self._behind is None else self._behind.written_bytes
 
     def check_saved(self) -> None:
         if self._behind is not None:

@@ -82,7 +82,7 @@ class Checkpoints:
 
     def _write(self, segment: int, slot: int, rows: U8) -> Checkpoint:
         data = np.ascontiguousarray(rows).data
-        fd, size = self._folder.fd(checkpoints.NAME), self._folder.checkpoint_bytes
-        files.make_room(fd, size, slot * size)
-        files.write_at(fd, data, slot * size)
+        size = self._folder.checkpoint_bytes
+        files.make_room(self._folder.fd(checkpoints.NAME), size, slot * size)
+        self._folder.write_at(checkpoints.NAME, data, slot * size)
         return Checkpoint(segment, slot, files.digest(data).hex())

@@ -83,6 +83,7 @@ class PackFolder:
 
     def __init__(self, path: Path, writable: bool = False, depth: int = 0) -> None:
         self.path, self.writable = path, writable
+        self.n_written = 0  # bytes, by `write_at`
         self._fds: dict[str, int] = {}
         self._lock: int | None = None
         self.manifest = Manifest.read(path)
@@ -181,6 +182,11 @@ class PackFolder:
                 raise PackDamaged(self.path, f"its file {name} is missing") from error
         return self._fds[name]
 
+    def write_at(self, name: str, data: files.Data, offset: int) -> None:
+        """Write all of `data` at `offset` of one of the pack's files, which is not synced."""
+        files.write_at(self.fd(name), data, offset)
+        self.n_written += memoryview(data).nbytes
+
     def forget(self, name: str) -> None:
         """Close the file and remove it."""
         if name in self._fds:
@@ -215,9 +221,8 @@ class PackFolder:
     def state(self, recent: bool = False) -> State:
         """The last commit's state; a reader sees a whole commit, even while a writer works.
 
-        recent: whether `State.recent` is read, too.
-
-        Raises `PackDamaged` if no commit is sound, or data of the newest sound one is missing.
+        recent: whether `State.recent` is read, too. Raises `PackDamaged` if no commit is sound, or
+        data of the newest sound one is missing.
         """
         for attempt in range(20):
             sound = self.commits()

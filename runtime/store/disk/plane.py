@@ -144,9 +144,8 @@ class Plane:
         parts = self.buffer(segment).reshape(self._n_files, self.part_bytes)
         stride = stride_of(self.part_bytes)
         for name, part in zip(folder.names(self.name), parts, strict=True):
-            fd = folder.fd(name)
-            files.make_room(fd, stride, slot * stride)
-            files.write_at(fd, part.data, slot * stride)
+            files.make_room(folder.fd(name), stride, slot * stride)
+            folder.write_at(name, part.data, slot * stride)
         return Place(folder, slot, tuple(files.digest(part.data) for part in parts))
 
     def _release(self) -> bool:

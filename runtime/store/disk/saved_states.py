@@ -96,7 +96,7 @@ class SavedStates:
 
     def _write(self, tokens: Sequence[int], slot: int) -> StateSlot:
         data = self.states.checkpoints[len(tokens)].data
-        fd, size = self._folder.fd(format_.NAME), data.nbytes
-        files.make_room(fd, size, slot * size)
-        files.write_at(fd, data, slot * size)
+        size = data.nbytes
+        files.make_room(self._folder.fd(format_.NAME), size, slot * size)
+        self._folder.write_at(format_.NAME, data, slot * size)
         return StateSlot(len(tokens), slot, files.digest(data).hex(), digest_of(tokens))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
-from ..base import Column, Saved, StoreError
+from ..base import Allow, Column, Saved, StoreError
 from ..facts import ProbeSums
 from ..host import HostStore
 from ..states import States
@@ -20,10 +20,10 @@ from ..windowed import Windowed
 from . import files
 from .checkpoints import Checkpoints
 from .errors import PackError
-from .folder import PackFolder, State
-from .format import checkpoints
+from .folder import PackFolder, State, stride_of
+from .format import checkpoints, superblock, tail
 from .format import states as saved_states
-from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables
+from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables, most_record
 from .plane import Io, Plane
 from .saved_states import SavedStates
 from .verify import check
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 WORTH_COPYING = 32 << 20
 """Bytes of a column. Of smaller ones, a core's own address tables find nearly all pages."""
+BLOCK = 4096
+"""Bytes by which the end of a file is rounded up on disk."""
 ROOM_LEFT = 1 << 30
 """Bytes of memory that stay free of copies, beside K and V, which the system keeps in memory."""
 
@@ -84,6 +86,7 @@ class DiskStore(HostStore[DiskColumn]):
         self._begin(state)
         self._writer = Writer(folder, state) if folder.writable else None
         self._probe = dict(state.commit.probe)
+        self._allow: Allow | None = None
         for name, item_bytes in state.tables.item_bytes.items():
             self._column(name, item_bytes)
 
@@ -222,6 +225,8 @@ class DiskStore(HostStore[DiskColumn]):
         if self._writer is None:
             return
         self.cut(len(tokens))
+        if self._allow is not None:
+            self._allow(self._most_growth(len(tokens)))
         columns = [(column.plane, int(column.filled.min())) for column in self.columns.values()]
         try:
             state = Saved(tokens, hidden, n_prompt, self.n_apart)
@@ -233,6 +238,33 @@ class DiskStore(HostStore[DiskColumn]):
                 f"cannot be written: {error.strerror or error}; it keeps its last commit, of "
                 f"{self._writer.n_tokens:,} tokens",
             ) from error
+
+    def _most_growth(self, n_tokens: int) -> int:
+        """The most bytes by which a commit of `n_tokens` tokens makes the pack's files grow."""
+        n_full, folder = n_tokens // SEGMENT, self.folder
+        n_bytes = 2 * superblock.slot_bytes(folder.manifest.model.n_embd)
+        n_files = 8  # beside those of planes
+        for plane in self._planes():
+            names = folder.names(plane.name)
+            n_new = max(0, n_full - len(plane.places))
+            n_bytes += n_new * (len(names) * stride_of(plane.part_bytes) + most_record(len(names)))
+            n_files += len(names)
+        n_bytes += n_tokens % SEGMENT * tail.record_bytes(folder.tail_row_bytes)
+        if self._checkpoints is not None:
+            assert self._writer is not None
+            n_new = max(0, n_full - self._writer.n_tokens // SEGMENT)
+            n_new += 2 * self._checkpoints.windowed.n_before
+            n_bytes += n_new * folder.checkpoint_bytes
+        if self._states is not None:
+            n_bytes += len(self._states.states.checkpoints) * self._states.states.memory.nbytes
+        return n_bytes + n_files * BLOCK
+
+    def limit_saves(self, allow: Allow) -> None:
+        self._allow = allow
+
+    @property
+    def written_bytes(self) -> int:
+        return self.folder.n_written
 
     def add_probes(self, measured: Mapping[int, ProbeSums]) -> None:
         for layer, sums in measured.items():

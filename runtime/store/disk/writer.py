@@ -150,9 +150,8 @@ class Writer:
             record, chain = log.record(plane.name, segment, place, ids, plane.item_bytes, chain)
             records.append(record)
         data = b"".join(records)
-        fd = self._folder.fd(log.NAME)
-        files.write_at(fd, data, start)
-        files.sync(fd)
+        self._folder.write_at(log.NAME, data, start)
+        files.sync(self._folder.fd(log.NAME))
         files.sync_folder(self._folder.path)  # files may be new
         return start + len(data), chain.hex()
 
@@ -178,9 +177,9 @@ class Writer:
             rows = np.hstack([rows, checkpoints.windowed.take(first, len(tokens))])
         chain = bytes.fromhex(old.chain)
         data, chain = tail.encode(rows, list(tokens[first:]), first, chain)
-        fd = self._folder.fd(tail.file_name(old.epoch))
-        files.write_at(fd, data, old.n_bytes)
-        files.sync(fd)
+        name = tail.file_name(old.epoch)
+        self._folder.write_at(name, data, old.n_bytes)
+        files.sync(self._folder.fd(name))
         if not old.n_bytes:
             files.sync_folder(self._folder.path)
         self._tail_segment, self._tail_end = n_full, len(tokens)
@@ -189,9 +188,9 @@ class Writer:
     def _put(self, commit: Commit, hidden: NDArray[np.float32] | None) -> None:
         """Write the superblock, then remove the tail file that none names any more."""
         size = superblock.slot_bytes(self._folder.manifest.model.n_embd)
-        fd = self._folder.fd(superblock.NAME)
-        files.write_at(fd, superblock.encode(commit, hidden), commit.sequence % 2 * size)
-        files.sync(fd)
+        data = superblock.encode(commit, hidden)
+        self._folder.write_at(superblock.NAME, data, commit.sequence % 2 * size)
+        files.sync(self._folder.fd(superblock.NAME))
         named = {commit.tail.epoch, self._commit.tail.epoch}
         if self._other.tail.epoch not in named:
             self._folder.forget(tail.file_name(self._other.tail.epoch))

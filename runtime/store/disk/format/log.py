@@ -98,6 +98,11 @@ def record(
     return body + chain, chain
 
 
+def most_record(n_files: int) -> int:
+    """The most bytes of the record of a segment in so many files."""
+    return _HEAD.size + _PLACE.size + 4 * SEGMENT + DIGEST * (n_files + 1)
+
+
 def replay(
     data: bytes, last_chain: bytes, tables: Tables, folder: PackFiles, n_layers: int
 ) -> None:
