@@ -1,0 +1,120 @@
+"""One text of the library: a pack, and what is known of it without opening it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...store import PackError
+from ...store.disk.contents import remove_files, take_lock
+from ...store.disk.factory import facts_of
+from ...store.disk.folder import PackFolder
+from ...store.disk.format.manifest import Manifest
+
+if TYPE_CHECKING:
+    from ...context import Context
+    from ...loading.model_info import ModelInfo
+    from ...store.facts import PrefillFacts
+    from .tree import U32
+
+BLOCK = 4096
+"""Bytes of a folder on disk, at least."""
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """What K and V of one model depend on beside the tokens: their types, how prompts are read,
+    and which factors positions are rotated by."""
+
+    k: str
+    v: str
+    prefill: PrefillFacts | None
+    long_rope: bool
+
+
+@dataclass(eq=False)
+class Entry:
+    """A pack in the library's folder, or one of the user's that it may begin contexts with.
+
+    read_as: None if this model cannot use it. n_bytes: on disk, at most. used: when, a number that
+    grows. above: the entry that it begins with; n_children: entries that begin with this one.
+    context: what writes to it now. n_readers: contexts that read it without writing. is_ours: it
+    may be removed.
+    """
+
+    path: Path
+    read_as: ReadAs | None
+    tokens: U32
+    n_bytes: int = 0
+    used: float = 0.0
+    above: Entry | None = None
+    n_children: int = 0
+    n_readers: int = 0
+    context: Context | None = field(default=None, repr=False)
+    is_ours: bool = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a request can go on in it."""
+        return self.is_ours and self.context is None
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether nothing needs it, so that it can be removed."""
+        return self.is_idle and not self.n_children and not self.n_readers
+
+    @property
+    def depth(self) -> int:
+        """How many packs it begins with."""
+        return 0 if self.above is None else 1 + self.above.depth
+
+    def touch(self, now: float) -> None:
+        """It is used now, and so are those that it begins with; the time outlasts the process."""
+        self.used = now
+        if self.is_ours:
+            os.utime(self.path, (now, now))
+        if self.above is not None:
+            self.above.touch(now)
+
+    def measure(self) -> None:
+        """Read its bytes on disk from the system."""
+        self.n_bytes = disk_bytes(self.path)
+
+    def remove(self) -> None:
+        """Remove its files; `PackError` if another process writes to it, OSError."""
+        lock = take_lock(self.path)
+        try:
+            remove_files(self.path)
+        finally:
+            os.close(lock)
+
+
+def disk_bytes(folder: Path) -> int:
+    """Bytes that a folder of files takes on disk."""
+    with os.scandir(folder) as files:
+        return BLOCK + sum(file.stat(follow_symlinks=False).st_blocks * 512 for file in files)
+
+
+def read_as(manifest: Manifest, model: ModelInfo) -> ReadAs | None:
+    """How a pack's tokens were read; None if contexts of this model cannot begin with them."""
+    facts = facts_of(model)
+    same = manifest.model.same_model(facts) and manifest.model.tokenizer == facts.tokenizer
+    in_blocks = manifest.prefill is not None and manifest.prefill.size
+    if not same or manifest.slots is not None or in_blocks:
+        return None
+    return ReadAs(manifest.k_type, manifest.v_type, manifest.prefill, manifest.long_rope)
+
+
+def tokens_of(path: Path) -> U32:
+    """The tokens of a pack's last commit; `PackError` if it cannot be opened."""
+    folder = PackFolder(path)
+    try:
+        return np.asarray(folder.state().tokens, np.uint32)
+    except OSError as error:
+        raise PackError(path, f"cannot be read: {error.strerror or error}") from error
+    finally:
+        folder.close()
