@@ -37,6 +37,8 @@ class StopMatcher:
         self._stops = stop_strings(stops)
         self._pending = ""
         self._stopped = False
+        self.stop = ""
+        """The stop string that has appeared."""
 
     @property
     def pending(self) -> str:
@@ -48,10 +50,10 @@ class StopMatcher:
         if self._stopped:
             return "", True
         text = self._pending + text
-        first = self._first_stop(text)
-        if first is not None:
+        if first := self._first_stop(text):
+            start, self.stop = first
             self._pending, self._stopped = "", True
-            return text[:first], True
+            return text[:start], True
         end = len(text) - self._open_end(text)
         self._pending = text[end:]
         return text[:end], False
@@ -61,12 +63,15 @@ class StopMatcher:
         text, self._pending = self._pending, ""
         return text
 
-    def _first_stop(self, text: str) -> int | None:
-        """Where the stop string that is complete first begins."""
+    def _first_stop(self, text: str) -> tuple[int, str] | None:
+        """Where the stop string that is complete first begins, and that string."""
         matches = (
-            (start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0
+            (start + len(stop), start, stop)
+            for stop in self._stops
+            if (start := text.find(stop)) >= 0
         )
-        return min(matches, default=(0, None))[1]
+        first = min(matches, default=None)
+        return None if first is None else first[1:]
 
     def _open_end(self, text: str) -> int:
         """Length of the longest end of `text` that begins a stop string."""

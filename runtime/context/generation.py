@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from ..draft import Draft
     from ..loading.loaded_model import LoadedModel
+    from ..sampling.state import SamplerState
     from ..store import KVStore
+    from ..tokenizer import Tokenizer
 
 Finish = Literal["stop", "eos", "length", "context"]
 
@@ -41,11 +43,34 @@ class GenerationContext(Protocol):
     def reads_ahead(self, token: int, /) -> bool: ...
 
 
+class AnswerText:
+    """The text of an answer, token by token, up to a stop string; text that may begin one is held
+    back. special: it spells out control tokens."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Iterable[str], special: bool = False) -> None:
+        self._detokenizer = tokenizer.stream(special)
+        self._stops = StopMatcher(stops)
+
+    @property
+    def stop(self) -> str:
+        """The stop string that has ended the text; "": none has."""
+        return self._stops.stop
+
+    def push(self, token: int) -> str:
+        """The text that this token completes."""
+        return self._stops.push(self._detokenizer.push(token))[0]
+
+    def flush(self) -> str:
+        """The rest of the text, where no stop string has ended it."""
+        text, stopped = self._stops.push(self._detokenizer.flush())
+        return text if stopped else text + self._stops.flush()
+
+
 class Generation:
     """One answer: an iterator of ids or of text that knows why it ended.
 
     finish: None while running; "eos" an end-of-generation token, "stop" a stop string, "length"
-    `max_tokens` were made, "context" the context is full.
+    `max_tokens` were made, "context" the context is full. end_token: the token of "eos".
 
     The last sampled token is not in the context: a following prompt continues without it.
 
@@ -54,6 +79,9 @@ class Generation:
     are what was sampled. So the distribution is that without a draft, for any sampler. The ids are
     the same too, unless the rounding in `Context.decode` decides between two tokens: in 1 of 12
     greedy runs of 128 tokens of the default model, for which activations are rounded to int8.
+
+    What decodes several answers together reads the prompts itself and drives each by `begin`, and
+    then `sample` and `goes_on` for each token.
     """
 
     def __init__(
@@ -67,40 +95,62 @@ class Generation:
     ) -> None:
         self.context = context
         self.finish: Finish | None = None
+        self.end_token: int | None = None
         self.n_tokens = 0
         self._prompt = prompt
         self._max_tokens = max_tokens
-        self._sampler = (sampler if sampler is not None else Sampler()).start()
+        self.sampler: SamplerState = (sampler if sampler is not None else Sampler()).start()
         self._stop = stop_strings(stop)
         self._draft = draft
 
     def ids(self, stop_at_eos: bool = True) -> Iterator[int]:
         """Read the prompt, then yield token ids."""
-        context, sampler = self.context, self._sampler
+        context = self.context
         if prompt := context.encode(self._prompt):
             context.prefill(prompt)
-        sampler.accept_all(context.tokens)
+        if not self.begin():
+            return
         guess = self._guesses()
-        ends = context.model.tokenizer.eog_ids if stop_at_eos else frozenset()
-        while self._max_tokens is None or self.n_tokens < self._max_tokens:
-            try:
-                token = sampler.sample(context.logits)
-            except NotFinite:
-                context.store.check_saved()  # a pack may be why
-                raise
-            if token in ends:
-                self.finish = "eos"
-                return
-            sampler.accept(token)
-            self.n_tokens += 1
+        while (token := self.sample(stop_at_eos)) is not None:
             yield token
-            if self.n_tokens == self._max_tokens:
-                break
-            if len(context.tokens) >= context.most_tokens:
-                self.finish = "context"
+            if not self.goes_on():
                 return
             context.decode(token, guess(token))
+
+    def begin(self) -> bool:
+        """Begin after the tokens of the context, which are the prompt; whether a token follows."""
+        self.sampler.accept_all(self.context.tokens)
+        return not self._is_long_enough()
+
+    def sample(self, stop_at_eos: bool = True) -> int | None:
+        """The next token; None where that ends the answer."""
+        context, sampler = self.context, self.sampler
+        try:
+            token = sampler.sample(context.logits)
+        except NotFinite:
+            context.store.check_saved()  # a pack may be why
+            raise
+        if stop_at_eos and token in context.model.tokenizer.eog_ids:
+            self.finish, self.end_token = "eos", token
+            return None
+        sampler.accept(token)
+        self.n_tokens += 1
+        return token
+
+    def goes_on(self) -> bool:
+        """Whether the token that was sampled is to be read, as another one follows."""
+        if self._is_long_enough():
+            return False
+        if len(self.context.tokens) >= self.context.most_tokens:
+            self.finish = "context"
+            return False
+        return True
+
+    def _is_long_enough(self) -> bool:
+        if self.n_tokens != self._max_tokens:
+            return False
         self.finish = "length"
+        return True
 
     def _guesses(self) -> Callable[[int], Sequence[int]]:
         """A function that drafts the tokens after a sampled one."""
@@ -122,16 +172,16 @@ class Generation:
 
     def pieces(self) -> Iterator[str]:
         """Read the prompt, then yield text; text that may begin a stop string is held back."""
-        detokenizer = self.context.model.tokenizer.stream()
-        stops = StopMatcher(self._stop)
+        answer = self.text()
         for token in self.ids():
-            text, stopped = stops.push(detokenizer.push(token))
-            if text:
+            if text := answer.push(token):
                 yield text
-            if stopped:
+            if answer.stop:
                 self.finish = "stop"
                 return
-        text, stopped = stops.push(detokenizer.flush())
-        text += "" if stopped else stops.flush()
-        if text:
+        if text := answer.flush():
             yield text
+
+    def text(self, special: bool = False) -> AnswerText:
+        """What makes text of its tokens."""
+        return AnswerText(self.context.model.tokenizer, self._stop, special)

@@ -1,6 +1,12 @@
 """What `kvarn serve` does with a model: an engine process that owns model, contexts and packs.
 
-    protocol.py     the messages between the HTTP process and the engine process
-
-Nothing here is imported by the HTTP process but `protocol` and what starts the engine.
+client.py       starts the engine and speaks with it: all that the HTTP process imports, with
+protocol.py     the messages between both processes,
+frames.py       how they stand on the socket, and
+flags.py        what cancels and pauses requests, in memory that both share
+engine.py       the engine process: receives messages
+preparing.py    from messages to tokens and options
+scheduler.py    which request it works on next
+tasks.py        what it does for a request, step by step
+contexts.py     the contexts of requests
 """

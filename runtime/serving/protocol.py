@@ -5,8 +5,8 @@ the message in msgpack. Messages are tagged with their type. Imports no NumPy an
 
 Requests carry a number that the server chose; what answers them carries the same number. A request
 ends with one `Done` or one `Refused`, `Rendered`, `Vectors` or `Packs`. To cancel one, the server
-writes a number other than 0 to its slot, an int64 of the memory that both processes share
-(`Start.cancel_path`); the engine then ends it with `Done(finish="cancelled")`.
+sets the flag of its slot in memory that both processes share (`flags.py`); the engine then ends it
+with `Done(finish="cancelled")`. Another flag pauses an answer that nobody reads.
 """
 
 from __future__ import annotations
@@ -68,7 +68,11 @@ class Reading(_Message):
 
 
 class Start(_Message):
-    """The first message: what the engine opens and may use."""
+    """The first message: what the engine opens and may use.
+
+    n_ctx, threads: 0, as the engine decides. queue: requests that wait beside `parallel` ones.
+    cancel_path: the file of `flags.py`. A failed start is told by a `Refused` with id 0.
+    """
 
     model: str
     n_ctx: int
@@ -79,14 +83,16 @@ class Start(_Message):
     cache_bytes: int
     words: dict[str, Any] = {}
     """Defaults of `Reading.words`, and words about the model (`device`, `kv_on`)."""
+    queue: int = 64
 
 
 class Generate(_Message):
     """Read a prompt and generate; answered by `Progress`, `Pieces`, and `Done` or `Refused`.
 
-    sampling: the options of `Sampler` by name, those that differ from its defaults. special: the
-    text of the answer spells out control tokens, as parsers of tool calls need them. n_ctx: room
-    for so many tokens, at most that of `Start`.
+    sampling: the options of `Sampler` by name, those that differ from its defaults; `n_probs`, 0
+    too, asks for `Logprob`s. special: the text of the answer spells out control tokens, as parsers
+    of tool calls need them. echo: the prompt is the first of the `Pieces`. n_ctx: room for so many
+    tokens, at most that of `Start`.
     """
 
     id: int

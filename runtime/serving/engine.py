@@ -1,0 +1,212 @@
+"""The engine process: loads a model, and does what the server asks of it.
+
+    main thread      receives messages
+    engine thread    computes: loads the model, then runs the scheduler
+    two threads      render and tokenise prompts, beside the passes
+
+It ends, with all committed, when the server says `Stop`, when it gets SIGTERM, and when the server
+is gone.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...system.errors import KvarnError, message_of
+from ...system.terminal import say
+from ..engine import on_engine
+from ..loading.load import load
+from ..memory import available_bytes
+from .contexts import Fresh, request_of
+from .flags import SLOTS, Flags
+from .frames import BadMessage, Connection
+from .preparing import Preparing
+from .protocol import (
+    Done,
+    Generate,
+    Loading,
+    Ready,
+    Refused,
+    Remember,
+    Render,
+    Start,
+    Stop,
+    ToEngine,
+    Vectors,
+)
+from .scheduler import Scheduler, refused_as_invalid
+from .tasks import Answering
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from ..context.request import ContextRequest
+    from ..model import Model
+
+MODEL_WORDS = ("device", "kv_on")
+
+
+class Engine:
+    """A model with its scheduler, at one end of a connection. Raises what loading raises."""
+
+    def __init__(self, connection: Connection[ToEngine], start: Start) -> None:
+        self._connection, self._start = connection, start
+        self._notices: list[str] = []
+        self._flags = Flags(start.cancel_path)
+        self._send(Loading(f"loading {Path(start.model).name}"))
+        self._model = load(
+            start.model,
+            threads=start.threads or None,
+            notice=self._notices.append,
+            device=start.words.get("device", "cpu"),
+            kv_on=start.words.get("kv_on", "auto"),
+        )
+        words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
+        request = request_of(words, "")
+        self._n_ctx = start.n_ctx or _room(self._model, request, start.parallel)
+        self._preparing = Preparing(self._model, self._n_ctx, words)
+        self._preparing.template.start()
+        self._leases = Fresh(self._model)
+        self._scheduler = Scheduler(start.parallel, self._leases, self._send)
+        self._pool = ThreadPoolExecutor(2, "kvarn-prepare")
+        self._open: set[int] = set()
+        """Requests that are waiting or running."""
+
+    def run(self) -> None:
+        """Serve until the server stops the engine, or is gone."""
+        computing = threading.Thread(target=self._compute, name="kvarn-scheduler")
+        signal.signal(signal.SIGTERM, lambda *_: self._scheduler.stop(Stop().seconds))
+        computing.start()
+        self._send(self._ready())
+        try:
+            self._receive()
+        finally:
+            self._scheduler.stop(0.0)
+            computing.join()
+            self._pool.shutdown(cancel_futures=True)
+
+    def _compute(self) -> None:
+        try:
+            on_engine(self._scheduler.run)
+        finally:
+            self._connection.close()  # ends `_receive`
+
+    def _ready(self) -> Ready:
+        model = self._model
+        file, template = model.file, model.chat_template
+        return Ready(
+            name=model.name,
+            path=str(model.path),
+            n_ctx=self._n_ctx,
+            n_ctx_train=model.config.n_ctx_train,
+            n_vocab=model.config.n_vocab,
+            n_embd=model.config.n_embd,
+            n_params=file.n_parameters,
+            n_bytes=file.n_bytes,
+            architecture=file.architecture,
+            chat_template="" if template is None else template.source,
+            notices=list(self._notices),
+        )
+
+    def _receive(self) -> None:
+        """Take messages as long as there are any."""
+        while True:
+            try:
+                message = self._connection.receive()
+            except BadMessage as error:
+                if error.id < 0:
+                    say(str(error))
+                else:
+                    self._send(Refused(error.id, "invalid", str(error)))
+                continue
+            if message is None:
+                return
+            self._take(message)
+
+    def _take(self, message: ToEngine) -> None:
+        if isinstance(message, Stop):
+            self._scheduler.stop(message.seconds)
+        elif isinstance(message, Generate):
+            self._begin(message.id, message.slot, lambda: self._answer(message))
+        elif isinstance(message, Render):
+            self._prepare(message.id, lambda: self._send(self._preparing.render(message)))
+        elif not isinstance(message, Remember | Start):
+            name = type(message).__name__
+            self._send(Refused(message.id, "engine", f"{name} is not supported yet"))
+
+    def _begin(self, id: int, slot: int, prepare: Callable[[], None]) -> None:
+        """Take a request that computes, if the queue has room."""
+        room = self._start.parallel + self._start.queue
+        if self._scheduler.is_stopping:
+            self._send(Refused(id, "busy", "the server is ending"))
+        elif not 0 <= slot < SLOTS:
+            self._send(Refused(id, "engine", f"slot {slot}: expected 0 to {SLOTS - 1}"))
+        elif len(self._open) >= room:
+            line = f"{room} requests are waiting or running, the most there may be: try again later"
+            self._send(Refused(id, "busy", line))
+        else:
+            self._open.add(id)
+            self._prepare(id, prepare)
+
+    def _prepare(self, id: int, work: Callable[[], None]) -> None:
+        """Do `work` beside the passes, and refuse the request where it fails."""
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                self._send(refused_as_invalid(id, error))
+
+        self._pool.submit(run)
+
+    def _answer(self, asked: Generate) -> None:
+        prepared = self._preparing.generate(asked)
+        self._scheduler.put(Answering(prepared, self._leases, self._flags, self._send))
+
+    def _send(self, message: msgspec.Struct) -> None:
+        if isinstance(message, Done | Refused | Vectors):
+            self._open.discard(message.id)
+        with suppress(OSError):  # if the server is gone, `_receive` ends
+            self._connection.send(message)
+
+
+def _room(model: Model, request: ContextRequest, parallel: int) -> int:
+    """The room of each context where none is asked for: the training length, or what fits."""
+    limit = model.config.n_ctx_train
+    if request.keep.evicts(limit):
+        return limit
+    fits = request.store.tokens_in(model.config, available_bytes() // parallel)
+    if fits is None or fits >= limit:
+        return limit
+    if fits < 1:
+        raise KvarnError(
+            f"no memory for {parallel} contexts: close other programs, use a smaller model or "
+            "--parallel"
+        )
+    return fits
+
+
+def main(descriptor: int) -> int:
+    """Run an engine over the socket that has this descriptor; the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server, too, gets Ctrl-C, and says `Stop`
+    connection = Connection[ToEngine](socket.socket(fileno=descriptor), ToEngine)
+    try:
+        start = connection.receive()
+        if not isinstance(start, Start):
+            return 1
+        Engine(connection, start).run()
+    except Exception as error:
+        if not isinstance(error, KvarnError):
+            sys.excepthook(type(error), error, error.__traceback__)
+        with suppress(OSError):
+            connection.send(Refused(0, "engine", " ".join(message_of(error).split())))
+        return 1
+    return 0

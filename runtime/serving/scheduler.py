@@ -1,0 +1,223 @@
+"""Which request the engine works on next: prompts are read in slices, answers decode together.
+
+One pass after the other runs on the engine thread. While a prompt is read and answers wait, the
+answers have `SHARE` of the time: after a slice that took t seconds, they decode for
+t · SHARE / (1 - SHARE) seconds. Prompts take turns, slice by slice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...jit.launch.launcher import Stopped
+from ...system.errors import KvarnError, message_of
+from .preparing import Refusal
+from .protocol import Counters, Kind, Refused
+from .tasks import Answering, Task
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from .contexts import Leases
+
+SHARE = 0.3
+"""Of the time, what answers have while prompts are read."""
+SLICE = 128
+"""Tokens of a prompt that are read at a time while others wait, and `CHUNK` while nobody does."""
+CHUNK = 512
+PATIENCE = 0.02
+"""Seconds between two looks at flags, while all that runs is paused."""
+REPORT = 1.0
+"""Seconds between two `Counters`."""
+
+
+class Scheduler:
+    """Runs tasks: at most `parallel` at the same time, the others wait in their order.
+
+    `put` and `stop` may be called by any thread; `run` has the engine thread.
+    """
+
+    def __init__(self, parallel: int, leases: Leases, send: Callable[[msgspec.Struct], None]):
+        self._parallel, self._leases, self._send = parallel, leases, send
+        self._waiting: deque[Task] = deque()
+        self._active: list[Task] = []
+        self._changed = threading.Condition()
+        self._stop_at: float | None = None
+        self._owed = 0.0
+        """Seconds of decoding that reading has delayed."""
+        self._counts: dict[str, float] = dict.fromkeys(
+            ("requests", "prompt_tokens", "generated_tokens", "read_seconds", "decode_seconds"), 0
+        )
+        self._reported: tuple[float, dict[str, float]] = (0.0, {})
+
+    def put(self, task: Task) -> None:
+        """Do a task once it is its turn."""
+        with self._changed:
+            self._waiting.append(task)
+            self._changed.notify()
+
+    def stop(self, seconds: float) -> None:
+        """Begin no task; end those that run within `seconds`; then `run` returns."""
+        with self._changed:
+            self._stop_at = min(time.monotonic() + seconds, self._stop_at or float("inf"))
+            self._changed.notify()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop_at is not None
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        while True:
+            with self._changed:
+                while self._is_idle():
+                    self._report(final=True)
+                    self._changed.wait()
+                if self._stop_at is not None and not (self._active or self._waiting):
+                    break
+            self._end_some()
+            self._admit()
+            if not self._work():
+                time.sleep(PATIENCE)
+            self._report()
+        self._leases.close()
+
+    def _is_idle(self) -> bool:
+        return not (self._active or self._waiting or self._stop_at is not None)
+
+    def _work(self) -> bool:
+        """Read a slice, or decode a token of each answer; False if there is nothing to do now."""
+        readers = [task for task in self._active if task.reads]
+        answers = [
+            task
+            for task in self._active
+            if isinstance(task, Answering) and task.next_token is not None and not task.is_paused
+        ]
+        began = time.perf_counter()
+        if answers and (not readers or self._owed > 0):
+            self._decode(answers)
+            seconds = time.perf_counter() - began
+            self._owed = max(self._owed - seconds, -1.0) if readers else 0.0
+            self._counts["decode_seconds"] += seconds
+        elif readers:
+            alone = not answers and len(readers) == 1 and not self._waiting
+            self._read(readers[0], CHUNK if alone else SLICE)
+            seconds = time.perf_counter() - began
+            self._owed = self._owed + seconds * SHARE / (1 - SHARE) if answers else 0.0
+            self._counts["read_seconds"] += seconds
+        return bool(answers or readers)
+
+    def _read(self, task: Task, n_tokens: int) -> None:
+        """Read a slice of a prompt, which then is the last in the line."""
+        self._active.remove(task)
+        self._active.append(task)
+        if self._tried(task, lambda: self._count("prompt_tokens", task.read(n_tokens))):
+            self._end_if_done(task)
+
+    def _decode(self, answers: list[Answering]) -> None:
+        """One token more of each answer."""
+        for task in answers:
+            if self._tried(task, lambda task=task: self._next(task)):  # type: ignore[misc]
+                self._end_if_done(task)
+
+    def _next(self, task: Answering) -> None:
+        assert task.next_token is not None
+        task.context.decode(task.next_token)
+        task.sample()
+        self._count("generated_tokens", 1)
+
+    def _tried(self, task: Task, step: Callable[[], None]) -> bool:
+        """Whether a step of a task succeeded; one that failed ends its task alone."""
+        try:
+            step()
+        except Stopped:
+            pass  # its flag is set
+        except Exception as error:
+            self._refuse(task, error)
+            return False
+        return True
+
+    def _end_if_done(self, task: Task) -> None:
+        if task.finish is not None:
+            self._end(task)
+
+    def _end(self, task: Task, cancelled: bool = False) -> None:
+        if task in self._active:
+            self._active.remove(task)
+        self._tried(task, lambda: task.close("cancelled" if cancelled else task.finish))
+
+    def _end_some(self) -> None:
+        """End what was cancelled, and all that runs once the time to stop has come."""
+        stop_at = self._stop_at
+        is_over = stop_at is not None and time.monotonic() >= stop_at
+        for task in list(self._active):
+            if is_over or task.is_cancelled:
+                self._end(task, cancelled=True)
+        with self._changed:
+            waiting = list(self._waiting)
+            ended = [task for task in waiting if stop_at is not None or task.is_cancelled]
+            self._waiting = deque(task for task in waiting if task not in ended)
+        for task in ended:
+            if task.is_cancelled:
+                self._end(task, cancelled=True)
+            else:
+                self._refuse(task, Refusal("busy", "the server is ending"))
+
+    def _admit(self) -> None:
+        """Begin what waits, as long as there is room."""
+        while len(self._active) < self._parallel:
+            with self._changed:
+                if not self._waiting:
+                    return
+                task = self._waiting.popleft()
+            self._active.append(task)
+            self._count("requests", 1)
+            if self._tried(task, task.open):
+                self._end_if_done(task)
+
+    def _refuse(self, task: Task, error: Exception) -> None:
+        """End a task that failed."""
+        if task in self._active:
+            self._active.remove(task)
+        try:
+            task.close(None)
+        except Exception as second:
+            error.add_note(f"and on closing: {message_of(second)}")
+        self._send(refused(task.id, error))
+
+    def _count(self, name: str, n: float) -> None:
+        self._counts[name] += n
+
+    def _report(self, final: bool = False) -> None:
+        """Send the counters, every second while they change, and before all is idle."""
+        at, values = self._reported
+        now = time.monotonic()
+        if not final and now - at < REPORT:
+            return
+        counts = {
+            **self._counts,
+            "active": float(len(self._active)),
+            "waiting": float(len(self._waiting)),
+        }
+        if counts != values:
+            self._send(Counters(counts))
+            self._reported = now, counts
+
+
+def refused(id: int, error: Exception) -> Refused:
+    """The refusal that tells of an error."""
+    kind: Kind = "engine"
+    if isinstance(error, Refusal):
+        kind = error.kind
+    return Refused(id, kind, " ".join(message_of(error).split()))
+
+
+def refused_as_invalid(id: int, error: Exception) -> Refused:
+    """The refusal of a request that was not begun: its own fault, if kvarn has words for it."""
+    if isinstance(error, KvarnError) and not isinstance(error, Refusal):
+        return Refused(id, "invalid", " ".join(message_of(error).split()))
+    return refused(id, error)

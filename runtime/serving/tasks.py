@@ -1,0 +1,193 @@
+"""What the engine does for requests, step by step."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from .contexts import Lease, Leases
+from .protocol import Done, Finish, Logprob, Pieces, Progress
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from ..context import Context
+    from ..context.generation import Generation
+    from .flags import Flags
+    from .preparing import Prepared
+
+Send = Callable[["msgspec.Struct"], None]
+
+
+class Task(ABC):
+    """One request that the engine works on: first it reads, in slices, then it may decode.
+
+    Its methods run on the engine thread.
+    """
+
+    def __init__(self, prepared: Prepared, flags: Flags, send: Send) -> None:
+        self.id, self.slot = prepared.id, prepared.slot
+        self._flags, self._send = flags, send
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._flags.is_ended(self.slot)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nobody reads its answer now."""
+        return self._flags.is_paused(self.slot)
+
+    @abstractmethod
+    def open(self) -> None:
+        """Get what it needs; may take memory."""
+
+    @property
+    @abstractmethod
+    def reads(self) -> bool:
+        """Whether a part of its prompt is left to be read."""
+
+    @abstractmethod
+    def read(self, n_tokens: int) -> int:
+        """Read at most so many tokens more; returns how many it has read."""
+
+    @property
+    @abstractmethod
+    def finish(self) -> Finish | None:
+        """How it has ended; None if it has not."""
+
+    @abstractmethod
+    def close(self, finish: Finish | None) -> None:
+        """Give back what it has, and say how it ended; finish: None where the request is refused,
+        which the caller says."""
+
+
+class Answering(Task):
+    """Reads a prompt and generates."""
+
+    def __init__(self, prepared: Prepared, leases: Leases, flags: Flags, send: Send) -> None:
+        super().__init__(prepared, flags, send)
+        self._prepared, self._leases = prepared, leases
+        self._lease: Lease | None = None
+        self._generation: Generation | None = None
+        self._left: Sequence[int] = ()
+        self._n_prompt = self._n_cached = 0
+        self._seconds = [0.0, 0.0]
+        self._tokens: list[int] = []
+        self._logprobs: list[Logprob] = []
+        self.next_token: int | None = None
+
+    def open(self) -> None:
+        """See `Task`."""
+        asked = self._prepared
+        self._lease = self._leases.open(asked.ids, asked.request, asked.n_ctx)
+        context = self._lease.context
+        context.stop_at(self._flags.address(self.slot))
+        self._left = asked.ids[self._lease.cached :]
+        self._n_cached = len(context.tokens)
+        self._n_prompt = self._n_cached + len(self._left)
+        self._tell_progress()
+        if not self._left:
+            self._begin()
+
+    @property
+    def reads(self) -> bool:
+        """See `Task`."""
+        return bool(self._left)
+
+    def read(self, n_tokens: int) -> int:
+        """See `Task`."""
+        began, slice = time.perf_counter(), self._left[:n_tokens]
+        self.context.prefill(slice)
+        self._left = self._left[len(slice) :]
+        self._seconds[0] += time.perf_counter() - began
+        self._tell_progress()
+        if not self._left:
+            self._begin()
+        return len(slice)
+
+    @property
+    def context(self) -> Context:
+        """The context of an open task."""
+        assert self._lease is not None
+        return self._lease.context
+
+    def _begin(self) -> None:
+        """The prompt is read: sample the first token."""
+        asked = self._prepared
+        if asked.echo:
+            text = asked.tokenizer.decode(asked.ids, special=asked.special)
+            self._send(Pieces(self.id, text, list(asked.ids)))
+        self._generation = self.context.generation((), asked.max_tokens, asked.sampler, asked.stop)
+        self._text = self._generation.text(asked.special)
+        self._began = time.perf_counter()
+        if self._generation.begin():
+            self.sample()
+
+    def sample(self) -> None:
+        """Choose the next token and send its text; `next_token` is None if the answer has ended."""
+        generation, asked = self._generation, self._prepared
+        assert generation is not None
+        self.next_token = None
+        token = generation.sample(stop_at_eos=not asked.ignore_eos)
+        if token is None:
+            return
+        self._tokens.append(token)
+        if asked.logprobs:
+            self._logprobs.append(self._logprob(token, generation))
+        if text := self._text.push(token):
+            self._send_text(text)
+        if self._text.stop:
+            generation.finish = "stop"
+        elif generation.goes_on():
+            self.next_token = token
+        self._seconds[1] = time.perf_counter() - self._began
+
+    def _logprob(self, token: int, generation: Generation) -> Logprob:
+        piece = self._prepared.tokenizer.piece
+        of = generation.sampler.logprobs(generation.context.logits, token)
+        top = [(other, piece(other), logprob) for other, logprob in of.top]
+        return Logprob(token, piece(token), of.logprob, top)
+
+    def _send_text(self, text: str) -> None:
+        self._send(Pieces(self.id, text, self._tokens, self._logprobs))
+        self._tokens, self._logprobs = [], []
+
+    def _tell_progress(self) -> None:
+        done = self._n_prompt - len(self._left)
+        self._send(Progress(self.id, done, self._n_prompt, self._n_cached))
+
+    def close(self, finish: Finish | None) -> None:
+        """See `Task`."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.context.stop_at(0)
+            self._leases.give_back(lease)
+        if finish is None:
+            return
+        generation, stop = self._generation, ""
+        if generation is not None:
+            rest = self._text.flush() if finish != "stop" else ""
+            if rest or self._tokens:
+                self._send_text(rest)
+            stop = self._text.stop
+            if generation.end_token is not None:
+                stop = self._prepared.tokenizer.piece(generation.end_token).decode(errors="replace")
+        self._send(
+            Done(
+                self.id,
+                finish,
+                self._n_prompt,
+                self._n_cached,
+                0 if generation is None else generation.n_tokens,
+                stop,
+                *self._seconds,
+            )
+        )
+
+    @property
+    def finish(self) -> Finish | None:
+        """How the answer has ended; None if it has not."""
+        return None if self._generation is None else self._generation.finish
