@@ -1,0 +1,98 @@
+"""Whole answers, made of their events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from ...runtime.serving.protocol import Done, Logprob, Progress
+from .events import CallArguments, CallBegins, Event, Logprobs, ReasoningPiece, TextPiece
+
+End = Literal["stop", "stop_text", "length", "tool_calls"]
+"""Why an answer ended: by itself, at a text of the request, at a limit, to have tools called."""
+
+
+@dataclass
+class Call:
+    """A tool call; arguments is JSON text of an object."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass
+class Whole:
+    """An answer so far. done: None until it has ended."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
+    logprobs: list[Logprob] = field(default_factory=list)
+    progress: Progress | None = None
+    done: Done | None = None
+
+    def add(self, event: Event) -> None:
+        match event:
+            case TextPiece(text):
+                self.text += text
+            case ReasoningPiece(text):
+                self.reasoning += text
+            case CallBegins(_, id, name):
+                self.calls.append(Call(id, name))
+            case CallArguments(index, piece):
+                self.calls[index].arguments += piece
+            case Logprobs(tokens):
+                self.logprobs += tokens
+            case Progress():
+                self.progress = event
+            case Done():
+                self.done = event
+
+    def cut(self, n_generated: int) -> Done:
+        """The end of an answer that is not generated any further."""
+        read = self.progress or Progress(0, 0, 0, 0)
+        self.done = Done(0, "stop", read.total, read.cached, n_generated)
+        return self.done
+
+    @property
+    def end(self) -> End:
+        """Why it ended."""
+        return end_of(self.done, bool(self.calls))
+
+    def message(self) -> dict[str, Any]:
+        """The answer as a message of the engine's conversations."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": arguments_of(call.arguments)},
+                }
+                for call in self.calls
+            ]
+        return message
+
+
+def end_of(done: Done | None, has_calls: bool) -> End:
+    """Why an answer ended. One without an end was cut off, as at a limit."""
+    finish = done.finish if done is not None else "cancelled"
+    if finish in ("length", "context", "cancelled"):
+        return "length"
+    if has_calls:
+        return "tool_calls"
+    return "stop_text" if finish == "stop" and done is not None and done.stop else "stop"
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """The arguments of a call as templates take them. A call that was cut off has a text that is no
+    object: models see it as it stands."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return {"arguments": text}

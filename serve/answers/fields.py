@@ -1,0 +1,126 @@
+"""Fields of requests that mean the same in all APIs, and what the engine is told by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...runtime.sampling import SamplingError
+from ...runtime.sampling.options import SamplingOptions
+from ...runtime.serving.protocol import Constraint, Reading
+from ..wire.errors import ApiError, invalid
+
+_OPTIONS = {
+    "temperature": "temp",
+    **{
+        name: name
+        for name in (
+            "top_p top_k min_p typical_p repeat_penalty repeat_last_n presence_penalty "
+            "frequency_penalty seed logit_bias"
+        ).split()
+    },
+}
+"""Field → option of `Sampler`."""
+_READING = ("method", "budget", "keep", "prefill")
+_CONSTRAINTS = ("json_schema", "grammar", "regex")
+
+
+class Read(msgspec.Struct, kw_only=True):
+    """How a prompt is read, in the words of `kvarn run`, and the pack that it follows."""
+
+    method: str | None = None
+    budget: str | float | None = None
+    keep: str | None = None
+    prefill: str | None = None
+    pack: str | None = None
+
+
+class Sampled(Read, kw_only=True):
+    """How tokens are drawn, too; names of OpenAI and llama.cpp. None: as kvarn does by itself."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    logit_bias: dict[int, float] | None = None
+    stop: str | list[str] | None = None
+
+
+class Constrained(Sampled, kw_only=True):
+    """What an answer must match, too: one of a JSON schema, a grammar (GBNF or Lark) and a regular
+    expression."""
+
+    json_schema: dict[str, Any] | None = None
+    grammar: str | None = None
+    regex: str | None = None
+
+
+def sampling_of(fields: Sampled, path: str = "") -> dict[str, Any]:
+    """The options of `Sampler` that the fields name. path: where they stand in the body.
+
+    Raises `ApiError` 400 for a value out of its range.
+    """
+    options: dict[str, Any] = {}
+    for name, option in _OPTIONS.items():
+        value = getattr(fields, name)
+        if value is None or (name == "seed" and value == -1):  # llama.cpp's word for any seed
+            continue
+        try:
+            SamplingOptions(**{option: value})
+        except SamplingError as error:
+            reason = str(error).removeprefix("sampling: ").replace(option, f"{path}{name}", 1)
+            raise ApiError(400, reason, f"{path}{name}") from None
+        options[option] = value
+    return options
+
+
+def stops_of(stop: str | list[str] | None) -> list[str]:
+    """The texts at which an answer ends; empty ones, which some clients send, are none."""
+    return [text for text in ([stop] if isinstance(stop, str) else stop or []) if text]
+
+
+def reading_of(fields: Read) -> Reading:
+    """How the prompt is read."""
+    words = {name: getattr(fields, name) for name in _READING}
+    given = {name: _word(value) for name, value in words.items() if value is not None}
+    return Reading(words=given, pack=fields.pack or "")
+
+
+def tokens_of(value: int | None, field: str) -> int | None:
+    """The most tokens of an answer; None, and llama.cpp's -1: no limit but the context's."""
+    if value is None or value == -1:
+        return None
+    if value < 1:
+        raise invalid(field, value, "1 or more")
+    return value
+
+
+def constraint_of(fields: Constrained) -> Constraint | None:
+    """The constraint that the fields name. Raises `ApiError` 400 for two of them."""
+    given = [name for name in _CONSTRAINTS if getattr(fields, name) is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise ApiError(400, f"{' and '.join(given)} exclude each other: omit one", given[1])
+    if fields.json_schema is not None:
+        return schema_constraint(fields.json_schema)
+    if fields.regex is not None:
+        return Constraint("regex", fields.regex)
+    grammar = fields.grammar or ""
+    return Constraint("gbnf" if "::=" in grammar else "lark", grammar)
+
+
+def schema_constraint(schema: dict[str, Any]) -> Constraint:
+    """Answers that match a JSON schema."""
+    return Constraint("json_schema", msgspec.json.encode(schema).decode())
+
+
+def _word(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"

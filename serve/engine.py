@@ -1,0 +1,80 @@
+"""What the server asks of the engine process: `runtime/serving/client.py` does it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from ..runtime.serving.protocol import (
+    Done,
+    PackFacts,
+    Pieces,
+    Progress,
+    Prompt,
+    Reading,
+    Ready,
+    Refused,
+    Rendered,
+    Vectors,
+)
+from ..system.errors import KvarnError
+
+
+class RequestRefused(KvarnError):
+    """The engine refused a request, or died. refused: why."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.message)
+        self.refused = refused
+
+
+class Engine(Protocol):
+    """A model in a process of its own. Requests raise `RequestRefused`, and are cancelled when
+    nobody waits for them any more.
+
+    state: "loading", "ready", "dead" (it starts again soon) or "stopped". step: what it loads.
+    reason: of its last death. facts: the model, once it was ready.
+    """
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def step(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def restarts(self) -> int: ...
+
+    @property
+    def facts(self) -> Ready | None: ...
+
+    @property
+    def counters(self) -> Mapping[str, float]: ...
+
+    @property
+    def notices(self) -> Sequence[str]: ...
+
+    async def open(self) -> None: ...
+
+    async def stop(self, seconds: float) -> None: ...
+
+    def generate(
+        self, prompt: Prompt, **fields: Any
+    ) -> AsyncIterator[Progress | Pieces | Done]: ...
+
+    def read_pack(
+        self, name: str, text: str, reading: Reading | None = None
+    ) -> AsyncIterator[Progress | Pieces | Done]: ...
+
+    async def render(self, prompt: Prompt, with_ids: bool = False) -> Rendered: ...
+
+    async def embed(self, prompts: list[Prompt]) -> Vectors: ...
+
+    async def packs(self) -> list[PackFacts]: ...
+
+    async def remove_pack(self, name: str) -> list[PackFacts]: ...
+
+    async def remember(self, id: int, message: dict[str, Any]) -> None: ...

@@ -1,0 +1,139 @@
+"""/v1/chat/completions: a conversation is answered, at once or as a stream."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...runtime.serving.protocol import Done, Progress, Ready
+from ..answers.answering import Numbered, begin, whole
+from ..answers.asking import Ask, again
+from ..answers.collecting import Whole
+from ..answers.events import CallArguments, CallBegins, Event, Logprobs, ReasoningPiece, TextPiece
+from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
+from ..answers.messages import chat_of
+from ..service import Service, model_id
+from ..wire.encoding import event as sse
+from ..wire.encoding import json_response
+from ..wire.streams import EVENTS, Stream, with_last_words
+from .requests import extra_of, form_of, messages_of, n_of, tools_of, top_of
+from .types import ChatRequest
+from .usage import FINISH, last_words, logprobs_of, timings_of, usage_of
+
+DONE = b"data: [DONE]\n\n"
+
+
+async def chat(service: Service, body: ChatRequest, request: Request) -> Response:
+    """Answer a conversation."""
+    facts = service.model_called(body.model)
+    asks = again(_ask(service, body, facts), n_of(body.n))
+    head = {
+        "id": f"chatcmpl-{uuid.uuid4().hex}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model_id(facts),
+    }
+    if body.stream:
+        wants_usage = bool(body.stream_options and body.stream_options.include_usage)
+        events = await begin(service, request, asks)
+        chunks = _chunks({**head, "object": "chat.completion.chunk"}, asks, events, wants_usage)
+        return Stream(with_last_words(service, chunks, last_words), EVENTS)
+    answers = await whole(service, request, asks)
+    choices = [_choice(i, one, asks[i].n_top) for i, one in enumerate(answers)]
+    ends = {"usage": usage_of(answers, len(answers)), "timings": timings_of(answers)}
+    return json_response({**head, "choices": choices, **ends})
+
+
+def _ask(service: Service, body: ChatRequest, facts: Ready) -> Ask:
+    tools = tools_of(service, body)
+    limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    n_top = top_of(body.top_logprobs, "top_logprobs")
+    return Ask(
+        chat_of(messages_of(body.messages), tools.offered, extra_of(body)),
+        tokens_of(getattr(body, limit), limit),
+        sampling_of(body),
+        stops_of(body.stop),
+        tools.constraint(facts.chat_template, form_of(body, body.response_format)),
+        reading_of(body),
+        n_top=n_top if body.logprobs else None,
+        ignore_eos=bool(body.ignore_eos),
+        one_call=tools.one_call,
+    )
+
+
+def _choice(i: int, answer: Whole, n_top: int | None) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if answer.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments or "{}"},
+            }
+            for call in answer.calls
+        ]
+        message["content"] = answer.text or None
+    choice = {"index": i, "message": message, "finish_reason": FINISH[answer.end]}
+    content = None if n_top is None else {"content": logprobs_of(answer.logprobs, n_top)}
+    return {**choice, "logprobs": content}
+
+
+async def _chunks(
+    head: dict[str, Any],
+    asks: Sequence[Ask],
+    events: AsyncIterator[Numbered | None],
+    wants_usage: bool,
+) -> AsyncIterator[bytes]:
+    answers = [Whole() for _ in asks]
+    waiting: dict[int, list[dict[str, Any]]] = {}
+    nothing = {"usage": None} if wants_usage else {}
+
+    def chunk(i: int, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+        choice = {"index": i, "delta": delta, "finish_reason": finish, "logprobs": None}
+        if (tokens := waiting.pop(i, None)) is not None:
+            choice["logprobs"] = {"content": tokens}
+        return sse({**head, "choices": [choice], **nothing, **more})
+
+    for i in range(len(asks)):
+        yield chunk(i, {"role": "assistant", "content": ""})
+    async for numbered in events:
+        if numbered is None:
+            yield b": waiting\n\n"
+            continue
+        i, event = numbered
+        answers[i].add(event)
+        match event:
+            case Progress():
+                yield b": %d of %d tokens read\n\n" % (event.done, event.total)
+            case Logprobs(tokens):
+                waiting.setdefault(i, []).extend(logprobs_of(tokens, asks[i].n_top or 0))
+            case Done():
+                yield chunk(i, {}, FINISH[answers[i].end], timings=timings_of([answers[i]]))
+            case _ if (delta := _delta(event)) is not None:
+                yield chunk(i, delta)
+    if wants_usage:
+        yield sse({**head, "choices": [], "usage": usage_of(answers, len(answers))})
+    yield DONE
+
+
+def _delta(event: Event) -> dict[str, Any] | None:
+    match event:
+        case TextPiece(text):
+            return {"content": text}
+        case ReasoningPiece(text):
+            return {"reasoning_content": text}
+        case CallBegins(index, id, name):
+            called = {"name": name, "arguments": ""}
+            return {
+                "tool_calls": [{"index": index, "id": id, "type": "function", "function": called}]
+            }
+        case CallArguments(index, piece):
+            return {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+    return None

@@ -1,0 +1,115 @@
+"""OpenAI's messages, tools and formats in the engine's terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...runtime.serving.protocol import Constraint
+from ..answers import messages as forms
+from ..answers.collecting import arguments_of
+from ..answers.fields import constraint_of, schema_constraint
+from ..answers.tools import Choice, Tools, function, named, skipped
+from ..service import Service
+from ..wire.errors import ApiError, invalid
+from .types import ChatRequest, Generated, Message, NamedChoice, ResponseFormat, Tool, ToolCall
+
+ROLES = {"system": "system", "developer": "system", "user": "user"}
+MOST_ANSWERS = 64
+MOST_TOP = 20
+
+
+def messages_of(messages: list[Message]) -> list[dict[str, Any]]:
+    """The messages. Raises `ApiError` 400 for unknown roles."""
+    return [_message(one, f"messages[{i}]") for i, one in enumerate(messages)]
+
+
+def _message(one: Message, path: str) -> dict[str, Any]:
+    text = forms.text_of(one.content, f"{path}.content")
+    if one.role in ROLES:
+        made = forms.message(ROLES[one.role], text)
+        return {**made, "name": one.name} if one.name else made
+    if one.role == "assistant":
+        return forms.answer(text, one.reasoning_content, calls_of(one.tool_calls))
+    if one.role in ("tool", "function"):
+        return forms.result(text, one.tool_call_id or "", one.name or "")
+    roles = ", ".join((*ROLES, "assistant", "tool"))
+    raise invalid(f"{path}.role", one.role, f"one of {roles}")
+
+
+def calls_of(calls: list[ToolCall] | None) -> list[dict[str, Any]]:
+    """The calls of an earlier answer."""
+    return [call_of(one.id, one.function.name, one.function.arguments) for one in calls or ()]
+
+
+def call_of(id: str, name: str, arguments: str | dict[str, Any]) -> dict[str, Any]:
+    """One call of an earlier answer, as `Whole.message` has it."""
+    given = arguments_of(arguments) if isinstance(arguments, str) else arguments
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": given}}
+
+
+def extra_of(body: ChatRequest) -> dict[str, Any]:
+    """Variables of the chat template."""
+    return {**effort_words(body.reasoning_effort), **(body.chat_template_kwargs or {})}
+
+
+def effort_words(effort: str | None) -> dict[str, Any]:
+    """What templates know of how much a model is to think."""
+    if effort is None:
+        return {}
+    if effort in ("none", "minimal"):
+        return {"enable_thinking": False}
+    return {"enable_thinking": True, "reasoning_effort": effort}
+
+
+def tools_of(service: Service, body: ChatRequest) -> Tools:
+    """The tools, and the choice among them."""
+    tools = [made for i, one in enumerate(body.tools or ()) if (made := _tool(service, i, one))]
+    wanted = body.tool_choice or "auto"
+    choice: Choice
+    if isinstance(wanted, NamedChoice):
+        choice = named(wanted.function.name, tools, "tool_choice.function.name")
+    else:
+        choice = wanted
+    if choice == "required" and not tools:
+        raise invalid("tool_choice", choice, "tools, of which one is to be called")
+    return Tools(tools, choice, one_call=body.parallel_tool_calls is False)
+
+
+def _tool(service: Service, i: int, tool: Tool) -> dict[str, Any] | None:
+    if tool.type != "function":
+        skipped(service, f"tools[{i}]", tool.type)
+        return None
+    if tool.function is None:
+        raise ApiError(400, f"tools[{i}] has no function, expected one", f"tools[{i}].function")
+    return function(tool.function.name, tool.function.description, tool.function.parameters)
+
+
+def form_of(body: Generated, wanted: ResponseFormat | None) -> Constraint | None:
+    """What the answer must match. Raises `ApiError` 400 where two fields say it."""
+    constraint = constraint_of(body)
+    if wanted is None or wanted.type == "text":
+        return constraint
+    if constraint is not None:
+        raise ApiError(400, "response_format and a grammar exclude each other: omit one", "grammar")
+    nested = wanted.json_schema.schema if wanted.json_schema else None
+    schema = nested or wanted.schema
+    if schema is not None:
+        return schema_constraint(schema)
+    if wanted.type == "json_schema":
+        path = "response_format.json_schema.schema"
+        raise ApiError(400, f"{path} is missing, expected a JSON schema", path)
+    return Constraint("json_object")
+
+
+def n_of(n: int | None) -> int:
+    """How many answers."""
+    if n is not None and not 1 <= n <= MOST_ANSWERS:
+        raise invalid("n", n, f"1 to {MOST_ANSWERS}")
+    return n or 1
+
+
+def top_of(n_top: int | None, field: str) -> int:
+    """How many likely tokens are listed in the place of each."""
+    if n_top is not None and not 0 <= n_top <= MOST_TOP:
+        raise invalid(field, n_top, f"0 to {MOST_TOP}")
+    return n_top or 0

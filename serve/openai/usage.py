@@ -1,0 +1,64 @@
+"""How an answer ended and what it cost, in OpenAI's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...runtime.serving.protocol import Done, Logprob
+from ..answers.collecting import End, Whole
+from ..wire.encoding import event
+from ..wire.errors import ApiError, shape
+
+FINISH: Mapping[End, str] = {
+    "stop": "stop",
+    "stop_text": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+}
+
+
+def usage_of(answers: Sequence[Whole], per_prompt: int = 1) -> dict[str, Any]:
+    """Tokens of all answers; a prompt that has several counts once."""
+    ends = [answer.done or Done(0, "cancelled") for answer in answers]
+    n_prompt = sum(done.n_prompt for done in ends[::per_prompt])
+    n_generated = sum(done.n_generated for done in ends)
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_generated,
+        "total_tokens": n_prompt + n_generated,
+        "prompt_tokens_details": {"cached_tokens": sum(one.n_cached for one in ends[::per_prompt])},
+    }
+
+
+def timings_of(answers: Sequence[Whole]) -> dict[str, Any]:
+    """llama.cpp's `timings`: what was read and generated, and in how many milliseconds."""
+    ends = [answer.done or Done(0, "cancelled") for answer in answers]
+    return {
+        "cache_n": sum(done.n_cached for done in ends),
+        "prompt_n": sum(done.n_prompt - done.n_cached for done in ends),
+        "prompt_ms": 1000 * sum(done.read_seconds for done in ends),
+        "predicted_n": sum(done.n_generated for done in ends),
+        "predicted_ms": 1000 * sum(done.generate_seconds for done in ends),
+    }
+
+
+def last_words(error: ApiError) -> bytes:
+    """The end of a stream that an error ends."""
+    return event(shape("", error))
+
+
+def logprobs_of(tokens: Sequence[Logprob], n_top: int) -> list[dict[str, Any]]:
+    """`logprobs.content` of a chat."""
+    return [
+        {
+            **_one(token.piece, token.logprob),
+            "top_logprobs": [_one(piece, logprob) for _, piece, logprob in token.top[:n_top]],
+        }
+        for token in tokens
+    ]
+
+
+def _one(piece: bytes, logprob: float) -> dict[str, Any]:
+    text = piece.decode("utf-8", "replace")
+    return {"token": text, "logprob": max(logprob, -1e30), "bytes": list(piece)}

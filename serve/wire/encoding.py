@@ -1,0 +1,27 @@
+"""JSON as answers have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+JSON = "application/json"
+encode = msgspec.json.Encoder().encode
+
+
+def json_response(content: Any, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(encode(content), headers=dict(headers or {}), media_type=JSON)
+
+
+def event(content: Any, name: str = "") -> bytes:
+    """A server-sent event with JSON as its data."""
+    head = f"event: {name}\n".encode() if name else b""
+    return b"%sdata: %s\n\n" % (head, encode(content))
+
+
+def line(content: Any) -> bytes:
+    """A line of NDJSON."""
+    return encode(content) + b"\n"
