@@ -6,6 +6,13 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("torch>=2.6",),
     "cuda": ("torch>=2.13", "triton>=3.7"),
     "lib": ("cffi>=2",),
+    "serve": (
+        "llguidance>=1.9",
+        "msgspec>=0.20",
+        "prometheus-client>=0.22",
+        "starlette>=1.0",
+        "uvicorn>=0.40",
+    ),
 }
 """Extra → its packages for pip. The same table as in pyproject.toml, which only a checkout has."""
 

@@ -96,7 +96,7 @@ _SAMPLER: dict[str, Kind] = {
     field.name: _number if isinstance(field.default, float) else partial(count, least=-1)
     for field in fields(Sampler)
 } | {"logit_bias": _or_null(_bias), "seed": _or_null(partial(count, most=2**64 - 1, units=False))}
-del _SAMPLER["n_probs"]  # of the Python interface: nothing here shows them
+del _SAMPLER["n_probs"], _SAMPLER["constraint"]  # of the Python interface
 GENERATE: Mapping[str, Kind] = _SAMPLER | {
     "max_tokens": _or_null(partial(count, least=-1)),
     "stop": _texts,

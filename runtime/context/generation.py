@@ -69,8 +69,9 @@ class AnswerText:
 class Generation:
     """One answer: an iterator of ids or of text that knows why it ended.
 
-    finish: None while running; "eos" an end-of-generation token, "stop" a stop string, "length"
-    `max_tokens` were made, "context" the context is full. end_token: the token of "eos".
+    finish: None while running; "eos" an end-of-generation token, or a constraint that nothing can
+    extend, "stop" a stop string, "length" `max_tokens` were made, "context" the context is full.
+    end_token: the token of "eos", if one was sampled.
 
     The last sampled token is not in the context: a following prompt continues without it.
 
@@ -99,7 +100,10 @@ class Generation:
         self.n_tokens = 0
         self._prompt = prompt
         self._max_tokens = max_tokens
-        self.sampler: SamplerState = (sampler if sampler is not None else Sampler()).start()
+        sampler = sampler if sampler is not None else Sampler()
+        self.sampler: SamplerState = sampler.start(
+            None if sampler.constraint is None else context.model.tokenizer
+        )
         self._stop = stop_strings(stop)
         self._draft = draft
 
@@ -139,6 +143,9 @@ class Generation:
 
     def goes_on(self) -> bool:
         """Whether the token that was sampled is to be read, as another one follows."""
+        if self.sampler.is_complete:
+            self.finish = "eos"
+            return False
         if self._is_long_enough():
             return False
         if len(self.context.tokens) >= self.context.most_tokens:

@@ -4,6 +4,7 @@
 pure function of `candidates`, `filters` or `penalties`. This module does not import NumPy.
 """
 
-from .options import NotFinite as NotFinite
-from .options import SamplingError as SamplingError
+from .constraints import Constraint as Constraint
+from .errors import NotFinite as NotFinite
+from .errors import SamplingError as SamplingError
 from .sampler import Sampler as Sampler

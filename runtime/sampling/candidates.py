@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .options import NotFinite, SamplingError
+from .errors import NotFinite, SamplingError
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.intp]

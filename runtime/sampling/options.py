@@ -6,18 +6,11 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from types import MappingProxyType
 
-from ...system.errors import KvarnError
+from .constraints import Constraint
+from .errors import SamplingError
 
 _NUMBERS = "temp top_p min_p typical_p repeat_penalty presence_penalty frequency_penalty".split()
 _WHOLE = ("top_k", "repeat_last_n", "n_probs")
-
-
-class SamplingError(KvarnError):
-    """A sampling option is out of its range, or logits cannot be sampled from."""
-
-
-class NotFinite(SamplingError):
-    """The highest logit is NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +21,8 @@ class SamplingOptions:
     `temp <= 0` is greedy. `top_k = 0`, `top_p = 1`, `min_p = 0`, `typical_p = 1`,
     `repeat_penalty = 1`, the other penalties 0 and `repeat_last_n = 0` turn a step off;
     `repeat_last_n = -1` penalises the whole context. `seed = None` draws a fresh one.
-    `n_probs` is the number of alternatives that `SamplerState.logprobs` lists.
+    `n_probs` is the number of alternatives that `SamplerState.logprobs` lists. `constraint` is what
+    the answer must match: of all steps, only tokens that go on with it are seen.
 
     Raises `SamplingError` for an option out of its range.
     """
@@ -45,6 +39,7 @@ class SamplingOptions:
     logit_bias: Mapping[int, float] | None = field(default=None, hash=False)
     seed: int | None = None
     n_probs: int = 0
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         for name in _NUMBERS:
@@ -60,6 +55,7 @@ class SamplingOptions:
         self._check("repeat_last_n", self.repeat_last_n >= -1, "-1 (all), 0 (none) or more")
         self._check("n_probs", self.n_probs >= 0, "0 or more")
         self._check("seed", self.seed is None or self.seed >= 0, "a number from 0, or none")
+        self._check("constraint", isinstance(self.constraint, Constraint | None), "a Constraint")
         if not isinstance(self.logit_bias, Mapping | None):
             raise SamplingError(
                 f"sampling: logit_bias is {self.logit_bias!r:.50}, expected {{token: bias, …}}"

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from .candidates import Floats, Ids
-from .options import SamplingError, SamplingOptions
+from .errors import SamplingError
+from .options import SamplingOptions
 
 
 class History:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .options import SamplingOptions
 
 if TYPE_CHECKING:
+    from ..tokenizer import Tokenizer
     from .state import SamplerState
 
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 class Sampler(SamplingOptions):
     __doc__ = SamplingOptions.__doc__
 
-    def start(self) -> SamplerState:
-        """The state of a new generation: its random numbers and its recent tokens."""
+    def start(self, tokenizer: Tokenizer | None = None) -> SamplerState:
+        """The state of a new generation: its random numbers, its recent tokens, and how far its
+        constraint is matched, which needs the model's tokenizer."""
         from .state import SamplerState  # NumPy: not wanted where options are only parsed
 
-        return SamplerState(self)
+        return SamplerState(self, tokenizer)

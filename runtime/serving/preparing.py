@@ -12,9 +12,10 @@ from ...system.values import LARGEST
 from ..chat.template import ChatTemplate
 from ..context.prompt import check_readable, prompt_ids
 from ..context.request import ContextRequest
-from ..sampling import Sampler, SamplingError
+from ..sampling import Constraint, Sampler, SamplingError
 from ..stops import stop_strings
 from ..tokenizer import Tokenizer
+from . import protocol
 from .contexts import request_of
 from .protocol import Chat, Generate, Kind, Prompt, Reading, Render, Rendered, Text
 
@@ -69,8 +70,6 @@ class Preparing:
 
     def generate(self, asked: Generate) -> Prepared:
         """Raises `Refusal`, and `KvarnError` for what is invalid."""
-        if asked.constraint is not None:
-            raise Refusal("invalid", f"{asked.constraint.kind}: constraints are not supported yet")
         if asked.max_tokens is not None and asked.max_tokens < 0:
             raise Refusal("invalid", f"max_tokens is {asked.max_tokens}, expected 0 or more")
         request, n_ctx = self.request(asked.reading), self._room(asked.n_ctx)
@@ -83,7 +82,7 @@ class Preparing:
             request,
             n_ctx,
             asked.max_tokens,
-            _sampler(asked.sampling),
+            _sampler(asked.sampling, asked.constraint),
             "n_probs" in asked.sampling,
             stop_strings(stops),
             asked.special,
@@ -152,15 +151,17 @@ def too_long(n_tokens: int, most: int) -> Refusal:
     )
 
 
-def _sampler(options: Mapping[str, Any]) -> Sampler:
+def _sampler(options: Mapping[str, Any], constraint: protocol.Constraint | None) -> Sampler:
     """The sampler of the options by name; `SamplingError` for a name or a value that is none."""
-    known = {one.name for one in fields(Sampler)}
+    known = {one.name for one in fields(Sampler)} - {"constraint"}
     if unknown := next((name for name in options if name not in known), ""):
         raise SamplingError(f"sampling: there is no option {unknown!r:.40}")
-    bias = options.get("logit_bias")
-    if not isinstance(bias, dict):
-        return Sampler(**options)
-    return Sampler(**{**options, "logit_bias": {_token(key): x for key, x in bias.items()}})
+    given = dict(options)
+    if isinstance(bias := options.get("logit_bias"), dict):
+        given["logit_bias"] = {_token(key): x for key, x in bias.items()}
+    if constraint is not None:
+        given["constraint"] = Constraint(constraint.kind, constraint.value, constraint.trigger)
+    return Sampler(**given)
 
 
 def _token(key: Any) -> Any:

@@ -48,7 +48,8 @@ Prompt: TypeAlias = Chat | Text | list[int]
 
 
 class Constraint(_Message):
-    """What an answer must match. trigger: texts at which it begins to; (): at its start."""
+    """What an answer must match; see `runtime/sampling/constraints`. trigger: texts that one match
+    follows each, in any text; (): the whole answer is one match."""
 
     kind: Literal["json_schema", "json_object", "regex", "gbnf", "lark"]
     value: str = ""

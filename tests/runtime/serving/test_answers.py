@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,7 @@ import kvarn
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.serving.calls import RequestRefused
-from kvarn.runtime.serving.protocol import Chat, Reading, Text
+from kvarn.runtime.serving.protocol import Chat, Constraint, Reading, Text
 
 from .live import GREEDY, Live, live, start_of
 
@@ -191,3 +192,18 @@ def test_what_is_wrong_is_refused_in_one_line(
     assert error.value.refused.kind == kind
     assert "\n" not in str(error.value)
     assert engine.run(engine.answer("a", max_tokens=1)).done is not None
+
+
+@pytest.mark.parametrize("ignore_eos", [False, True])
+def test_an_answer_matches_its_constraint(engine: Live, ignore_eos: bool) -> None:
+    constraint = Constraint("regex", "[a-z]{3}-[0-9]{2}")
+    answer = engine.run(
+        engine.answer(PROMPT, max_tokens=40, constraint=constraint, ignore_eos=ignore_eos)
+    )
+    assert re.fullmatch(constraint.value, answer.text)
+    assert answer.done is not None and answer.done.finish == "eos"
+
+
+def test_a_constraint_that_cannot_be_used_is_refused(engine: Live) -> None:
+    with pytest.raises(RequestRefused, match="unclosed group"):
+        engine.run(engine.answer(PROMPT, constraint=Constraint("regex", "a(b")))

@@ -1,0 +1,49 @@
+"""What an answer must match, as a user says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ..errors import SamplingError
+from .grammar import check
+
+Kind = Literal["json_schema", "json_object", "regex", "gbnf", "lark"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What an answer must match.
+
+    kind: how `value` says it. "json_schema": a JSON schema (draft 2020-12) as text; "json_object":
+    any JSON object, without a value; "regex": a regular expression of Rust's crate regex; "gbnf": a
+    grammar as llama.cpp writes it; "lark": one of llguidance, with the directives of `lark.py`.
+
+    trigger: (): the whole answer is one match. Else the answer is any text, in which one match
+    follows each of these texts, and any text follows the match. A trigger that is the spelling of
+    a control token stands for that token.
+
+    Between JSON tokens stands at most one space, or one or two line breaks and 20 blanks of
+    indentation: weak models write white space for ever where they may.
+
+    Raises `SamplingError` for what is no such value or needs what llguidance has not, and where
+    llguidance is not installed.
+    """
+
+    kind: Kind
+    value: str = ""
+    trigger: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise SamplingError(
+                f"sampling: a constraint is of kind {self.kind!r:.50}, expected one of "
+                f"{', '.join(KINDS)}"
+            )
+        if not isinstance(self.value, str):
+            raise SamplingError(f"sampling: {self.kind} is {self.value!r:.50}, expected a text")
+        texts = self.trigger
+        if not isinstance(texts, tuple) or not all(isinstance(t, str) and t for t in texts):
+            raise SamplingError(f"sampling: trigger is {texts!r:.50}, expected texts")
+        check(self.kind, self.value, texts)

@@ -1,0 +1,107 @@
+"""A constraint as a grammar of llguidance."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ....system.extras import how_to_install
+from ....system.text import one_line
+from ..errors import SamplingError
+from .lark import expanded, triggered
+
+_WHITE_SPACE = r"( |\n{1,2}[ \t]{0,20})"
+"""White space between JSON tokens, at most once in a place; llama.cpp's bounds."""
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|.)", re.DOTALL)
+_GBNF_SPECIAL = '"\\[]'
+
+
+@lru_cache(maxsize=256)
+def check(kind: str, value: str, trigger: tuple[str, ...]) -> None:
+    """Raises `SamplingError` where llguidance refuses a constraint's grammar."""
+    matcher = _matcher_class()
+    if message := matcher.validate_grammar(grammar_of(kind, value, trigger, {})):
+        raise refused(kind, message)
+
+
+def grammar_of(kind: str, value: str, trigger: tuple[str, ...], control: Mapping[str, int]) -> str:
+    """The grammar of a `Constraint`'s fields, in llguidance's JSON. control: control tokens by
+    their spelling."""
+    body = _body(kind, value, control)
+    if not trigger:
+        return body
+    grammars = [{**grammar, "name": "body"} for grammar in json.loads(body)["grammars"]]
+    start = {"name": "start", "lark_grammar": triggered(trigger, "body", control)}
+    return json.dumps({"grammars": [start, *grammars]})
+
+
+def refused(kind: str, message: str) -> SamplingError:
+    """The error for a constraint that llguidance refuses, in one line."""
+    lines = [line.strip() for line in message.splitlines()]
+    told = [line for line in lines if line and not re.match(r"\d+ \||\^", line)]
+    text = re.sub(r"^(at )?\d+\(\d+\): ", "", " ".join(told))
+    name = kind.replace("_", " ")
+    return SamplingError(f"sampling: the {name} cannot be used: {one_line(text, 300)}")
+
+
+def _body(kind: str, value: str, control: Mapping[str, int]) -> str:
+    """The grammar of one match."""
+    matcher = _matcher_class()
+    if kind == "json_schema":
+        return str(matcher.grammar_from_json_schema(_schema(value)))
+    if kind == "json_object":
+        return str(matcher.grammar_from_json_schema(_bounded({"type": "object"})))
+    if kind == "regex":
+        return str(matcher.grammar_from_regex(value))
+    if kind == "gbnf":
+        return str(matcher.grammar_from_lark(_from_gbnf(value)))
+    return str(matcher.grammar_from_lark(expanded(value, control)))
+
+
+def _schema(text: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise refused("json_schema", f"it is not JSON: {error}") from error
+    if isinstance(schema, bool):
+        schema = {"allOf": [schema]}
+    if not isinstance(schema, dict):
+        raise refused("json_schema", f"it is {type(schema).__name__}, expected an object")
+    return _bounded(schema)
+
+
+def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "x-guidance": {"whitespace_pattern": _WHITE_SPACE}}
+
+
+def _from_gbnf(text: str) -> str:
+    """llguidance's converter, which takes characters as they are but not all escapes of them."""
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    def plain(match: re.Match[str]) -> str:
+        digits = match[1] or match[2] or match[3]
+        if digits is None or int(digits, 16) > 0x10FFFF:
+            return match[0]
+        character = chr(int(digits, 16))
+        if character in _GBNF_SPECIAL:
+            return "\\" + character
+        return character if character.isprintable() else match[0]
+
+    try:
+        return str(gbnf_to_lark(_ESCAPE.sub(plain, text)))
+    except Exception as error:  # of the converter's own kind, or none in particular
+        raise refused("gbnf", str(error)) from error
+
+
+def _matcher_class() -> Any:
+    try:
+        from llguidance import LLMatcher
+    except ImportError as error:
+        raise SamplingError(
+            "sampling: constraints (JSON schemas, grammars, regular expressions) need llguidance: "
+            + how_to_install("serve")
+        ) from error
+    return LLMatcher
