@@ -151,7 +151,7 @@ class CudaDevice(KVDevice):
         with telling(f"loading {name}"):
             return Weight.prepare(type, host_tensor(stored), n_cols, self.torch, name)
 
-    def activations(self, max_rows: int, n_cols: int) -> Activations:
+    def activations(self, max_rows: int, n_cols: int, *, alone: bool = False) -> Activations:
         return Activations(max_rows, n_cols)
 
     def linear(self, act: Any, weight: Weight, out: torch.Tensor) -> None:

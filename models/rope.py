@@ -13,6 +13,7 @@ in float32 those of the highest frequency would be off by up to 0.01 at some 10^
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +111,17 @@ class Rotations:
         """
         put = self._device.put
         return [put(table.rows(start, n), rows[:n]) for table, rows in self._tables_for(long)]
+
+    def angles_of(self, positions: Sequence[int], long: Sequence[bool]) -> list[Array]:
+        """For each rotation the rows (B, n_rot) of B positions of contexts, each `long` or not.
+
+        They are in the memory of `angles` of short contexts.
+        """
+        put, memory = self._device.put, [rows for _, rows in self._tables_for(False)]
+        for row, (position, is_long) in enumerate(zip(positions, long, strict=True)):
+            for (table, _), rows in zip(self._tables_for(is_long), memory, strict=True):
+                put(table.rows(position, 1), rows[row : row + 1])
+        return [rows[: len(positions)] for rows in memory]
 
     def _tables_for(self, long: bool) -> tuple[tuple[RopeTable, Array], ...]:
         if long not in self._tables:

@@ -29,10 +29,13 @@ I32 = npt.NDArray[np.int32]
 class Transformer:
     """One model's forward pass, on the device of its weights, in memory that is allocated once.
 
-    Not reentrant: one engine thread runs it. A call takes at most `max_chunk` tokens.
+    Not reentrant: one engine thread runs it. A call takes at most `max_chunk` tokens. alone: see
+    `Device.activations`.
     """
 
-    def __init__(self, config: ModelConfig, weights: Weights, max_chunk: int = 512) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Weights, max_chunk: int = 512, *, alone: bool = False
+    ) -> None:
         if max_chunk < 1:
             raise ModelError(
                 f"cannot build the model: max_chunk is {max_chunk}, expected 1 or more"
@@ -42,7 +45,7 @@ class Transformer:
         self.max_chunk = max_chunk
         self.device = device = weights.device
         widths = row_widths(config), input_widths(config)
-        self._work = Workspace(config, device, max_chunk, *widths)
+        self._work = Workspace(config, device, max_chunk, *widths, alone=alone)
         self._watchers = self._work.watchers
         self._normed_in = self._work.input("normed")
         self._rotations = Rotations(config, weights, max_chunk, device)

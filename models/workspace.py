@@ -47,8 +47,8 @@ class Rows:
 class Workspace:
     """The memory of a device for up to `max_chunk` tokens, and what layers do with it.
 
-    rows, inputs: floats of a row and columns of the inputs of matrix products, by name (`widths`).
-    Later calls allocate nothing but views.
+    rows, inputs: floats of a row and columns of the inputs of matrix products, by name (`widths`);
+    alone: of these, see `Device.activations`. Later calls allocate nothing but views.
     """
 
     def __init__(
@@ -58,6 +58,8 @@ class Workspace:
         max_chunk: int,
         rows: dict[str, int],
         inputs: dict[str, int],
+        *,
+        alone: bool = False,
     ) -> None:
         self.device = device
         self.watchers: list[Watcher] = []
@@ -75,7 +77,8 @@ class Workspace:
         self._ids = device.memory((max_chunk,), np.int32)
         device.put(np.zeros(max_chunk, np.int32), self._ids)
         self._inputs = {
-            name: device.activations(max_chunk, n_cols) for name, n_cols in inputs.items()
+            name: device.activations(max_chunk, n_cols, alone=alone)
+            for name, n_cols in inputs.items()
         }
         self._rows: dict[tuple[int, int], Rows] = {}
         self.max_chunk = max_chunk

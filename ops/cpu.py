@@ -110,8 +110,8 @@ class Cpu(Device):
     ) -> Weight:
         return self._linear.Weight.prepare(type, data, n_cols, name, arena)
 
-    def activations(self, max_rows: int, n_cols: int) -> Activations:
-        return self._linear.Activations(max_rows, n_cols)
+    def activations(self, max_rows: int, n_cols: int, *, alone: bool = False) -> Activations:
+        return self._linear.Activations(max_rows, n_cols, alone=alone)
 
     def linear(self, act: Any, weight: Weight, out: F32) -> None:
         self._linear.linear(act, weight, out)

@@ -184,8 +184,9 @@ class Device(ABC):
         """
 
     @abstractmethod
-    def activations(self, max_rows: int, n_cols: int) -> Activations:
-        """Room for up to `max_rows` vectors."""
+    def activations(self, max_rows: int, n_cols: int, *, alone: bool = False) -> Activations:
+        """Room for up to `max_rows` vectors. alone: on the CPU, products with several vectors give
+        each the bits that it has alone."""
 
     @abstractmethod
     def linear(self, act: Activations, weight: Any, out: Array) -> None:

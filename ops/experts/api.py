@@ -181,7 +181,7 @@ def experts(
     """
     n_tokens = len(act.x)
     _check(act, logits, weights, scratch, out)
-    call = _Call(scratch, n_tokens, n_tokens <= MAX_TOKENS and not prompt)
+    call = _Call(scratch, n_tokens, act.alone or (n_tokens <= MAX_TOKENS and not prompt))
     bias, scales = (_address(x) for x in (weights.choice_bias, weights.scales))
     choice = logits.ctypes.data, n_tokens, *scratch.choice, bias, scales
     _route(*choice, scratch.address, parallel=n_tokens > _SERIAL_TOKENS)

@@ -79,14 +79,16 @@ class Activations:
 
     `set` only refers to the vectors. The first matrix that needs them quantised quantises them, and
     later ones use the result. Buffers are allocated once and reused.
+
+    alone: give each vector the bits that it has alone, in products with several ones, too.
     """
 
-    def __init__(self, max_rows: int, n_cols: int) -> None:
+    def __init__(self, max_rows: int, n_cols: int, *, alone: bool = False) -> None:
         if max_rows < 1 or n_cols < 1:
             raise OpsError(
                 f"making activations: found {max_rows} rows of {n_cols}, expected at least 1 of 1"
             )
-        self.max_rows, self.n_cols = max_rows, n_cols
+        self.max_rows, self.n_cols, self.alone = max_rows, n_cols, alone
         self.x: npt.NDArray[np.float32] = np.zeros((0, n_cols), np.float32)
         self._buffers: dict[int, QuantisedVectors] = {}
         self._filled: set[int] = set()  # blocks whose buffers hold the present vectors

@@ -33,6 +33,20 @@ def _interleaved(type_name: str, tokens: int) -> DefinedKernel:
 
 
 @lazy_kernels
+def _alone(type_name: str, interleaved: bool) -> DefinedKernel:
+    from .decode.alone import make_alone
+
+    return make_alone(type_name, interleaved)
+
+
+@lazy_kernels
+def _alone_floats(type_name: str) -> DefinedKernel:
+    from .decode.alone import make_alone_floats
+
+    return make_alone_floats(type_name)
+
+
+@lazy_kernels
 def _matmul(type_name: str, interleaved: bool) -> DefinedKernel:
     from .prefill.matmul import make_matmul
 
@@ -61,7 +75,9 @@ def _get_rows(type_name: str) -> DefinedKernel:
 
 
 def _few_tokens(type_name: str, n_tokens: int, interleaved: bool) -> Kernel:
-    """The kernel for up to MAX_TOKENS tokens of a quantised type."""
+    """The kernel for a quantised type that gives each token the bits that it has alone."""
+    if n_tokens > MAX_TOKENS:
+        return _alone(type_name, interleaved)
     kernels = _interleaved if interleaved else _rows
     return kernels(type_name, n_tokens if n_tokens <= 2 else MAX_TOKENS)
 
@@ -78,8 +94,9 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
 
     out[t, r] = sum_k x[t, k] W[r, k]. Multiplies quantised weights by x quantised to int8, and
     plain floats by x itself. The result is the same for any number of threads. Reads
-    `weight.n_bytes` once (T = 1) and allocates nothing once the buffers of `act` exist. Products of
-    one `act` with T = 1 may run side by side. Raises OpsError for shapes that do not fit.
+    `weight.n_bytes` once (T = 1, or `act.alone`) and allocates nothing once the buffers of `act`
+    exist. Products of one `act` with T = 1 may run side by side. Raises OpsError for shapes that do
+    not fit.
     """
     x = act.x
     n_tokens, n_cols = x.shape
@@ -99,13 +116,14 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
     stored, interleaved = weight.stored_type, weight.interleaved is not None
     w, n_blocks = weight.product_matrix, n_cols // stored.block
     y = Output(out.ctypes.data, 4 * weight.n_rows, n_tokens)
-    if stored.block == 1 and n_tokens == 1:
-        _float_matvec(stored.name)(*w, x.ctypes.data, n_cols, *y, group=act.group)
+    if stored.block == 1 and (n_tokens == 1 or act.alone):
+        floats = _float_matvec if n_tokens == 1 else _alone_floats
+        floats(stored.name)(*w, x.ctypes.data, n_cols, *y, group=act.group)
     elif stored.block == 1:
         kernel = _float_matmul(stored.name)
         n_bytes = FloatMatmulTraits(*kernel.traits).buffer_bytes(n_tokens)
         kernel(*w, x.ctypes.data, n_cols, *y, *act.scratch(n_threads(), n_bytes))
-    elif n_tokens <= MAX_TOKENS:
+    elif n_tokens <= MAX_TOKENS or act.alone:
         kernel = _few_tokens(stored.name, n_tokens, interleaved)
         quantised = act.quantised(stored.block).addresses
         kernel(*w, *quantised, n_blocks, *y, group=act.group)

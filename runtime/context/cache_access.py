@@ -50,6 +50,11 @@ class CacheAccess:
         return self._cache.store
 
     @property
+    def reader(self) -> TokenReader:
+        """What reads tokens into the KV cache."""
+        return self._reader
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the KV cache held now."""
         return self._cache.store.n_bytes

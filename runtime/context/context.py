@@ -220,14 +220,19 @@ class Context(CacheAccess):
             on_engine(self._reader.accept)
             self.stats.add_accepted()
         else:
-            (token,), draft = checked_ids([token]), checked_ids(draft)
+            (token,), draft = checked_ids([token]), checked_ids(draft) if draft else ()
             self._reader.check_draft(token, draft)
             on_engine(self._reader.read_draft, token, draft)
             self.stats.add_draft(len(draft))
+        self.decoded(clock)
+        return self.logits
+
+    def decoded(self, clock: Clock) -> None:
+        """Count a token that was decoded since `clock` began, and save the context if that is due:
+        for `decode` and `Batch`, which have read it."""
         self.stats.add_decode(clock)
         if self._saving.due(len(self.tokens)):
             self.commit()
-        return self.logits
 
     @property
     def draft_room(self) -> int:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...jit.launch.launcher import Stopped, stopping_at
+from ...jit.launch.launcher import Stopped
 from ...system.errors import OutOfDeviceMemory
 from .hosted import attention_for
 from .prompt import ContextError, check_readable, n_shared
+from .stopping import stopping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...models.attention import Attention
     from ...models.transformer import Transformer
     from ..cache import KVCache
     from ..methods import Progress
@@ -36,7 +36,7 @@ class TokenReader:
     def __init__(
         self, transformer: Transformer, cache: KVCache, tell: Callable[[str], None]
     ) -> None:
-        self._transformer, self._cache, self._tell = transformer, cache, tell
+        self._transformer, self.cache, self._tell = transformer, cache, tell
         self._device, place = transformer.device, cache.store.device
         # Stores, encoders and evicting methods on the host work on the chunks that they know.
         self._chunk = min(transformer.max_chunk, place.chunk)
@@ -55,6 +55,7 @@ class TokenReader:
         """Of the last token; None: still to be computed from `hidden`."""
         self.hidden: F32 | None = saved.hidden
         """Of the last token, float32 (D,); None: not known."""
+        self._known: tuple[F32 | None, F32 | None] = None, None
         self._hidden_memory = np.empty(transformer.config.n_embd, np.float32)
         # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
         self._draft: deque[tuple[int, F32, F32]] = deque()
@@ -69,7 +70,7 @@ class TokenReader:
 
     def index(self, progress: Progress | None = None) -> None:
         """Index the tokens that the attend method has not indexed; see `Context.index`."""
-        self._cache.index(len(self.tokens), progress)
+        self.cache.index(len(self.tokens), progress)
         self._indexed = True
 
     @property
@@ -85,16 +86,16 @@ class TokenReader:
         Once tokens have been evicted, where a prompt is cut into passes makes a difference.
         """
         n = min(n_shared(ids, self.tokens), self.n_prompt)
-        n = self._cache.attend.read_alike(n, len(ids))
-        seam = n < len(ids) and n % self._chunk and self._cache.evicted(n)
+        n = self.cache.attend.read_alike(n, len(ids))
+        seam = n < len(ids) and n % self._chunk and self.cache.evicted(n)
         return n if self.can_truncate(n) and not seam else 0
 
     def begin_prompt(self, n_tokens: int, *, anew: bool) -> None:
         """A prompt of so many tokens comes next, if the context is empty; anew: or begins with
         those that the context holds."""
         if anew or not self.tokens:
-            self._cache.store.n_apart = None
-            self._cache.attend.begin_prompt(n_tokens)
+            self.cache.store.n_apart = None
+            self.cache.attend.begin_prompt(n_tokens)
 
     def add(self, ids: Sequence[int], *, prompt: bool) -> None:
         """Count tokens, which every layer has, as read."""
@@ -112,9 +113,9 @@ class TokenReader:
         have a size, so their user knows.
         """
         config, n_held = self._transformer.config, len(self.tokens)
-        check_readable(ids, n_held, config.n_vocab, self._cache.most_tokens)
+        check_readable(ids, n_held, config.n_vocab, self.cache.most_tokens)
         beyond = n_held + len(ids) > config.n_ctx_train
-        if beyond and not self._cache.keeps_all and not self._told:
+        if beyond and not self.cache.keeps_all and not self._told:
             self._told = True
             self._tell(
                 f"reading beyond the {config.n_ctx_train:,} tokens that the model was trained on: "
@@ -134,14 +135,14 @@ class TokenReader:
     def draft_room(self) -> int:
         """The longest draft: passes stay within chunks and the context."""
         n = len(self.tokens)  # a drafted token must not evict any
-        return max(0, min(self._chunk - n % self._chunk, self._cache.places_left(n)) - 1)
+        return max(0, min(self._chunk - n % self._chunk, self.cache.places_left(n)) - 1)
 
     def check_fill(self, n_tokens: int) -> None:
         """`ContextError` if the context cannot be filled up to `n_tokens`."""
-        if not 0 < len(self.tokens) <= n_tokens <= self._cache.most_tokens:
+        if not 0 < len(self.tokens) <= n_tokens <= self.cache.most_tokens:
             raise ContextError(
                 f"cannot fill a context of {len(self.tokens)} tokens up to {n_tokens}: it must "
-                f"hold at least one token and has room for {self._cache.most_tokens}"
+                f"hold at least one token and has room for {self.cache.most_tokens}"
             )
 
     def chunks(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -155,7 +156,7 @@ class TokenReader:
     def can_truncate(self, n_tokens: int) -> bool:
         """Whether the context can be cut to `n_tokens` tokens: not once tokens were evicted."""
         held = len(self.tokens)
-        return n_tokens in (0, held) or not self._cache.cut_refusal(held, n_tokens)
+        return n_tokens in (0, held) or not self.cache.cut_refusal(held, n_tokens)
 
     def cut_back(self, n_tokens: int, least: int) -> int:
         """Forget all but the first `n_tokens` tokens, or fewer (see `KVStore.go_back`); then read
@@ -167,7 +168,7 @@ class TokenReader:
         if not self.can_truncate(n_tokens):
             raise ContextError(
                 f"cannot cut a context of {held} tokens to {n_tokens}: "
-                f"{self._cache.cut_refusal(held, n_tokens)}; cut it to 0 and read it again"
+                f"{self.cache.cut_refusal(held, n_tokens)}; cut it to 0 and read it again"
             )
         if n_tokens < held:
             self._go_back(n_tokens, least)
@@ -175,7 +176,7 @@ class TokenReader:
 
     def _go_back(self, n_tokens: int, least: int) -> None:
         """Forget all but the first `n_tokens` tokens, or fewer; read those up to `least` again."""
-        kept = self._cache.store.go_back(n_tokens)
+        kept = self.cache.store.go_back(n_tokens)
         again, of_prompt = self.tokens[kept:least], self.of_prompt[kept:least]
         self._cut(kept)
         while (done := len(self.tokens) - kept) < len(again):
@@ -199,8 +200,8 @@ class TokenReader:
 
     def end_text(self) -> None:
         """A prompt, a document or a message ends here: a cut may come back to just this place."""
-        if self._cache.store.states is not None:
-            self._cache.store.states.pin(len(self.tokens))
+        if self.cache.store.states is not None:
+            self.cache.store.states.pin(len(self.tokens))
 
     def _cut(self, n_tokens: int) -> None:
         if n_tokens < len(self.tokens):
@@ -215,20 +216,15 @@ class TokenReader:
         Raises `Stopped` where `stop_flag` is set, and `OutOfDeviceMemory`; all but the draft is
         then as it was before. (Where tokens are evicted, a pass that memory ends may have evicted
         some in its first layers.)"""
-        cache, start = self._cache, len(self.tokens)
-        if cache.store.states is not None and not cache.store.reaches(start):
-            self._reach_end()
-        if not self._indexed:  # before the first pass, so that what it takes is told
-            self.index()
-        known = self.logits, self.hidden
-        with self._stopping():
-            self.forget()
-            cache.begin(start, len(ids), prompt=prompt)
-            attention = attention_for(self._device, cache, cache.store.device)
+        cache = self.cache
+        if not self._indexed or cache.store.states is not None:
+            self.get_ready()
+        with stopping((self.stop_flag,), cache.keeps_all):
+            attention = self.begin(len(ids), prompt=prompt)
             try:
                 result = self._transformer.forward(
                     np.asarray(ids, np.int32),
-                    start,
+                    len(self.tokens),
                     attention,
                     cache.most_tokens,
                     n_out,
@@ -236,22 +232,39 @@ class TokenReader:
                 )
                 hidden: F32 = self._device.get(result)
             except (Stopped, OutOfDeviceMemory):
-                self.logits, self.hidden = known
+                self.give_up()
                 raise
-        cache.done(len(ids))
-        self.add(ids, prompt=prompt)
-        self._hidden_memory[:] = hidden[-1]
-        self.hidden = self._hidden_memory
+        self.end(ids, hidden[-1], prompt=prompt)
         return hidden
 
-    def _stopping(self) -> AbstractContextManager[None]:
-        """Stops the block by `stop_flag`: between two phases of kernels, or only before it starts
-        where tokens are evicted, as an eviction cannot be taken back."""
-        if not self.stop_flag:
-            return nullcontext()
-        if ctypes.c_int64.from_address(self.stop_flag).value:
-            raise Stopped("stopped before a pass")
-        return stopping_at(self.stop_flag) if self._cache.keeps_all else nullcontext()
+    def get_ready(self) -> None:
+        """Have what a pass starts from: the states after all tokens, and their index."""
+        store = self.cache.store
+        if store.states is not None and not store.reaches(len(self.tokens)):
+            self._reach_end()
+        if not self._indexed:  # before the first pass, so that what it takes is told
+            self.index()
+
+    def begin(self, n_tokens: int, *, prompt: bool) -> Attention:
+        """Begin a pass of so many tokens, for a context that is ready; returns its attention."""
+        cache = self.cache
+        self._known = self.logits, self.hidden
+        self.logits = self.hidden = None
+        self._draft.clear()
+        cache.begin(len(self.tokens), n_tokens, prompt=prompt)
+        return attention_for(self._device, cache, cache.store.device)
+
+    def give_up(self) -> None:
+        """The pass that has begun does not end: know again what was known before."""
+        self.logits, self.hidden = self._known
+
+    def end(self, ids: Sequence[int], hidden: F32, *, prompt: bool) -> None:
+        """The pass that has begun has read `ids`; hidden: the state (D,) of the last of them."""
+        self.cache.done(len(ids))
+        self.tokens.extend(ids)
+        self.of_prompt.extend((b"\1" if prompt else b"\0") * len(ids))
+        self._hidden_memory[:] = hidden
+        self.hidden = self._hidden_memory
 
     def step(self, ids: Sequence[int], want_logits: bool, *, prompt: bool = True) -> None:
         """Read a chunk, and compute the logits of its last token if wanted."""

@@ -14,6 +14,8 @@ Floats are added in the order of `prefill.tiles`, so that a token has the same b
 any size.
 """
 
+from typing import Any
+
 from llvmlite import ir
 from numba.extending import intrinsic
 
@@ -102,8 +104,8 @@ def add_block(typingctx, kind, sums, w, x, n_blocks):
     return sums(kind, sums, INTP, x, INTP), codegen
 
 
-def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
-    """The kernel for up to `tokens` tokens; reads that many rows of activations."""
+def make_sixteen_rows(type_name: str, tokens: int) -> Any:
+    """The jitted product of 16 rows of one format by `tokens` tokens, for `by_rows`."""
     kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes * ROWS
     blocks_on = make_blocks_on(FORMATS[kind])
@@ -119,4 +121,9 @@ def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
             block, x = block + size, blocks_on(x, 1)
         store_rows(tokens, sums, out)
 
-    return by_rows(_sixteen_rows, Quantised, ROWS)
+    return _sixteen_rows
+
+
+def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
+    """The kernel for up to `tokens` tokens; reads that many rows of activations."""
+    return by_rows(make_sixteen_rows(type_name, tokens), Quantised, ROWS)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kvarn.jit import threads
+from kvarn.jit.arena import Arena
 from kvarn.ops.errors import OpsError
 from kvarn.ops.linear import Activations, Weight, get_rows, linear
 from kvarn.ops.linear.decode import MAX_TOKENS
@@ -108,6 +109,24 @@ def test_a_small_batch_has_the_bits_of_single_tokens(type_name, random_rows):
     ones = np.concatenate([product(type_name, rows, x[t : t + 1]) for t in range(MAX_TOKENS)])
     for n_tokens in range(2, MAX_TOKENS + 1):
         np.testing.assert_array_equal(product(type_name, rows, x[:n_tokens]), ones[:n_tokens])
+
+
+@pytest.mark.parametrize("repacked", [False, True])
+@pytest.mark.parametrize("type_name", TYPES)
+def test_vectors_alone_have_the_bits_of_single_tokens(type_name, repacked, random_rows):
+    """For any number of them, over rows that are several parts for a thread."""
+    quant_type, (n_rows, n_cols) = QUANT_TYPES[type_name], (272, 768)
+    arena, rows = Arena() if repacked else None, random_rows(type_name, n_rows, n_cols)
+    weight = Weight.prepare(quant_type, rows, n_cols, type_name, arena)
+    act = Activations(9, n_cols, alone=True)
+    x = np.random.default_rng(0).normal(size=(9, n_cols)).astype(np.float32)
+    ones = np.empty((9, n_rows), np.float32)
+    for t in range(9):
+        linear(act.set(x[t : t + 1]), weight, ones[t : t + 1])
+    for n_tokens in range(2, 10):
+        out = np.full((n_tokens, n_rows), np.nan, np.float32)
+        linear(act.set(x[:n_tokens]), weight, out)
+        np.testing.assert_array_equal(out, ones[:n_tokens])
 
 
 @pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0", "Q6_K"])

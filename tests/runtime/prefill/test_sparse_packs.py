@@ -157,11 +157,11 @@ def test_what_a_stopped_pass_has_measured_does_not_count(model: Model, tmp_path:
             context.prefill(ids[:1536])
             context.stop_at(flag.ctypes.data)
             if name == "stopped":
-                cache = context._reader._cache
-                context._reader._cache = Stopping(cache, flag)
+                cache = context.reader.cache
+                context.reader.cache = Stopping(cache, flag)
                 with pytest.raises(Stopped):
                     context.prefill(ids[1536:])
-                flag[0], context._reader._cache = 0, cache
+                flag[0], context.reader.cache = 0, cache
             context.prefill(ids[1536:])
     assert pack_info(tmp_path / "stopped").probe == pack_info(tmp_path / "whole").probe
 
