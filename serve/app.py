@@ -8,13 +8,15 @@ from typing import Any
 
 from starlette.routing import Router
 
+from .anthropic import OPERATIONS as ANTHROPIC
 from .native import OPERATIONS as NATIVE
+from .ollama import OPERATIONS as OLLAMA
 from .openai import OPERATIONS as OPENAI
 from .operations import Operation, route
 from .service import Service
 from .wire.guard import Guard
 
-OPERATIONS: tuple[Operation, ...] = (*OPENAI, *NATIVE)
+OPERATIONS: tuple[Operation, ...] = (*OPENAI, *ANTHROPIC, *OLLAMA, *NATIVE)
 
 
 def application(service: Service) -> Guard:

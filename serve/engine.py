@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from ..runtime.serving.calls import RequestRefused as RequestRefused
 from ..runtime.serving.protocol import (
     Done,
     PackFacts,
@@ -13,19 +14,9 @@ from ..runtime.serving.protocol import (
     Prompt,
     Reading,
     Ready,
-    Refused,
     Rendered,
     Vectors,
 )
-from ..system.errors import KvarnError
-
-
-class RequestRefused(KvarnError):
-    """The engine refused a request, or died. refused: why."""
-
-    def __init__(self, refused: Refused) -> None:
-        super().__init__(refused.message)
-        self.refused = refused
 
 
 class Engine(Protocol):

@@ -11,11 +11,15 @@ models.py       /v1/models
 
 from ..operations import Operation
 from .chat import chat
+from .completions import completions
+from .embeddings import embeddings
 from .models import model, models
-from .types import ChatRequest
+from .types import ChatRequest, CompletionRequest, EmbeddingsRequest
 
 OPERATIONS = (
     Operation("GET", "/v1/models", models, summary="The model that is served"),
     Operation("GET", "/v1/models/{id:path}", model, summary="The model of this name"),
     Operation("POST", "/v1/chat/completions", chat, ChatRequest, "Answer a conversation"),
+    Operation("POST", "/v1/completions", completions, CompletionRequest, "Continue texts"),
+    Operation("POST", "/v1/embeddings", embeddings, EmbeddingsRequest, "Vectors of texts"),
 )

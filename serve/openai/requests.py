@@ -63,7 +63,7 @@ def effort_words(effort: str | None) -> dict[str, Any]:
 
 def tools_of(service: Service, body: ChatRequest) -> Tools:
     """The tools, and the choice among them."""
-    tools = [made for i, one in enumerate(body.tools or ()) if (made := _tool(service, i, one))]
+    tools = offered_tools(service, body.tools)
     wanted = body.tool_choice or "auto"
     choice: Choice
     if isinstance(wanted, NamedChoice):
@@ -73,6 +73,11 @@ def tools_of(service: Service, body: ChatRequest) -> Tools:
     if choice == "required" and not tools:
         raise invalid("tool_choice", choice, "tools, of which one is to be called")
     return Tools(tools, choice, one_call=body.parallel_tool_calls is False)
+
+
+def offered_tools(service: Service, tools: list[Tool] | None) -> list[dict[str, Any]]:
+    """The functions among the tools."""
+    return [made for i, one in enumerate(tools or ()) if (made := _tool(service, i, one))]
 
 
 def _tool(service: Service, i: int, tool: Tool) -> dict[str, Any] | None:

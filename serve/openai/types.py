@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..answers.fields import Constrained
+from ..answers.inputs import Given
 from ..answers.messages import Part
 
 
@@ -90,3 +91,22 @@ class ChatRequest(Generated, kw_only=True):
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+
+class CompletionRequest(Generated, kw_only=True):
+    """prompt: a text, ids of tokens, or a list of either."""
+
+    prompt: Given | None = None
+    max_tokens: int | None = None
+    logprobs: int | None = None
+    echo: bool | None = None
+    response_format: ResponseFormat | None = None
+
+
+class EmbeddingsRequest(msgspec.Struct, kw_only=True):
+    """input: a text, ids of tokens, or a list of either."""
+
+    input: Given
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None

@@ -1,0 +1,79 @@
+"""/v1/messages: a conversation is answered, at once or as a stream; and its tokens counted."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...runtime.serving.protocol import Ready
+from ..answers.answering import begin, whole
+from ..answers.asking import Ask
+from ..answers.collecting import Whole, arguments_of
+from ..answers.fields import reading_of, sampling_of, tokens_of
+from ..service import Service, model_id
+from ..wire.encoding import json_response
+from ..wire.errors import invalid
+from ..wire.streams import EVENTS, Stream, with_last_words
+from .requests import conversation, form_of, tools_of
+from .stream import REASON, chunks, last_words, stop_text, usage_of
+from .types import CountRequest, MessagesRequest
+
+
+async def messages(service: Service, body: MessagesRequest, request: Request) -> Response:
+    """Answer a conversation."""
+    facts = service.model_called(body.model)
+    ask = _ask(service, body, facts)
+    head = {
+        "id": f"msg_{uuid.uuid4().hex}",
+        "type": "message",
+        "role": "assistant",
+        "model": body.model or model_id(facts),
+    }
+    if body.stream:
+        events = await begin(service, request, [ask])
+        return Stream(with_last_words(service, chunks(head, events), last_words), EVENTS)
+    [answer] = await whole(service, request, [ask])
+    ends = {
+        "content": _blocks(answer),
+        "stop_reason": REASON[answer.end],
+        "stop_sequence": stop_text(answer),
+        "usage": usage_of(answer),
+    }
+    return json_response({**head, **ends})
+
+
+async def count_tokens(service: Service, body: CountRequest, request: Request) -> Response:
+    """The tokens of a conversation, as it would be read."""
+    service.model_called(body.model)
+    rendered = await service.engine.render(conversation(body, tools_of(service, body)))
+    return json_response({"input_tokens": rendered.n_tokens})
+
+
+def _ask(service: Service, body: MessagesRequest, facts: Ready) -> Ask:
+    if body.max_tokens < 1:
+        raise invalid("max_tokens", body.max_tokens, "1 or more")
+    tools = tools_of(service, body)
+    return Ask(
+        conversation(body, tools),
+        tokens_of(body.max_tokens, "max_tokens"),
+        sampling_of(body),
+        [text for text in body.stop_sequences or () if text],
+        tools.constraint(facts.chat_template, form_of(body)),
+        reading_of(body),
+        one_call=tools.one_call,
+    )
+
+
+def _blocks(answer: Whole) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if answer.reasoning:
+        blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
+    if answer.text:
+        blocks.append({"type": "text", "text": answer.text})
+    for call in answer.calls:
+        given = arguments_of(call.arguments)
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": given})
+    return blocks

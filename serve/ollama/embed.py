@@ -1,0 +1,40 @@
+"""/api/embed and the older /api/embeddings: vectors of texts."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..answers.embedding import embedded
+from ..service import Service
+from ..wire.encoding import json_response
+from .requests import served
+from .types import EmbeddingsRequest, EmbedRequest
+
+
+async def embed(service: Service, body: EmbedRequest, request: Request) -> Response:
+    """A vector for each text."""
+    started = time.monotonic()
+    served(service, body)
+    texts = [body.input] if isinstance(body.input, str) else body.input or []
+    if not texts:
+        return json_response({"model": body.model, "embeddings": []})
+    made = await embedded(service, texts, body.dimensions)
+    return json_response(
+        {
+            "model": body.model,
+            "embeddings": made.numbers(),
+            "total_duration": int(1e9 * (time.monotonic() - started)),
+            "load_duration": 0,
+            "prompt_eval_count": made.n_tokens,
+        }
+    )
+
+
+async def embeddings(service: Service, body: EmbeddingsRequest, request: Request) -> Response:
+    """A vector for one text."""
+    served(service, body)
+    made = await embedded(service, [body.prompt or ""], None)
+    return json_response({"embedding": made.numbers()[0]})

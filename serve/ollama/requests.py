@@ -1,0 +1,87 @@
+"""Ollama's messages, options and formats in the engine's terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...runtime.serving.protocol import Chat, Constraint, Prompt, Ready
+from ..answers import messages as forms
+from ..answers.asking import Ask
+from ..answers.fields import reading_of, sampling_of, schema_constraint, stops_of, tokens_of
+from ..answers.messages import chat_of
+from ..answers.tools import Tools
+from ..openai.requests import call_of
+from ..service import Service
+from ..wire.errors import ApiError, invalid
+from .types import Generated, Message, Options
+
+
+def ask_of(body: Generated, prompt: Prompt, facts: Ready, tools: Tools | None = None) -> Ask:
+    """How the prompt is answered."""
+    options = body.options or Options()
+    limit = options.num_predict
+    if limit == -2:  # Ollama's word for: until the context is full
+        limit = None
+    n_ctx = options.num_ctx if options.num_ctx and options.num_ctx > 0 else None
+    wanted = form_of(body.format)
+    return Ask(
+        prompt,
+        tokens_of(limit, "options.num_predict"),
+        sampling_of(options, "options."),
+        stops_of(options.stop),
+        tools.constraint(facts.chat_template, wanted) if tools is not None else wanted,
+        reading_of(options),
+        n_ctx=min(n_ctx, facts.n_ctx) if n_ctx else None,
+    )
+
+
+def chat_prompt(messages: list[Message], body: Generated, tools: Tools) -> Chat:
+    """The conversation."""
+    made = [_message(one, f"messages[{i}]") for i, one in enumerate(messages)]
+    return chat_of(made, tools.offered, think_words(body.think))
+
+
+def think_words(think: bool | str | None) -> dict[str, Any]:
+    """Variables of the chat template that say how much to think."""
+    if think is None:
+        return {}
+    effort = {"reasoning_effort": think} if isinstance(think, str) else {}
+    return {"enable_thinking": bool(think), **effort}
+
+
+def no_images(images: list[str] | None, path: str) -> None:
+    """Raises `ApiError` 400 for images."""
+    if images:
+        raise ApiError(400, f"{path} has {len(images)}, expected none: no images are read", path)
+
+
+def _message(one: Message, path: str) -> dict[str, Any]:
+    no_images(one.images, f"{path}.images")
+    text = one.content or ""
+    if one.role in ("system", "user"):
+        return forms.message(one.role, text)
+    if one.role == "assistant":
+        calls = [
+            call_of(call.id or "", call.function.name, call.function.arguments)
+            for call in one.tool_calls or ()
+        ]
+        return forms.answer(text, one.thinking, calls)
+    if one.role == "tool":
+        return forms.result(text, one.tool_call_id or "", one.tool_name or "")
+    raise invalid(f"{path}.role", one.role, "one of system, user, assistant, tool")
+
+
+def form_of(wanted: str | dict[str, Any] | None) -> Constraint | None:
+    """What the answer must match."""
+    if isinstance(wanted, dict):
+        return schema_constraint(wanted)
+    if wanted == "json":
+        return Constraint("json_object")
+    if wanted:
+        raise invalid("format", wanted, '"json" or a JSON schema')
+    return None
+
+
+def served(service: Service, body: Any) -> Ready:
+    """The model, if it is called so."""
+    return service.model_called(body.model or body.name)

@@ -1,0 +1,79 @@
+"""The bodies of Ollama's requests; fields that they do not name are ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..answers.fields import Sampled
+from ..openai.types import Tool
+
+
+class Options(Sampled, kw_only=True):
+    """How an answer is made; kvarn's own words stand here, too."""
+
+    num_predict: int | None = None
+    num_ctx: int | None = None
+
+
+class CalledFunction(msgspec.Struct, kw_only=True):
+    name: str
+    arguments: dict[str, Any] | str = {}
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    id: str | None = None
+    function: CalledFunction
+
+
+class Message(msgspec.Struct, kw_only=True):
+    role: str
+    content: str | None = None
+    thinking: str | None = None
+    images: list[str] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class Named(msgspec.Struct, kw_only=True):
+    """model, name: both mean the model."""
+
+    model: str | None = None
+    name: str | None = None
+
+
+class Generated(Named, kw_only=True):
+    """format: "json" or a JSON schema. think: whether, or how much."""
+
+    options: Options | None = None
+    format: str | dict[str, Any] | None = None
+    stream: bool | None = None
+    think: bool | str | None = None
+
+
+class ChatRequest(Generated, kw_only=True):
+    messages: list[Message] | None = None
+    tools: list[Tool] | None = None
+
+
+class GenerateRequest(Generated, kw_only=True):
+    prompt: str | None = None
+    suffix: str | None = None
+    system: str | None = None
+    images: list[str] | None = None
+    raw: bool | None = None
+
+
+class EmbedRequest(Named, kw_only=True):
+    input: str | list[str] | None = None
+    dimensions: int | None = None
+
+
+class EmbeddingsRequest(Named, kw_only=True):
+    prompt: str | None = None
+
+
+class ShowRequest(Named, kw_only=True):
+    pass

@@ -1,0 +1,133 @@
+"""/v1/completions: texts are continued as they are, without a chat template."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...runtime.serving.protocol import Done, Logprob, Progress, Prompt, Text
+from ..answers.answering import Numbered, begin, whole
+from ..answers.asking import Ask, again
+from ..answers.collecting import Whole
+from ..answers.events import Logprobs, TextPiece
+from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
+from ..answers.inputs import Given, inputs_of
+from ..service import Service, model_id
+from ..wire.encoding import event as sse
+from ..wire.encoding import json_response
+from ..wire.errors import ApiError
+from ..wire.streams import EVENTS, Stream, with_last_words
+from .chat import DONE
+from .requests import MOST_ANSWERS, form_of, n_of, top_of
+from .types import CompletionRequest
+from .usage import FINISH, last_words, timings_of, usage_of
+
+_MAX_TOKENS = 16
+"""OpenAI's limit where a request has none."""
+
+
+async def completions(service: Service, body: CompletionRequest, request: Request) -> Response:
+    """Continue texts."""
+    facts = service.model_called(body.model)
+    n = n_of(body.n)
+    asks = [one for prompt in _prompts(body.prompt) for one in again(_ask(body, prompt), n)]
+    if len(asks) > MOST_ANSWERS:
+        raise ApiError(400, f"prompt × n is {len(asks)}, expected at most {MOST_ANSWERS}", "prompt")
+    head = {
+        "id": f"cmpl-{uuid.uuid4().hex}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model_id(facts),
+    }
+    if body.stream:
+        wants_usage = bool(body.stream_options and body.stream_options.include_usage)
+        events = await begin(service, request, asks)
+        chunks = _chunks(head, events, asks, n if wants_usage else 0)
+        return Stream(with_last_words(service, chunks, last_words), EVENTS)
+    answers = await whole(service, request, asks)
+    choices = [
+        _choice(i, one.text, FINISH[one.end], _logprobs(one.logprobs, asks[i].n_top))
+        for i, one in enumerate(answers)
+    ]
+    ends = {"usage": usage_of(answers, n), "timings": timings_of(answers)}
+    return json_response({**head, "choices": choices, **ends})
+
+
+def _prompts(given: Given | None) -> list[Prompt]:
+    inputs = inputs_of(given if given is not None else [], "prompt")
+    return [Text(one, special=True) if isinstance(one, str) else one for one in inputs]
+
+
+def _ask(body: CompletionRequest, prompt: Prompt) -> Ask:
+    limit = body.max_tokens if body.max_tokens is not None else _MAX_TOKENS
+    return Ask(
+        prompt,
+        tokens_of(limit, "max_tokens"),
+        sampling_of(body),
+        stops_of(body.stop),
+        form_of(body, body.response_format),
+        reading_of(body),
+        n_top=None if body.logprobs is None else top_of(body.logprobs, "logprobs"),
+        ignore_eos=bool(body.ignore_eos),
+        echo=bool(body.echo),
+    )
+
+
+def _choice(i: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
+    return {"index": i, "text": text, "logprobs": logprobs, "finish_reason": finish}
+
+
+def _logprobs(tokens: Sequence[Logprob], n_top: int | None) -> dict[str, Any] | None:
+    """The older form: lists side by side, and texts → log probabilities."""
+    if n_top is None:
+        return None
+    texts = [one.piece.decode("utf-8", "replace") for one in tokens]
+    offsets = [sum(map(len, texts[:i])) for i in range(len(texts))]
+    return {
+        "tokens": texts,
+        "token_logprobs": [one.logprob for one in tokens],
+        "top_logprobs": [
+            {piece.decode("utf-8", "replace"): logprob for _, piece, logprob in one.top[:n_top]}
+            for one in tokens
+        ],
+        "text_offset": offsets,
+    }
+
+
+async def _chunks(
+    head: dict[str, Any],
+    events: AsyncIterator[Numbered | None],
+    asks: Sequence[Ask],
+    usage_per: int,
+) -> AsyncIterator[bytes]:
+    """usage_per: answers to each prompt, if usage is wanted."""
+    answers = [Whole() for _ in asks]
+    waiting: dict[int, list[Logprob]] = {}
+    async for numbered in events:
+        if numbered is None:
+            yield b": waiting\n\n"
+            continue
+        i, event = numbered
+        answers[i].add(event)
+        choice = None
+        match event:
+            case Progress():
+                yield b": %d of %d tokens read\n\n" % (event.done, event.total)
+            case Logprobs(tokens):
+                waiting.setdefault(i, []).extend(tokens)
+            case TextPiece(text):
+                logprobs = _logprobs(waiting.pop(i, []), asks[i].n_top)
+                choice = _choice(i, text, None, logprobs)
+            case Done():
+                logprobs = _logprobs(waiting.pop(i, []), asks[i].n_top)
+                choice = _choice(i, "", FINISH[answers[i].end], logprobs)
+        if choice is not None:
+            yield sse({**head, "choices": [choice]})
+    if usage_per:
+        yield sse({**head, "choices": [], "usage": usage_of(answers, usage_per)})
+    yield DONE

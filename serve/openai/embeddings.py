@@ -1,0 +1,29 @@
+"""/v1/embeddings: vectors of texts, as numbers or as base64 of their bytes."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..answers.embedding import embedded
+from ..answers.inputs import inputs_of
+from ..service import Service, model_id
+from ..wire.encoding import json_response
+from .types import EmbeddingsRequest
+
+
+async def embeddings(service: Service, body: EmbeddingsRequest, request: Request) -> Response:
+    """A vector for each text, or list of ids."""
+    facts = service.model_called(body.model)
+    made = await embedded(service, inputs_of(body.input, "input"), body.dimensions)
+    if body.encoding_format == "base64":
+        vectors: list[str] | list[list[float]] = [b64encode(one).decode() for one in made.vectors]
+    else:
+        vectors = made.numbers()
+    data = [
+        {"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": made.n_tokens, "total_tokens": made.n_tokens}
+    return json_response({"object": "list", "data": data, "model": model_id(facts), "usage": usage})

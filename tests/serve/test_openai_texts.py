@@ -1,0 +1,75 @@
+"""/v1/completions and /v1/embeddings, with the client that OpenAI publishes."""
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from kvarn.runtime.serving.protocol import Text
+
+from .fake_engine import FakeEngine
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+
+
+def test_texts_are_continued(client: openai.OpenAI, engine: FakeEngine) -> None:
+    answer = client.completions.create(model="toy", prompt=["a", "b"], n=2, echo=True, logprobs=1)
+    assert [choice.text for choice in answer.choices] == ["Hello!"] * 4
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (20, 12)
+    prompts = [(prompt, fields["echo"], fields["max_tokens"]) for prompt, fields in engine.asked]
+    texts = [Text("a", special=True), Text("b", special=True)]
+    assert sorted(prompts, key=str) == [(text, True, 16) for text in texts for _ in range(2)]
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None and logprobs.tokens == ["Hel", "lo", "!"]
+    assert logprobs.text_offset == [0, 3, 5]
+    assert logprobs.top_logprobs is not None and len(logprobs.top_logprobs[0]) == 1
+
+
+def test_a_stream_has_the_same_answer(client: openai.OpenAI, engine: FakeEngine) -> None:
+    stream = client.completions.create(
+        model="toy", prompt=[1, 2], stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == "Hello!"
+    assert chunks[-1].usage is not None and chunks[-1].usage.total_tokens == 13
+    assert engine.asked[0][0] == [1, 2]
+
+
+@pytest.mark.parametrize("form", ["float", "base64"])
+def test_vectors_are_told(client: openai.OpenAI, engine: FakeEngine, form: Any) -> None:
+    answer = client.embeddings.create(model="toy", input=["a", "b"], encoding_format=form)
+    vectors = [one.embedding for one in answer.data]
+    expected: list[Any] = (
+        [[1, 0, 0, 1]] * 2 if form == "float" else ["AACAPwAAAAAAAAAAAACAPw=="] * 2
+    )
+    assert vectors == expected
+    assert answer.usage.prompt_tokens == 6
+    assert client.embeddings.create(model="toy", input="a").data[0].embedding == [1, 0, 0, 1]
+
+
+WRONG = [
+    ("completions", {"prompt": []}, "prompt"),
+    ("completions", {}, "prompt"),
+    ("completions", {"prompt": ["a", 1]}, "prompt"),
+    ("completions", {"prompt": [-1]}, "prompt"),
+    ("completions", {"prompt": ["a"] * 9, "n": 9}, "prompt"),
+    ("completions", {"prompt": "a", "logprobs": 99}, "logprobs"),
+    ("completions", {"prompt": "a", "stream_options": 1}, "stream_options"),
+    ("embeddings", {"input": ""}, "input[0]"),
+    ("embeddings", {"input": []}, "input"),
+    ("embeddings", {"input": "a", "dimensions": 9}, "dimensions"),
+]
+
+
+@pytest.mark.parametrize(("path", "fields", "param"), WRONG)
+def test_wrong_fields_are_named(
+    http: httpx.Client, engine: FakeEngine, path: str, fields: Any, param: str
+) -> None:
+    answer = http.post(f"/v1/{path}", json=fields)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert engine.asked == []
