@@ -17,9 +17,10 @@ from ..states import states_of
 from ..windowed import windows_of
 from .contents import create
 from .errors import PackError, checked_path, opening
-from .folder import PackFolder, State
-from .format.manifest import NAME, Manifest, ModelFacts, Parent
+from .folder import PackFolder
+from .format.manifest import NAME, Manifest, ModelFacts
 from .info import pack_head
+from .parents import begin
 from .plane import Io
 from .slots import DiskSlots
 from .store import DiskStore
@@ -39,8 +40,9 @@ class Disk(Store):
     k, v: stored types, "f16", "q8_0" or "q4_0"; None: the pack's, or f16 for a new one.
     read_only: nothing is written, new tokens stay in memory; others may read and write the pack.
     io: see `plane.Io`. goal: tokens a new pack is to hold when complete, for `pack info`.
-    parent: a new pack shares the full segments of this one and stores only what follows. prefill:
-    how what it stores is read; a context sets it.
+    parent: a new pack shares the full segments of this one and stores only what follows; n_shared:
+    it begins with so many of its tokens (None: with all), or fewer where layers with a window lack
+    those before that place. prefill: how what it stores is read; a context sets it.
     """
 
     name: ClassVar[str] = "disk"
@@ -58,6 +60,7 @@ class Disk(Store):
     goal: int = 0
     parent: str | Path | None = None
     prefill: PrefillFacts | None = None
+    n_shared: int | None = None
 
     def __post_init__(self) -> None:
         checked_path(self.path)
@@ -116,7 +119,8 @@ class Disk(Store):
             folder = self._folder(model, n_ctx)
             store = DiskStore(folder, self.io, states_of(model.config))
             if self.parent is not None and folder.state().commit.sequence == 0:
-                store.adopt(PackFolder(Path(self.parent)))
+                above, state, _ = begin(Path(self.parent), self.n_shared)
+                store.adopt(above, state)
             store.centre = folder.centre()
             return _with_known_tokens(store, folder.path, model)
 
@@ -165,14 +169,14 @@ class Disk(Store):
             means = mean_keys(model) if has_centre(model.config, k) else None
             create(path, replace(manifest, windows=windows), means)
             return
-        above = PackFolder(Path(self.parent))
-        inherited, state = above.manifest, above.state(recent=True)
+        above, state, parent = begin(Path(self.parent), self.n_shared)
+        inherited = above.manifest
         self._check(above.path, inherited, model, long_rope)
         manifest = replace(
             manifest,
             k_type=inherited.k_type,
             v_type=inherited.v_type,
-            parent=shared(above, state),
+            parent=parent,
             windows=inherited.windows,
         )
         create(path, manifest, above.centre(), state.recent)
@@ -264,17 +268,4 @@ def facts_of(model: ModelInfo) -> ModelFacts:
         config.n_embd,
         str(model.path.resolve()),
         model.tokenizer_digest,
-    )
-
-
-def shared(folder: PackFolder, state: State) -> Parent | None:
-    """The full segments that a child shares; None if there are none."""
-    if not state.n_full:
-        return None
-    return Parent(
-        str(folder.path.resolve()),
-        folder.manifest.id,
-        state.n_full,
-        state.commit.log_bytes,
-        state.commit.log_chain,
     )

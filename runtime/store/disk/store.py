@@ -20,10 +20,11 @@ from ..windowed import Windowed
 from . import files
 from .checkpoints import Checkpoints
 from .errors import PackError
-from .folder import PackFolder, State, stride_of
-from .format import checkpoints, superblock, tail
+from .folder import PackFolder, State
+from .format import checkpoints
 from .format import states as saved_states
-from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables, most_record
+from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables
+from .parents import segment_bytes
 from .plane import Io, Plane
 from .saved_states import SavedStates
 from .verify import check
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 WORTH_COPYING = 32 << 20
 """Bytes of a column. Of smaller ones, a core's own address tables find nearly all pages."""
-BLOCK = 4096
-"""Bytes by which the end of a file is rounded up on disk."""
+COPIED = 8 * SEGMENT
+"""Tokens that are copied from one pack to another between two commits."""
 ROOM_LEFT = 1 << 30
 """Bytes of memory that stay free of copies, beside K and V, which the system keeps in memory."""
 
@@ -90,16 +91,36 @@ class DiskStore(HostStore[DiskColumn]):
         for name, item_bytes in state.tables.item_bytes.items():
             self._column(name, item_bytes)
 
-    def adopt(self, parent: PackFolder) -> None:
-        """Copy to a new pack the tokens of its parent after the full segments, which both share,
-        and the states after them, and commit."""
-        state = parent.state()
+    def adopt(self, parent: PackFolder, state: State | None = None) -> None:
+        """Copy to a new pack the tokens of a state of `parent` (None: the last one) after the full
+        segments that both share, and the states after them, and commit."""
+        state = state or parent.state()
+        for segment in range(len(self._kv.places), state.n_full):
+            self._copy(segment, parent, state)
         self.saved = saved = state.saved
         self._begin(state)
         if self._states is not None:
             self._states.inherit(parent, saved.tokens)
             self._states.states.pin(self._states.go_back(len(saved.tokens)))
         self.commit(saved.tokens, saved.hidden, saved.n_prompt)
+
+    def _copy(self, segment: int, parent: PackFolder, state: State) -> None:
+        """Copy a full segment of a state of `parent`; commit at times, so that few are in
+        memory."""
+        n_tokens = (segment + 1) * SEGMENT
+        self.reserve(n_tokens)
+        for name, item_bytes in {KV: 0, **state.tables.item_bytes}.items():
+            if segment >= len(state.tables.places[name]):
+                continue
+            data = np.frombuffer(segment_bytes(parent, state, name, segment), np.uint8)
+            if name == KV:
+                self._kv.buffer(segment)[:] = data
+                continue
+            column = self._column(name, item_bytes)
+            column.plane.buffer(segment)[:] = data
+            column.filled[column.filled == segment * SEGMENT] = n_tokens
+        if n_tokens % COPIED == 0:
+            self.commit(state.tokens[:n_tokens], None, min(state.commit.n_prompt, n_tokens))
 
     def _begin(self, state: State) -> None:
         """Hold the tokens after a state's full segments."""
@@ -226,7 +247,8 @@ class DiskStore(HostStore[DiskColumn]):
             return
         self.cut(len(tokens))
         if self._allow is not None:
-            self._allow(self._most_growth(len(tokens)))
+            kept_apart = self._checkpoints, self._states
+            self._allow(self._writer.most_growth(len(tokens), self._planes(), *kept_apart))
         columns = [(column.plane, int(column.filled.min())) for column in self.columns.values()]
         try:
             state = Saved(tokens, hidden, n_prompt, self.n_apart)
@@ -238,26 +260,6 @@ class DiskStore(HostStore[DiskColumn]):
                 f"cannot be written: {error.strerror or error}; it keeps its last commit, of "
                 f"{self._writer.n_tokens:,} tokens",
             ) from error
-
-    def _most_growth(self, n_tokens: int) -> int:
-        """The most bytes by which a commit of `n_tokens` tokens makes the pack's files grow."""
-        n_full, folder = n_tokens // SEGMENT, self.folder
-        n_bytes = 2 * superblock.slot_bytes(folder.manifest.model.n_embd)
-        n_files = 8  # beside those of planes
-        for plane in self._planes():
-            names = folder.names(plane.name)
-            n_new = max(0, n_full - len(plane.places))
-            n_bytes += n_new * (len(names) * stride_of(plane.part_bytes) + most_record(len(names)))
-            n_files += len(names)
-        n_bytes += n_tokens % SEGMENT * tail.record_bytes(folder.tail_row_bytes)
-        if self._checkpoints is not None:
-            assert self._writer is not None
-            n_new = max(0, n_full - self._writer.n_tokens // SEGMENT)
-            n_new += 2 * self._checkpoints.windowed.n_before
-            n_bytes += n_new * folder.checkpoint_bytes
-        if self._states is not None:
-            n_bytes += len(self._states.states.checkpoints) * self._states.states.memory.nbytes
-        return n_bytes + n_files * BLOCK
 
     def limit_saves(self, allow: Allow) -> None:
         self._allow = allow

@@ -25,7 +25,7 @@ from ..facts import ProbeSums
 from . import files
 from .checkpoints import Checkpoints
 from .errors import PackError
-from .folder import PackFolder, State
+from .folder import PackFolder, State, stride_of
 from .format import log, superblock, tail
 from .format.checkpoints import Checkpoint
 from .format.log import Place
@@ -35,6 +35,8 @@ from .plane import Plane
 from .saved_states import SavedStates
 
 _MOST_RECORDS = 4 * SEGMENT  # in a tail file, of which at most 1,024 are valid
+
+_BLOCK = 4096  # bytes to which the end of a file is rounded up on disk
 
 Columns = Sequence[tuple[Plane, int]]
 """The plane of each column, and how many tokens all layers have written."""
@@ -118,6 +120,30 @@ class Writer:
         for plane, _, written in sealed:
             plane.places.append(written)
         self._failed = False
+
+    def most_growth(
+        self,
+        n_tokens: int,
+        planes: Sequence[Plane],
+        checkpoints: Checkpoints | None,
+        states: SavedStates | None,
+    ) -> int:
+        """The most bytes by which a commit of `n_tokens` tokens makes the pack's files grow."""
+        folder, n_full = self._folder, n_tokens // SEGMENT
+        n_bytes = 2 * superblock.slot_bytes(folder.manifest.model.n_embd)
+        n_bytes += n_tokens % SEGMENT * tail.record_bytes(folder.tail_row_bytes)
+        n_files = 8  # beside those of planes
+        for plane in planes:
+            of_plane = len(folder.names(plane.name))
+            n_files += of_plane
+            segment = of_plane * stride_of(plane.part_bytes) + log.most_record(of_plane)
+            n_bytes += max(0, n_full - len(plane.places)) * segment
+        if checkpoints is not None:
+            n_new = max(0, n_full - self.n_tokens // SEGMENT)
+            n_bytes += (n_new + 2 * checkpoints.windowed.n_before) * folder.checkpoint_bytes
+        if states is not None:
+            n_bytes += len(states.states.checkpoints) * states.states.memory.nbytes
+        return n_bytes + n_files * _BLOCK
 
     def _recover(self) -> None:
         """After a crash: sync the commit that was read, remove files that no superblock names."""

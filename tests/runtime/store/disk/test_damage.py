@@ -208,7 +208,7 @@ def test_a_file_cut_under_a_reader_that_reads_is_told(whole: Path, tmp_path: Pat
 
 
 def test_a_parent_that_is_gone_or_another_is_told(whole: Path, tmp_path: Path) -> None:
-    from kvarn.runtime.store.disk.factory import shared
+    from kvarn.runtime.store.disk.parents import shared
 
     above = tmp_path / "above"
     shutil.copytree(whole, above)

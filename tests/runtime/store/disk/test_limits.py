@@ -20,7 +20,7 @@ COMMAND = textwrap.dedent(
     import packs
     from packs import FACTS, LAYERS, SEGMENT
     from kvarn.runtime.store.disk.archive import export_pack, import_pack
-    from kvarn.runtime.store.disk.factory import shared
+    from kvarn.runtime.store.disk.parents import shared
     from kvarn.runtime.store.disk.contents import create
     from kvarn.runtime.store.disk.folder import PackFolder
     from kvarn.runtime.store.disk.format.manifest import Manifest

@@ -1,0 +1,101 @@
+"""What a new pack begins with: the first tokens of another pack's last commit.
+
+Full segments are shared, as long as that makes no long chain of packs: each one of a chain is
+opened with each context (0.3 ms, and a descriptor for each layer). The tokens after them, and what
+a shorter chain does not have, are copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ....ops.attention.layout import SEGMENT, n_segments
+from .folder import PackFolder, State
+from .format.checkpoints import newest_end
+from .format.log import KV
+from .format.manifest import Parent
+from .plane import read_slot
+
+MOST_DEPTH = 8
+"""Packs that one begins with. A new one that would have more shares what half as many have."""
+
+
+def depth_of(folder: PackFolder) -> int:
+    """How many packs a pack begins with."""
+    return 0 if folder.parent is None else 1 + depth_of(folder.parent)
+
+
+def begin(path: Path, n_tokens: int | None) -> tuple[PackFolder, State, Parent | None]:
+    """A pack, the state of it that a new one begins with, and what that shares.
+
+    n_tokens: it begins with so many, or fewer; None: with all.
+    """
+    folder = PackFolder(path)
+    state = folder.state(recent=True)
+    if n_tokens is not None:
+        state = beginning(folder, state, n_tokens)
+    parent = shared(folder, state)
+    n_shared = parent.n_segments if parent else 0
+    if folder.windowed_layers and n_shared < state.n_full:
+        # The tokens before the segments that would be copied are nowhere, in layers with a window.
+        state = beginning(folder, state, n_shared * SEGMENT)
+        parent = shared(folder, state)
+    return folder, state, parent
+
+
+def beginning(folder: PackFolder, state: State, n_tokens: int) -> State:
+    """The state after the first `n_tokens` tokens of `state`, which is the folder's and has
+    `recent`; of fewer, where layers with a window do not have the tokens before that place.
+
+    Raises `PackDamaged` if a segment is not as written.
+    """
+    if n_tokens >= len(state.tokens):
+        return state
+    n_full, named = n_tokens // SEGMENT, {c.segment: c for c in state.commit.checkpoints}
+    if folder.windowed_layers and n_full < state.n_full:
+        window = max(folder.manifest.windows)
+        n_full = newest_end(named, n_segments(window), n_full)
+        n_tokens = n_full * SEGMENT
+    rows = state.rows[: n_tokens - n_full * SEGMENT]
+    if n_full < state.n_full and n_tokens % SEGMENT:
+        segment = np.frombuffer(segment_bytes(folder, state, KV, n_full), np.uint8)
+        rows = folder.rows.gather(segment, 0, n_tokens % SEGMENT)
+    recent = state.recent if n_full == state.n_full else folder.read_recent(named, n_full)
+    state.tables.cut(n_full)
+    n_prompt = min(state.commit.n_prompt, n_tokens)
+    commit = replace(state.commit, n_tokens=n_tokens, n_prompt=n_prompt)
+    return replace(
+        state, commit=commit, rows=rows, tokens=state.tokens[:n_tokens], hidden=None, recent=recent
+    )
+
+
+def shared(folder: PackFolder, state: State) -> Parent | None:
+    """The full segments of a state of the folder that a child shares; None if there are none.
+
+    They are those of the pack that has the last of them, or of one that it begins with.
+    """
+    n, log = state.n_full, (state.commit.log_bytes, state.commit.log_chain)
+    places, depth = state.tables.places[KV], depth_of(folder)
+    most = depth if depth < MOST_DEPTH else MOST_DEPTH // 2
+    while folder.parent is not None:
+        before = next((i for i in range(n) if places[i].folder is folder), n)
+        if before < n and depth <= most:
+            break
+        inherited = folder.manifest.parent
+        assert inherited is not None
+        n, log = min(before, inherited.n_segments), (inherited.log_bytes, inherited.log_chain)
+        folder, depth = folder.parent, depth - 1
+    return Parent(str(folder.path.resolve()), folder.manifest.id, n, *log) if n else None
+
+
+def segment_bytes(folder: PackFolder, state: State, plane: str, segment: int) -> bytes:
+    """All bytes of a full segment of K and V or of a column, file after file; `PackDamaged` if they
+    are not as written."""
+    place = state.tables.places[plane][segment]
+    n_bytes = folder.part_bytes(plane, state.tables.item_bytes.get(plane, 0))
+    return b"".join(
+        read_slot(place, plane, file, n_bytes) for file in range(len(folder.names(plane)))
+    )
