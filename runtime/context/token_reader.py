@@ -170,7 +170,7 @@ class TokenReader:
                 f"cannot cut a context of {held} tokens to {n_tokens}: "
                 f"{self.cache.cut_refusal(held, n_tokens)}; cut it to 0 and read it again"
             )
-        if n_tokens < held or (least < held and not self._cache.store.reaches(held)):
+        if n_tokens < held or (least < held and not self.cache.store.reaches(held)):
             self._go_back(n_tokens, least)
         return len(self.tokens)
 

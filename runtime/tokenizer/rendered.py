@@ -30,6 +30,11 @@ class Rendered(str):
     def __radd__(self, other: str) -> Rendered:
         return Rendered(str.__add__(other, self), [*_spans(other, 0), *_spans(self, len(other))])
 
+    def rest(self, start: int) -> Rendered:
+        """The text from a place on that is not quoted, quoted as it is."""
+        spans = ((first - start, stop - start) for first, stop in self.quoted if first >= start)
+        return Rendered(self[start:], spans)
+
     def continues(self, other: Rendered) -> bool:
         """Whether it begins with the text of `other`, quoted in the same places."""
         size = len(other)

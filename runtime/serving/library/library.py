@@ -25,6 +25,8 @@ from ...store.disk.contents import remove_files, take_lock
 from ...store.disk.errors import PackDamaged
 from ...store.disk.folder import PackFolder
 from ...store.disk.format.manifest import NAME, Manifest
+from ...store.disk.parents import MOST_DEPTH
+from .answers import Answers
 from .entry import Entry, ReadAs, disk_bytes, read_as, tokens_of
 from .room import NoRoom, Room
 from .tree import TokenTree
@@ -39,6 +41,8 @@ LEAST = 16
 """Tokens that a beginning must have to be worth a pack that begins with it."""
 LEAST_KEPT = 64
 """Tokens that an entry must have to be kept: fewer are read in no time."""
+ANSWERS_SHARE, MOST_ANSWERS = 64, 64 << 20
+"""The file of answers has at most this share of all bytes, and at most so many."""
 _CANDIDATES = 64
 _FRESH_BYTES = 1 << 20
 """Of a pack without tokens, at most."""
@@ -74,6 +78,9 @@ class Library:
         self._written = 0
         self._lock: int | None = None
         self._clock = 0.0
+        self.answers = Answers(model.tokenizer, None)
+        """Answers as they were generated, for prompts that have them otherwise; any thread may call
+        it."""
         self.problem = ""
         """Why nothing is written to disk; "" if it is."""
         if most_bytes:
@@ -133,6 +140,10 @@ class Library:
             make_folder(self._folder)
             self._folder = self._folder.resolve()
             self._lock = take_lock(self._folder)
+            file = self._folder / f"answers-{self._model.info.tokenizer_digest}"
+            most_bytes = min(self._room.most_bytes // ANSWERS_SHARE, MOST_ANSWERS)
+            self.answers = Answers(self._model.tokenizer, file, most_bytes)
+            self._room.beside = lambda: self.answers.n_bytes
         except PackError:
             return self._stop_writing(f"{self._folder}: another process keeps what it reads in it")
         except OSError as error:
@@ -277,11 +288,13 @@ class Library:
         else:
             entry = Entry(self._folder / secrets.token_hex(8), how, np.empty(0, np.uint32))
             parent = source
-            self._room.take(entry, self._bytes_at_first(parent))
+            self._room.take(entry, _FRESH_BYTES + _copied_bytes(parent))
             if parent is not None and parent.context is not None:
                 parent.context.commit()
         try:
-            context = self._open_pack(entry, parent, request, how)
+            above = None if parent is None else parent.path
+            disk = Disk(entry.path, how.k, how.v, parent=above, n_shared=n_tokens)
+            context = self._model.open(replace(request, store=disk))
             kept = context.cut_back(n_common(ids[:-1], context.tokens))
         except BaseException:
             if entry is not source:
@@ -290,20 +303,10 @@ class Library:
         entry.context = context
         if entry is not source:
             self._entries[entry.path] = entry
-            entry.above = parent
-            if parent is not None:
-                parent.n_children += 1
+            self._link(entry)
         self._touch(entry)
         context.save_within(partial(self._allow, entry), partial(self._save_failed, entry))
         return Lease(context, kept, entry)
-
-    def _open_pack(
-        self, entry: Entry, parent: Entry | None, request: ContextRequest, how: ReadAs
-    ) -> Context:
-        above = None if parent is None else parent.path
-        return self._model.open(
-            replace(request, store=Disk(entry.path, how.k, how.v, parent=above))
-        )
 
     def _following(self, source: Entry, ids: Sequence[int], request: ContextRequest) -> Lease:
         """A lease whose new tokens stay in memory."""
@@ -312,14 +315,6 @@ class Library:
         source.n_readers += 1
         self._touch(source)
         return Lease(context, kept, reads=source)
-
-    def _bytes_at_first(self, parent: Entry | None) -> int:
-        """The most bytes that a new pack takes before its first save."""
-        if parent is None:
-            return _FRESH_BYTES
-        folder = PackFolder(parent.path)
-        n_bytes = SEGMENT * folder.tail_row_bytes + 8 * folder.checkpoint_bytes
-        return _FRESH_BYTES + n_bytes + 2 * folder.manifest.state_bytes
 
     # Saving.
 
@@ -445,6 +440,19 @@ class Library:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _copied_bytes(parent: Entry | None) -> int:
+    """The most bytes that a new pack copies from the one that it begins with."""
+    if parent is None:
+        return 0
+    folder, n_bytes = PackFolder(parent.path), 0
+    n_bytes += SEGMENT * folder.tail_row_bytes + 8 * folder.checkpoint_bytes
+    n_bytes += 2 * folder.manifest.state_bytes
+    above: Entry | None = parent if parent.depth >= MOST_DEPTH else None
+    while above is not None and above.depth > MOST_DEPTH // 2:
+        n_bytes, above = n_bytes + above.n_bytes, above.above
+    return n_bytes
 
 
 def _refuse(n_bytes: int) -> None:

@@ -79,6 +79,15 @@ class TokenTree(Generic[E]):
             node = child
         return Match(done, node, True)
 
+    def tokens_of(self, entry: E) -> U32:
+        """The tokens of an entry that is there."""
+        node: _Node[E] | None = self._nodes[entry]
+        parts = []
+        while node is not None:
+            parts.append(node.tokens)
+            node = node.parent
+        return np.concatenate(parts[::-1])
+
     def insert(self, tokens: U32, entry: E) -> None:
         """Add an entry; one that was there has new tokens."""
         self.remove(entry)
