@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from ..ops.device import Array, Recorded
 
@@ -23,8 +23,9 @@ class Attention(Protocol):
         """Whether `__call__` needs the queries of all tokens in the last layer too."""
 
     @property
-    def graphs(self) -> dict[bool, Recorded] | None:
-        """The graphs of single tokens that `forward` recorded, with the calls of this object.
+    def graphs(self) -> dict[Hashable, Recorded] | None:
+        """The graphs of single tokens that were recorded with the calls of this object, by a key of
+        who recorded them.
 
         None where these calls cannot be recorded. Emptied whenever an address changes.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
@@ -32,7 +32,7 @@ class KVCache(ABC):
     keeps_all: ClassVar[bool]
     """Whether all tokens stay, so that the context can be cut anywhere."""
     every_query: bool = True
-    graphs: dict[bool, Recorded] | None = None
+    graphs: dict[Hashable, Recorded] | None = None
 
     def __init__(self, store: KVStore, attend: BoundAttend, layers: list[LayerView]) -> None:
         self.store, self.attend, self.layers = store, attend, layers

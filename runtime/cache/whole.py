@@ -43,7 +43,7 @@ class WholeCache(KVCache):
         self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
         self.every_query = attend.every_query
         records = attend.records and store.records
-        self._graphs: dict[bool, Recorded] | None = {} if records else None
+        self._graphs: dict[Hashable, Recorded] | None = {} if records else None
         self.graphs = self._graphs
 
     @property

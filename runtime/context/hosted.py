@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from ...models.attention import Attention
     from ...ops.device import Array, Device, Recorded
@@ -16,7 +16,7 @@ class HostedAttention:
     """`models.attention.Attention` for arrays of `device`: each layer's q, k and v are brought to
     the host, where `attention` works on them, and its result goes back."""
 
-    graphs: ClassVar[dict[bool, Recorded] | None] = None  # the host's part cannot be recorded
+    graphs: ClassVar[dict[Hashable, Recorded] | None] = None  # the host's part cannot be recorded
 
     def __init__(self, attention: Attention, device: Device) -> None:
         self._attention, self._device = attention, device

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import kvarn
+from kvarn.jit.launch import graph
 from kvarn.jit.launch.launcher import Stopped
 from kvarn.models.together import Together
 from kvarn.runtime.batch import Batch, NotSaved
@@ -130,6 +131,29 @@ def test_drafted_tokens_cost_no_pass(
     assert contexts[0].stats.accepted_tokens == 1 and contexts[1].stats.accepted_tokens == 0
     np.testing.assert_array_equal(contexts[0].logits, ahead)
     assert [context.tokens[-1] for context in contexts] == [8, 9, 10]
+
+
+def test_the_same_contexts_again_are_one_graph(
+    tiny: Model, contexts: list[Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded when they come a second time; anew for others, and where addresses change."""
+    mix, recorded = Together._mix, []
+    monkeypatch.setattr(
+        Together, "_mix", lambda *args: recorded.append(graph.recording()) or mix(*args)
+    )
+    batch, n = Batch(tiny), tiny.config.n_layers
+
+    def decode(of: list[Context]) -> list[bool]:
+        recorded.clear()
+        batch.decode_together(of, list(range(len(of))))
+        return list(recorded)
+
+    for of in (contexts, contexts[:2], contexts):
+        assert [decode(of) for _ in range(3)] == [[False] * n, [True] * n, []]
+    contexts[1].decode(3)
+    assert decode(contexts) == []
+    contexts[1].reader.cache.graphs.clear()
+    assert [decode(contexts) for _ in range(2)] == [[True] * n, []]
 
 
 def test_contexts_return_to_marks(tiny: Model, contexts: list[Context]) -> None:
