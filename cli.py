@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         words = _as_options(words)
         named = [word for word in words if word in COMMANDS][:1]
-        options = build_parser(*named).parse_args(words)
+        options = build_parser(*named, whole=False).parse_args(words)
         with libraries_heard():
             return _run(options)
     except (SystemExit, GeneratorExit):

@@ -19,7 +19,8 @@ from .options.context import (
     request_from,
 )
 from .options.files import check_recording
-from .options.model import ModelRequest, add_model_options
+from .options.model import ModelRequest
+from .options.model_options import add_model_options
 from .options.values import counts, positive
 from .terminal.progress import terminal
 

@@ -15,7 +15,8 @@ from .options.context import (
     add_kv_type_option,
     request_from,
 )
-from .options.model import ModelRequest, add_model_options
+from .options.model import ModelRequest
+from .options.model_options import add_model_options
 from .terminal.compiling import compile_all
 from .terminal.interrupt import on_ctrl_c
 

@@ -22,7 +22,8 @@ from .opening import Workload, load_model
 from .options.arms import add_arm_options, arms_from, words
 from .options.context import add_kv_type_option
 from .options.files import check_output, text_in
-from .options.model import ModelRequest, add_model_options
+from .options.model import ModelRequest
+from .options.model_options import add_model_options
 from .options.values import positive
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import terminal

@@ -8,7 +8,8 @@ from pathlib import Path
 from ..system.terminal import say
 from .opening import Workload, load_model
 from .options.files import add_files_option, add_piece_options, check_output, text_from
-from .options.model import ModelRequest, add_model_options
+from .options.model import ModelRequest
+from .options.model_options import add_model_options
 from .terminal.interrupt import Interruptible
 from .terminal.progress import progress_bar
 

@@ -21,7 +21,8 @@ from .options.context import (
     request_from,
 )
 from .options.files import add_files_option, text_from
-from .options.model import ModelRequest, add_model_options
+from .options.model import ModelRequest
+from .options.model_options import add_model_options
 from .options.values import count, file_name
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import ReadingBar, byte_bar, progress_bar

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,13 +30,15 @@ _OTHER = re.compile(r"argument (.+?): (.+)", re.DOTALL)
 class Parser(argparse.ArgumentParser):
     """argparse's, with kvarn's messages, which `system.terminal` prints.
 
-    dash: the option that a bare `-` among the words stands for, with `-` as its value.
+    dash: the option that a bare `-` among the words stands for, with `-` as its value. later: what
+    declares options whose import takes long; it is called once a word or the help needs them.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
         self.color = False  # Python 3.14 paints help and errors; what is painted is escaped here
         self.dash = ""
+        self.later: Callable[[Parser], None] | None = None
         self._words: list[str] = []
         self.register("type", Path, file_path)
         self.register("type", int, integer)
@@ -47,6 +49,9 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """As argparse's, but unknown words end it here, where the message can name the command."""
         words = sys.argv[1:] if args is None else list(args)
+        known = self._option_string_actions.keys() - {"-h", "--help"}
+        if any(word[:1] == "-" and word.partition("=")[0] not in known for word in words):
+            self.declare_all()
         if self._commands() and words and words[0][:1] == "-":
             self._refuse_unknown(words[0])
         self._words = words
@@ -54,6 +59,12 @@ class Parser(argparse.ArgumentParser):
         if left:
             self.error(f"no word is expected where {shown(left[0])} stands: {self._text_form()}")
         return parsed, left
+
+    def declare_all(self) -> None:
+        """Declare the options that are not declared yet."""
+        later, self.later = self.later, None
+        if later is not None:
+            later(self)
 
     def error(self, message: str) -> NoReturn:
         """One line, with a pointer to the help; exit code 2."""
@@ -197,8 +208,9 @@ class Parser(argparse.ArgumentParser):
             write(message.removesuffix("\n"))
 
 
-def build_parser(*commands: str) -> Parser:
-    """The parser of the program. Imports `commands` alone, and declares only their options."""
+def build_parser(*commands: str, whole: bool = True) -> Parser:
+    """The parser of the program. Imports `commands` alone, and declares only their options; unless
+    `whole`, some of them only once they are needed."""
     parser = Parser(
         prog="kvarn",
         description="A GGUF runtime for contexts that do not fit in memory.",
@@ -210,6 +222,8 @@ def build_parser(*commands: str) -> Parser:
         subparser = subparsers.add_parser(name, help=help)
         if name in commands:
             module_of(name).add(subparser)
+            if whole:
+                subparser.declare_all()
     return parser
 
 

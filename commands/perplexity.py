@@ -21,7 +21,8 @@ from .opening import Workload, load_model
 from .options.arms import budgets_of, keeps_from, words
 from .options.context import add_kv_type_option, add_prefill_options, request_from
 from .options.files import add_files_option, add_piece_options, text_in
-from .options.model import ModelRequest, add_model_options
+from .options.model import ModelRequest
+from .options.model_options import add_model_options
 from .options.values import positive
 from .terminal.progress import terminal
 from .terminal.tables import columns

@@ -26,7 +26,8 @@ from .options.generation import (
     draft_from,
     sampler_from,
 )
-from .options.model import ModelRequest, add_model_options
+from .options.model import ModelRequest
+from .options.model_options import add_model_options
 from .options.values import utf8
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import ReadingBar, index_context

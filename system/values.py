@@ -16,6 +16,7 @@ LARGEST = 2**31 - 1
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _COUNT = re.compile(r"(-?\d{1,100})([km]?)", re.ASCII | re.IGNORECASE)
 _SHARE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,2})?)%", re.ASCII | re.IGNORECASE)
+_BYTES = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 EXPECTED = "a share (1%) or a count of tokens"
 """The values of a budget, for messages."""
 
@@ -47,6 +48,15 @@ def count(value: object, least: int = 0, most: int = LARGEST, units: bool = True
     if number is None or not least <= number <= most:
         raise WrongValue(f"a whole number from {least} to {most}", value)
     return number
+
+
+def n_bytes(value: object) -> int:
+    """A number of bytes, as 0, "500M" or "32G", with units of 1,024; `WrongValue` for anything
+    else."""
+    match = _BYTES.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise WrongValue("bytes, as 500M or 32G", value)
+    return int(Fraction(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
 def text(value: object) -> str:

@@ -22,7 +22,8 @@ from ..options.generation import (
     draft_from,
     sampler_from,
 )
-from ..options.model import ModelRequest, add_model_options
+from ..options.model import ModelRequest
+from ..options.model_options import add_model_options
 from ..options.values import file_name
 from ..terminal.progress import index_context
 from .input import TurnReader

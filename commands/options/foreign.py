@@ -10,7 +10,7 @@ _OMIT = "omit it"
 _ADAPTERS = "merge adapters into the model first"
 _DEVICE = "kvarn computes on the CPU, or with --device cuda (run, chat, bench …) on one GPU"
 _SAMPLER = "kvarn has no such sampler"
-_SERVER = "kvarn is not a server: talk with `kvarn chat`, or import it in Python"
+_SERVER = "`kvarn serve` is the server: `kvarn serve --help` lists its options"
 _FILE_SAYS = "the model's file says so"
 _TEMPLATE = "kvarn uses the template in the model's file"
 _DRAFT = "use --draft ngram, which needs no model"
@@ -212,7 +212,7 @@ _COMMANDS = {
     "did you mean `kvarn chat`?": "repl talk",
     "did you mean `kvarn perplexity`?": "ppl",
     "did you mean `kvarn bench`?": "benchmark",
-    _SERVER: "serve server api start",
+    "did you mean `kvarn serve`?": "server api start",
     "a model is one file, and each command one process; there is nothing to do": (
         "ps stop push create cp"
     ),

@@ -14,7 +14,7 @@ from ...system.values import WrongValue, count
 from ..axes import PREFILL_AXIS
 from ..context.request import kv_types
 from ..draft import Ngram
-from ..loading.devices import DEVICES, KV_ON
+from ..loading.device_names import DEVICES, KV_ON
 from ..methods import Kind, Option
 from ..sampling import Sampler
 

@@ -17,7 +17,7 @@ from ..attend import Attend, Full
 from ..axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell
 from ..home import pack_path
 from ..keep import Keep, KeepAll
-from ..loading.devices import KV_ON
+from ..loading.device_names import KV_ON
 from ..methods import Kind, Option
 from ..prefill import Prefill
 from ..store import Disk, Ram, Store

@@ -16,13 +16,11 @@ from ...system.text import one_line
 from ...system.trust import Untrusted, open_folder
 from ..gguf import GGUFFile
 from ..memory import human_bytes
+from .device_names import DEVICES, KV_ON
 
 if TYPE_CHECKING:
     from ...ops.device import Device
 
-DEVICES = ("cpu", "cuda")
-KV_ON = ("auto", "gpu", "host")
-"""Where K and V can be, see `load`."""
 SMALLER = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K")
 """Types that an error advises instead, the most exact first."""
 UNPACKING_BYTES = 256 << 20

@@ -63,8 +63,9 @@ class EngineClient:
     """Starts an engine and speaks with it. Use: `open`, requests, `stop`.
 
     state: "loading", "ready", "dead" (it starts again soon), "stopped" (by `stop`, or because the
-    first start failed). step: what it loads; reason: of its last death. facts: of the model, once
-    it was ready. counters, notices: the last ones that it sent. restarts: how often it died.
+    first start failed; then `on_failure` is called). step: what it loads; reason: of its last
+    death. facts: of the model, once it was ready. counters, notices: the last ones that it sent.
+    restarts: how often it died.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class EngineClient:
         start: Start,
         notice: Callable[[str], None] = say,
         command: Sequence[str] = COMMAND,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.state: State = "loading"
         self.step, self.reason = "starting", ""
@@ -80,7 +82,7 @@ class EngineClient:
         self.notices: list[str] = []
         self.restarts = 0
         self.pid = 0
-        self._command, self._notice = command, notice
+        self._command, self._notice, self._on_failure = command, notice, on_failure
         self._flags, self._flags_path = Flags.made()
         self._start = msgspec.structs.replace(start, cancel_path=str(self._flags_path))
         self._calls = Calls(self._flags)
@@ -88,9 +90,10 @@ class EngineClient:
         self._writer: asyncio.StreamWriter | None = None
         self._settled = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin to start the engine; does not wait for it."""
+        """Begin to start the engine."""
         self._living = asyncio.create_task(self._live())
 
     async def wait_ready(self) -> Ready:
@@ -157,6 +160,11 @@ class EngineClient:
     async def stop(self, seconds: float = Stop().seconds) -> None:
         """End the engine: streams have `seconds`, then it saves. Requests that are made from now on
         are refused."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(seconds))
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self, seconds: float) -> None:
         living, was, self.state = self._living, self.state, "stopped"
         if living is not None:
             if was == "ready":
@@ -199,6 +207,7 @@ class EngineClient:
                 self.reason = self.reason or f"the engine ended with {_ending(code)}"
                 if self.facts is None:  # it never was ready: the next one would fail as well
                     self.state = "stopped"
+                    self._on_failure()
                     return
                 self.state = "dead"
                 self.restarts += 1

@@ -1,71 +1,33 @@
-"""Contexts for requests: what a request asks of one, and who has it."""
+"""What requests ask of contexts, in words, and the packs that they name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from ...system.errors import KvarnError
 from ...system.values import WrongValue
 from ..context.request import ContextRequest, context_words
-
-if TYPE_CHECKING:
-    from ..context import Context
-    from ..model import Model
+from ..home import pack_path
+from ..prefill import recorded
+from ..store import Disk, Ram
+from .refusal import Refusal
 
 
 class BadWord(KvarnError):
     """A word about reading that a request cannot have."""
 
 
-@dataclass
-class Lease:
-    """A context that one request uses until it gives it back. cached: how many of its ids the
-    context holds already, so that the others are to be read."""
-
-    context: Context
-    cached: int = 0
-
-
-class Leases(Protocol):
-    """Gives contexts to requests; all of it runs on the engine thread."""
-
-    def open(self, ids: Sequence[int], request: ContextRequest, n_ctx: int) -> Lease:
-        """A context with room for `n_ctx` tokens, which holds a beginning of `ids`."""
-
-    def give_back(self, lease: Lease) -> None:
-        """The request has ended, whatever it has read and generated."""
-
-    def close(self) -> None:
-        """Save and close everything."""
-
-
-class Fresh:
-    """A new context in memory for each request."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def open(self, ids: Sequence[int], request: ContextRequest, n_ctx: int) -> Lease:
-        """See `Leases`."""
-        return Lease(self._model.open(replace(request, n_ctx=n_ctx)))
-
-    def give_back(self, lease: Lease) -> None:
-        """See `Leases`."""
-        lease.context.close()
-
-    def close(self) -> None:
-        """See `Leases`."""
-
-
-def request_of(words: Mapping[str, Any], pack: str) -> ContextRequest:
+def request_of(words: Mapping[str, Any]) -> ContextRequest:
     """What words of a command line, or of a request, ask of a context.
 
     Raises `BadWord` for a word that is none or has no such value, and what methods raise.
     """
     kinds = context_words()
-    for word in ("ctx", "store", "pack"):  # which the server gives apart, or not at all
+    for word in ("ctx", "store", "pack", "io"):  # which are said otherwise, or not at all
         del kinds[word]
     if unknown := next((word for word in words if word not in kinds), ""):
         raise BadWord(f"{unknown!r:.60} says nothing about reading: expected {', '.join(kinds)}")
@@ -75,4 +37,25 @@ def request_of(words: Mapping[str, Any], pack: str) -> ContextRequest:
             given[word] = kinds[word](value)
         except WrongValue as wrong:
             raise BadWord(str(wrong.within(word))) from wrong
-    return ContextRequest.of({**given, "pack": pack or None})
+    return ContextRequest.of(given)
+
+
+def pack_folder(name: str, *, exists: bool = True) -> Path:
+    """The folder of the pack that a request names: one of the user's, and no other path."""
+    if os.sep in name or (os.altsep or os.sep) in name:
+        raise Refusal("invalid", f"pack {name!r:.80} is no name: expected a plain word")
+    path = pack_path(name)
+    if exists and not (path / "pack.json").is_file():
+        raise Refusal("not found", f"there is no pack {name!r:.80}")
+    return path
+
+
+def following(request: ContextRequest, words: Mapping[str, Any], pack: Path) -> ContextRequest:
+    """The request of a prompt that follows a pack: read as the pack was, unless the words say
+    otherwise, so that its K and V can be used."""
+    disk = Disk(pack, read_only=True)
+    if "kv_type" not in words:
+        request = replace(request, store=Ram(*disk.types()))
+    if request.prefill is None:
+        request = replace(request, prefill=recorded(disk.recorded_prefill()))
+    return request

@@ -25,9 +25,10 @@ from ...system.terminal import say
 from ..engine import on_engine
 from ..loading.load import load
 from ..memory import available_bytes
-from .contexts import Fresh, request_of
+from .contexts import request_of
 from .flags import SLOTS, Flags
 from .frames import BadMessage, Connection
+from .library import Library
 from .preparing import Preparing
 from .protocol import (
     Done,
@@ -42,7 +43,8 @@ from .protocol import (
     ToEngine,
     Vectors,
 )
-from .scheduler import Scheduler, refused_as_invalid
+from .refusal import refused
+from .scheduler import Scheduler
 from .tasks import Answering
 
 if TYPE_CHECKING:
@@ -70,12 +72,13 @@ class Engine:
             kv_on=start.words.get("kv_on", "auto"),
         )
         words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
-        request = request_of(words, "")
+        request = request_of(words)
         self._n_ctx = start.n_ctx or _room(self._model, request, start.parallel)
         self._preparing = Preparing(self._model, self._n_ctx, words)
         self._preparing.template.start()
-        self._leases = Fresh(self._model)
-        self._scheduler = Scheduler(start.parallel, self._leases, self._send)
+        folder = Path(start.cache_path)
+        self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
+        self._scheduler = Scheduler(start.parallel, self._library, self._send)
         self._pool = ThreadPoolExecutor(2, "kvarn-prepare")
         self._open: set[int] = set()
         """Requests that are waiting or running."""
@@ -163,13 +166,13 @@ class Engine:
             try:
                 work()
             except Exception as error:
-                self._send(refused_as_invalid(id, error))
+                self._send(refused(id, error, "invalid"))
 
         self._pool.submit(run)
 
     def _answer(self, asked: Generate) -> None:
         prepared = self._preparing.generate(asked)
-        self._scheduler.put(Answering(prepared, self._leases, self._flags, self._send))
+        self._scheduler.put(Answering(prepared, self._library, self._flags, self._send))
 
     def _send(self, message: msgspec.Struct) -> None:
         if isinstance(message, Done | Refused | Vectors):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...system.errors import KvarnError
 from ...system.values import LARGEST
 from ..chat.template import ChatTemplate
 from ..context.prompt import check_readable, prompt_ids
@@ -16,8 +16,9 @@ from ..sampling import Constraint, Sampler, SamplingError
 from ..stops import stop_strings
 from ..tokenizer import Tokenizer
 from . import protocol
-from .contexts import request_of
-from .protocol import Chat, Generate, Kind, Prompt, Reading, Render, Rendered, Text
+from .contexts import following, pack_folder, request_of
+from .protocol import Chat, Generate, Prompt, Reading, Render, Rendered, Text
+from .refusal import Refusal, too_long
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -26,17 +27,10 @@ _GIVEN = {"messages", "tools", "add_generation_prompt", "self"}
 """Names that a chat's further variables cannot have."""
 
 
-class Refusal(KvarnError):
-    """A request that cannot be done. kind: see `protocol.Refused`."""
-
-    def __init__(self, kind: Kind, message: str) -> None:
-        super().__init__(message)
-        self.kind: Kind = kind
-
-
 @dataclass(frozen=True)
 class Prepared:
-    """A request, checked. ids: of its prompt; n_ctx: room of its context."""
+    """A request, checked. ids: of its prompt, which follows `pack`; n_ctx: room of its context.
+    keeps: what it reads and generates is kept."""
 
     id: int
     slot: int
@@ -44,6 +38,8 @@ class Prepared:
     ids: list[int]
     request: ContextRequest
     n_ctx: int
+    pack: Path | None = None
+    keeps: bool = True
     max_tokens: int | None = None
     sampler: Sampler = field(default_factory=Sampler)
     logprobs: bool = False
@@ -72,15 +68,19 @@ class Preparing:
         """Raises `Refusal`, and `KvarnError` for what is invalid."""
         if asked.max_tokens is not None and asked.max_tokens < 0:
             raise Refusal("invalid", f"max_tokens is {asked.max_tokens}, expected 0 or more")
-        request, n_ctx = self.request(asked.reading), self._room(asked.n_ctx)
+        reading, n_ctx = asked.reading, self._room(asked.n_ctx)
+        pack = pack_folder(reading.pack) if reading.pack else None
+        request = self.request(reading, pack)
         stops = asked.stop + (list(self.template.stop) if isinstance(asked.prompt, Chat) else [])
         return Prepared(
             asked.id,
             asked.slot,
             self._model.tokenizer,
-            self.ids(asked.prompt, request, n_ctx, begins=not asked.reading.pack),
+            self.ids(asked.prompt, request, n_ctx, begins=pack is None),
             request,
             n_ctx,
+            pack,
+            reading.keep_in_library,
             asked.max_tokens,
             _sampler(asked.sampling, asked.constraint),
             "n_probs" in asked.sampling,
@@ -90,9 +90,11 @@ class Preparing:
             asked.echo,
         )
 
-    def request(self, reading: Reading) -> ContextRequest:
-        """What a request asks of its context."""
-        return request_of({**self._words, **reading.words}, reading.pack)
+    def request(self, reading: Reading, pack: Path | None = None) -> ContextRequest:
+        """What a request asks of its context, which follows a pack."""
+        words = {**self._words, **reading.words}
+        request = request_of(words)
+        return request if pack is None else following(request, words, pack)
 
     def _room(self, asked: int | None) -> int:
         if asked is not None and asked < 1:
@@ -140,15 +142,6 @@ class Preparing:
             if last.get("role") != "assistant" or not isinstance(ending, str):
                 raise Refusal("invalid", "the last message is no answer in text to go on with")
         return self.template.render(messages, tools=prompt.tools, **prompt.extra) + ending
-
-
-def too_long(n_tokens: int, most: int) -> Refusal:
-    """The refusal of a prompt that does not fit."""
-    return Refusal(
-        "too long",
-        f"the prompt has {n_tokens:,} tokens, and the context has room for {most:,}: expected a "
-        "shorter prompt",
-    )
 
 
 def _sampler(options: Mapping[str, Any], constraint: protocol.Constraint | None) -> Sampler:

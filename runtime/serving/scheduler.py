@@ -14,15 +14,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...jit.launch.launcher import Stopped
-from ...system.errors import KvarnError, message_of
-from .preparing import Refusal
-from .protocol import Counters, Kind, Refused
+from ...system.errors import message_of
+from .protocol import Counters
+from .refusal import Refusal, refused
 from .tasks import Answering, Task
 
 if TYPE_CHECKING:
     import msgspec
 
-    from .contexts import Leases
+    from .library import Library
 
 SHARE = 0.3
 """Of the time, what answers have while prompts are read."""
@@ -41,8 +41,8 @@ class Scheduler:
     `put` and `stop` may be called by any thread; `run` has the engine thread.
     """
 
-    def __init__(self, parallel: int, leases: Leases, send: Callable[[msgspec.Struct], None]):
-        self._parallel, self._leases, self._send = parallel, leases, send
+    def __init__(self, parallel: int, library: Library, send: Callable[[msgspec.Struct], None]):
+        self._parallel, self._library, self._send = parallel, library, send
         self._waiting: deque[Task] = deque()
         self._active: list[Task] = []
         self._changed = threading.Condition()
@@ -84,7 +84,7 @@ class Scheduler:
             if not self._work():
                 time.sleep(PATIENCE)
             self._report()
-        self._leases.close()
+        self._library.close()
 
     def _is_idle(self) -> bool:
         return not (self._active or self._waiting or self._stop_at is not None)
@@ -206,18 +206,3 @@ class Scheduler:
         if counts != values:
             self._send(Counters(counts))
             self._reported = now, counts
-
-
-def refused(id: int, error: Exception) -> Refused:
-    """The refusal that tells of an error."""
-    kind: Kind = "engine"
-    if isinstance(error, Refusal):
-        kind = error.kind
-    return Refused(id, kind, " ".join(message_of(error).split()))
-
-
-def refused_as_invalid(id: int, error: Exception) -> Refused:
-    """The refusal of a request that was not begun: its own fault, if kvarn has words for it."""
-    if isinstance(error, KvarnError) and not isinstance(error, Refusal):
-        return Refused(id, "invalid", " ".join(message_of(error).split()))
-    return refused(id, error)

@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .contexts import Lease, Leases
+from .library import Lease, Library
 from .protocol import Done, Finish, Logprob, Pieces, Progress
+from .refusal import too_long
 
 if TYPE_CHECKING:
     import msgspec
@@ -67,9 +68,9 @@ class Task(ABC):
 class Answering(Task):
     """Reads a prompt and generates."""
 
-    def __init__(self, prepared: Prepared, leases: Leases, flags: Flags, send: Send) -> None:
+    def __init__(self, prepared: Prepared, library: Library, flags: Flags, send: Send) -> None:
         super().__init__(prepared, flags, send)
-        self._prepared, self._leases = prepared, leases
+        self._prepared, self._library = prepared, library
         self._lease: Lease | None = None
         self._generation: Generation | None = None
         self._left: Sequence[int] = ()
@@ -82,12 +83,19 @@ class Answering(Task):
     def open(self) -> None:
         """See `Task`."""
         asked = self._prepared
-        self._lease = self._leases.open(asked.ids, asked.request, asked.n_ctx)
-        context = self._lease.context
-        context.stop_at(self._flags.address(self.slot))
-        self._left = asked.ids[self._lease.cached :]
-        self._n_cached = len(context.tokens)
-        self._n_prompt = self._n_cached + len(self._left)
+        ids: Sequence[int] = asked.ids
+        if asked.pack is not None:
+            ids = [*self._library.include(asked.pack), *ids]
+            if len(ids) > asked.n_ctx:
+                raise too_long(len(ids), asked.n_ctx)
+        self._lease = self._library.open(ids, asked.request, asked.n_ctx)
+        self.context.stop_at(self._flags.address(self.slot))
+        self._left = ids[self._lease.cached :]
+        self._n_cached, self._n_prompt = self._lease.cached, len(ids)
+        self._generation = self.context.generation(
+            (), asked.max_tokens, asked.sampler, asked.stop
+        )  # its constraint is compiled while the prompt is read
+        self._text = self._generation.text(asked.special)
         self._tell_progress()
         if not self._left:
             self._begin()
@@ -120,8 +128,7 @@ class Answering(Task):
         if asked.echo:
             text = asked.tokenizer.decode(asked.ids, special=asked.special)
             self._send(Pieces(self.id, text, list(asked.ids)))
-        self._generation = self.context.generation((), asked.max_tokens, asked.sampler, asked.stop)
-        self._text = self._generation.text(asked.special)
+        assert self._generation is not None
         self._began = time.perf_counter()
         if self._generation.begin():
             self.sample()
@@ -164,7 +171,7 @@ class Answering(Task):
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.context.stop_at(0)
-            self._leases.give_back(lease)
+            self._library.give_back(lease, self._prepared.keeps)
         if finish is None:
             return
         generation, stop = self._generation, ""

@@ -67,6 +67,7 @@ BOUNDS = {
     "build": ["--kv-type", "f16"],
     "pack": ["-c", "64"],
     "learn": "--tokens 64 --length 64".split(),
+    "serve": "--host 192.0.2.1 --port 9".split(),  # an address that no machine has
 }
 LONG = {"--roofline"}  # half a minute
 

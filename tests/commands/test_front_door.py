@@ -25,7 +25,7 @@ class Panic(BaseException):
 
 
 def raising(error: BaseException) -> Callable[..., int]:
-    def run(*_: object) -> int:
+    def run(*_: object, **__: object) -> int:
         raise error
 
     return run

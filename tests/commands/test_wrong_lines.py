@@ -76,8 +76,7 @@ USAGE = {
     "chat -p x": "chat has no -p: type your message, or pipe it; `kvarn run --instruct -p TEXT` "
     "answers one; see `kvarn chat --help`",
     "pack build -p x": "pack build has no -p: use -f FILE; see `kvarn pack build --help`",
-    "serve": "there is no command 'serve': kvarn is not a server: talk with `kvarn chat`, or "
-    "import it in Python; see `kvarn --help`",
+    "server": "there is no command 'server': did you mean `kvarn serve`? See `kvarn --help`",
     "list": "there is no command 'list': did you mean `kvarn ls`? See `kvarn --help`",
     "show": "there is no command 'show': did you mean `kvarn inspect`? See `kvarn --help`",
     "help rnu": "there is no command 'rnu': did you mean run? See `kvarn --help`",

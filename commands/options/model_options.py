@@ -1,0 +1,96 @@
+"""Options that name a model: what commands declare that load one. Imports nothing that computes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ...runtime.loading.device_names import DEVICES, KV_ON
+from ...system.extras import how_to_install
+from ...system.text import one_line, shown
+from .values import NO_MODEL, file_path, positive
+
+
+def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False) -> None:
+    """Adds the model in its three forms (MODEL, `-m`, `-hf`) and `--threads`.
+
+    with_device: adds `--device` and `--kv-on`, too, for commands that can run a model on a GPU.
+    """
+    group = parser.add_argument_group("model")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        type=model_word,
+        default=argparse.SUPPRESS,  # without the word, the path of -m stays
+        help="a GGUF file (default: the one converted or pulled last, or else the small one that "
+        "ships with kvarn)",
+    )
+    which.add_argument("-m", "--model", metavar="FILE", type=Path, help="the same as MODEL")
+    which.add_argument(
+        "-hf",
+        "-hfr",
+        "--hf-repo",
+        dest="hf",
+        metavar="USER/REPO[:QUANT]",
+        help="a GGUF file of the Hugging Face hub, downloaded if it is not on this machine "
+        "(default QUANT: the largest that suits this machine)",
+    )
+    group.add_argument(
+        "-t",
+        "--threads",
+        metavar="N",
+        type=positive,
+        help="kernel threads (default: one per physical core)",
+    )
+    if with_device:
+        group.add_argument(
+            "--device",
+            choices=DEVICES,
+            default="cpu",
+            help="where the model runs: on the CPU (default), or on an NVIDIA GPU, in whose memory "
+            f"its weights have to fit (cuda; needs {how_to_install('cuda')})",
+        )
+        group.add_argument(
+            "--kv-on",
+            choices=KV_ON,
+            help="with --device cuda, where the KV cache is: in the GPU's memory (gpu), in the "
+            "host's memory, where the CPU attends to it (host), or on the GPU if it fits there and "
+            "the methods support it (auto, the default)",
+        )
+    # Options that users of llama.cpp write by habit, and that ask for what kvarn does anyway.
+    group.add_argument(
+        "-ngl", "--gpu-layers", "--n-gpu-layers", type=_no_gpu, help=argparse.SUPPRESS
+    )
+    group.add_argument(
+        "-fa", "--flash-attn", nargs="?", type=_flash_attention, help=argparse.SUPPRESS
+    )
+
+
+def model_word(text: str) -> Path:
+    """An argparse type: a model file among the words, which may be another word by mistake."""
+    path = file_path(text)
+    if path.exists() or path.suffix == ".gguf":
+        return path
+    fix = NO_MODEL
+    if text.count("/") == 1:
+        fix = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"
+    raise argparse.ArgumentTypeError(f"there is no file {shown(text)}: {fix}")
+
+
+def _no_gpu(text: str) -> str:
+    if text != "0":
+        raise argparse.ArgumentTypeError(
+            "kvarn puts all layers on one device: omit it, and give --device cuda for a GPU"
+        )
+    return text
+
+
+def _flash_attention(text: str) -> str:
+    if text in ("on", "auto", "1"):
+        return text
+    words = "kvarn always computes attention this way: omit it"
+    if text in ("off", "0"):
+        raise argparse.ArgumentTypeError(words)
+    raise argparse.ArgumentTypeError(f"expected on or auto, found {shown(text)}; {words}")

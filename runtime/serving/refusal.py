@@ -1,0 +1,32 @@
+"""How a request is refused: in one sentence, with the kind of the reason."""
+
+from __future__ import annotations
+
+from ...system.errors import KvarnError, message_of
+from .protocol import Kind, Refused
+
+
+class Refusal(KvarnError):
+    """A request that cannot be done. kind: see `protocol.Refused`."""
+
+    def __init__(self, kind: Kind, message: str) -> None:
+        super().__init__(message)
+        self.kind: Kind = kind
+
+
+def too_long(n_tokens: int, most: int) -> Refusal:
+    """The refusal of a prompt that does not fit."""
+    return Refusal(
+        "too long",
+        f"the prompt has {n_tokens:,} tokens, and the context has room for {most:,}: expected a "
+        "shorter prompt",
+    )
+
+
+def refused(id: int, error: Exception, kind: Kind = "engine") -> Refused:
+    """What tells of an error; kind: of those that kvarn has words for and that have none."""
+    if isinstance(error, Refusal):
+        kind = error.kind
+    elif not isinstance(error, KvarnError):
+        kind = "engine"
+    return Refused(id, kind, " ".join(message_of(error).split()))
