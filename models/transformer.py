@@ -90,7 +90,7 @@ class Transformer:
         config, device = self.config, self.device
         least = device.least_rows if prompt and not self._watchers else 1
         n_rows = max(n, min(least, self.max_chunk))
-        b = self._work.rows(0, n_rows)
+        b = self._work.rows(0, n_rows, n)
         device.put(ids, b.ids[:n])
         if self._per_layer is not None:
             self._per_layer.put(ids, n_rows)

@@ -10,7 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from ..ops.device import Activations, Array, Device, Scratch, Weight
-    from ..ops.experts import Routing
+    from ..ops.experts import ExpertWeights, Routing
     from .config import ModelConfig
     from .loader import Linear, Norm
 
@@ -19,12 +19,21 @@ Watcher: TypeAlias = "Callable[[Activations, Weight], None]"
 
 
 class Rows:
-    """Rows first … stop - 1 of the forward pass's memory: token ids, and arrays by name."""
+    """Rows first … stop - 1 of the forward pass's memory: token ids, and arrays by name.
+
+    The first `n_tokens` of them hold tokens; others only fill up a pass.
+    """
 
     def __init__(
-        self, config: ModelConfig, memory: dict[str, Array], ids: Array, first: int, stop: int
+        self,
+        config: ModelConfig,
+        memory: dict[str, Array],
+        ids: Array,
+        span: tuple[int, int],
+        n_tokens: int,
     ) -> None:
-        self._memory, self._first, self._stop = memory, first, stop
+        first, stop = span
+        self._memory, self._first, self._stop, self.n_tokens = memory, first, stop, n_tokens
         self._views: dict[tuple[str | int, ...], Array] = {}
         self.ids = ids[first:stop]
         self.x, self.normed, self.branch = (
@@ -71,8 +80,8 @@ class Workspace:
         if not config.architecture.pre_norms:
             self._memory["normed"] = self._memory["x"]
         # A pass also computes rows that hold no token: these have to hold numbers.
-        mixed = self._memory["mixed"]
-        device.put(np.zeros(len(mixed), np.float32), mixed)
+        for name in {"mixed", "of_experts"} & self._memory.keys():
+            device.put(np.zeros(len(self._memory[name]), np.float32), self._memory[name])
         # Recording a graph reads the ids, so they have to be valid from the start.
         self._ids = device.memory((max_chunk,), np.int32)
         device.put(np.zeros(max_chunk, np.int32), self._ids)
@@ -80,18 +89,19 @@ class Workspace:
             name: device.activations(max_chunk, n_cols, alone=alone)
             for name, n_cols in inputs.items()
         }
-        self._rows: dict[tuple[int, int], Rows] = {}
+        self._rows: dict[tuple[int, int, int], Rows] = {}
         self.max_chunk = max_chunk
         self._shared: dict[Hashable, Scratch] = {}
 
-    def rows(self, first: int, stop: int) -> Rows:
-        """Rows first … stop - 1; the same object as long as it is cached."""
-        key = first, stop
+    def rows(self, first: int, stop: int, n_tokens: int | None = None) -> Rows:
+        """Rows first … stop - 1, of which the first `n_tokens` (None: all) hold tokens; the same
+        object as long as it is cached."""
+        key = first, stop, stop - first if n_tokens is None else n_tokens
         if key not in self._rows:
             # Most are single tokens and full chunks; a prompt has one chunk of another size.
             if len(self._rows) >= 8:
                 self._rows.clear()
-            self._rows[key] = Rows(self._config, self._memory, self._ids, first, stop)
+            self._rows[key] = Rows(self._config, self._memory, self._ids, (first, stop), key[2])
         return self._rows[key]
 
     def experts_scratch(self, routing: Routing, n_ff: int) -> Scratch:
@@ -116,6 +126,27 @@ class Workspace:
             for weight in weights:
                 watcher(source, weight)
         self.device.linear_many(source, weights, [out for _, out in products])
+
+    def experts(
+        self,
+        source: Activations,
+        logits: Array,
+        weights: ExpertWeights,
+        scratch: Scratch,
+        b: Rows,
+        out: Array,
+    ) -> None:
+        """What routed experts give for the vectors of `source` by the router's `logits`.
+
+        Rows of `b` that only fill up the pass choose none: their rows of `out` stay.
+        """
+        n, rows = b.n_tokens, source.x[: len(logits)]
+        if n == len(logits):
+            self.device.experts(source, logits, weights, scratch, out)
+        else:
+            few = source.set(rows[:n])
+            self.device.experts(few, logits[:n], weights, scratch, out[:n], prompt=True)
+            source.set(rows)
 
     def add_biases(self, *products: tuple[Linear, Array]) -> None:
         """Add the bias of each projection that has one."""

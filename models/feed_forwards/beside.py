@@ -85,6 +85,6 @@ class Beside:
         work.linear(experts_in.set(row), weights.experts.router, logits)
         work.norm(weights.experts_norm, b.x, row)
         experts = weights.experts.experts
-        work.device.experts(experts_in.set(row), logits, experts, self._scratch, given)
+        work.experts(experts_in.set(row), logits, experts, self._scratch, b, given)
         work.norm(weights.experts_post_norm, given, given)
         work.device.pointwise.add(out, given, out)

@@ -113,7 +113,7 @@ class Experts:
         weights, work = self._weights, self._work
         logits = b.array("router", self._n_experts)
         work.linear(source, weights.router, logits)
-        work.device.experts(source, logits, weights.experts, self._scratch, out)
+        work.experts(source, logits, weights.experts, self._scratch, b, out)
         if self._shared is not None:
             shared = b.array("shared", self._n_embd)
             self._shared(source, b, shared)

@@ -226,7 +226,9 @@ class PlainExperts:
         return PlainExperts(self.name, gate), PlainExperts(self.name, up)
 
 
-def plain_experts(act: Any, logits: np.ndarray, weights: Any, _: None, out: np.ndarray) -> None:
+def plain_experts(
+    act: Any, logits: np.ndarray, weights: Any, _: None, out: np.ndarray, *, prompt: bool = False
+) -> None:
     """The experts of each token, one after the other."""
     stacks, kind = (weights.gate, weights.up, weights.down), QUANT_TYPES["F32"]
     out[:] = 0
