@@ -45,6 +45,12 @@ def run(options: argparse.Namespace) -> int:
             if interrupt.asked:
                 break
     observer.save(options.output, [str(file) for file in options.files])
+    unseen, n = observer.unseen
+    if unseen:
+        say(
+            f"{unseen:,} of {n:,} matrices of experts had no token: their columns count alike, as "
+            "in llama.cpp; a longer text reaches more"
+        )
     stopped = f"stopped, saved after {done} of {total}" if interrupt.asked else f"{done}"
     say(f"{options.output}: {stopped} pieces of {options.ctx} tokens")
     return 130 if interrupt.asked else 0

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..ops.device import Activations, Array, Device, Scratch, Weight
+    from ..ops.device import Activations, Array, Device, Scratch
     from ..ops.experts import ExpertWeights, Routing
     from .config import ModelConfig
     from .loader import Linear, Norm
 
-Watcher: TypeAlias = "Callable[[Activations, Weight], None]"
-"""Gets inputs of T rows and the matrix that will multiply them."""
+
+class Routed(NamedTuple):
+    """To which expert's matrix, of how many, each row of inputs goes: int64 (rows,)."""
+
+    ids: Array
+    n_experts: int
+
+
+Watcher: TypeAlias = "Callable[[Array, str, Routed | None], None]"
+"""Gets inputs float32 (rows, K) of a product, the name of the matrix, and, where experts have one
+each, whose it is."""
 
 
 class Rows:
@@ -123,8 +132,9 @@ class Workspace:
         """Write the product of the source's vectors by each matrix, without its bias."""
         weights = [projection.weight for projection, _ in products]
         for watcher in self.watchers:
+            rows = source.x[: len(products[0][1])]
             for weight in weights:
-                watcher(source, weight)
+                watcher(rows, weight.name, None)
         self.device.linear_many(source, weights, [out for _, out in products])
 
     def experts(
@@ -147,6 +157,21 @@ class Workspace:
             few = source.set(rows[:n])
             self.device.experts(few, logits[:n], weights, scratch, out[:n], prompt=True)
             source.set(rows)
+        for watcher in self.watchers:
+            self._tell_experts(watcher, rows, weights, scratch)
+
+    def _tell_experts(
+        self, watcher: Watcher, rows: Array, weights: ExpertWeights, scratch: Scratch
+    ) -> None:
+        """The inputs that the experts have just had, sorted by expert."""
+        tokens, experts = scratch.chosen(len(rows))
+        routed = Routed(experts, weights.routing.n_experts)
+        names = dict.fromkeys(
+            (weights.gate.name, weights.up.name)
+        )  # the same one if they are fused
+        for name in names:
+            watcher(rows[tokens], name, routed)
+        watcher(scratch.hidden.x, weights.down.name, routed)
 
     def add_biases(self, *products: tuple[Linear, Array]) -> None:
         """Add the bias of each projection that has one."""

@@ -66,20 +66,21 @@ def read_imatrix(path: Path) -> Imatrix:
 def write_imatrix(
     path: Path,
     sums: Mapping[str, NDArray[np.float64]],
-    counts: Mapping[str, int],
+    counts: Mapping[str, NDArray[np.int64]],
     datasets: list[str],
     n_chunks: int,
     chunk_size: int,
 ) -> None:
-    """Write sums of squares (columns,) over `counts` tokens; the file appears whole or not at all.
+    """Write sums of squares (matrices, columns) over `counts` (matrices,) tokens; the file appears
+    whole or not at all.
 
     llama.cpp's tools read it too.
     """
     arrays: list[tuple[TensorPlan, F32]] = []
     for name in sorted(sums):
-        values = sums[name].astype(np.float32).reshape(1, -1)
+        values = sums[name].astype(np.float32)
         arrays.append((TensorPlan(name + _SUMS, "F32", values.shape), values))
-        count = np.full((1, 1), counts[name], np.float32)
+        count = counts[name].astype(np.float32).reshape(-1, 1)
         arrays.append((TensorPlan(name + _COUNTS, "F32", count.shape), count))
     metadata = {
         "general.type": value_bytes("imatrix"),

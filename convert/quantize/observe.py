@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.device import Activations, Weight
+from ...models.workspace import Routed
+from ...ops.device import Array
 from ...runtime.model import Model
 from ..errors import ConvertError
 from .imatrix import write_imatrix
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
-_LEAST_TOKENS = 16  # llama.cpp leaves smaller batches out
+I64 = NDArray[np.int64]
+_LEAST_TOKENS = 16  # llama.cpp leaves smaller batches out, but for experts
 
 
 class Observer:
-    """Sums of squares of the inputs of each matrix in a block, by name of tensor."""
+    """Sums of squares of the inputs of each matrix in a block, by name of tensor: of experts' a row
+    for each expert."""
 
     def __init__(self, model: Model, n_ctx: int) -> None:
         self._model, self._n_ctx = model, n_ctx
         self._sums: dict[str, F64] = {}
-        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._counts: dict[str, I64] = {}
         self.n_chunks = 0
+
+    @property
+    def unseen(self) -> tuple[int, int]:
+        """Of how many experts' matrices there were no inputs, and how many experts' there are."""
+        counts = [count for count in self._counts.values() if len(count) > 1]
+        return sum(int((count == 0).sum()) for count in counts), sum(map(len, counts))
 
     def read(self, ids: list[int], max_chunks: int | None = None) -> Iterator[tuple[int, int]]:
         """Read `ids` in chunks of `n_ctx` tokens, each from an empty context; yield (chunks read,
@@ -59,12 +67,24 @@ class Observer:
                 )
         write_imatrix(path, self._sums, self._counts, datasets, self.n_chunks, self._n_ctx)
 
-    def see(self, act: Activations, weight: Weight) -> None:
-        """Add the inputs of a matrix; a `models.transformer.Watcher`."""
+    def see(self, inputs: Array, name: str, routed: Routed | None) -> None:
+        """Add the inputs of a matrix, or of experts' matrices; a `models.workspace.Watcher`."""
         # The parts of a matrix that holds several, NAME[0], NAME[1], …, have the same inputs.
-        name, _, part = weight.name.partition("[")
-        if len(act.x) >= _LEAST_TOKENS and name.startswith("blk.") and part in ("", "0]"):
-            inputs = self._model.transformer.device.get(act.x)
-            squares = np.square(inputs).sum(axis=0, dtype=np.float64)
-            self._sums[name] = self._sums.get(name, 0.0) + squares
-            self._counts[name] += len(act.x)
+        name, _, part = name.partition("[")
+        few = routed is None and len(inputs) < _LEAST_TOKENS
+        if few or not name.startswith("blk.") or part not in ("", "0]"):
+            return
+        x = self._model.transformer.device.get(inputs)
+        if name not in self._sums:
+            n = 1 if routed is None else routed.n_experts
+            self._sums[name] = np.zeros((n, x.shape[1]))
+            self._counts[name] = np.zeros(n, np.int64)
+        sums, counts = self._sums[name], self._counts[name]
+        if routed is None:
+            sums[0] += np.square(x).sum(axis=0, dtype=np.float64)
+            counts[0] += len(x)
+            return
+        for e in np.unique(routed.ids):
+            rows = x[routed.ids == e]
+            sums[e] += np.square(rows).sum(axis=0, dtype=np.float64)
+            counts[e] += len(rows)

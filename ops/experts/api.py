@@ -22,6 +22,7 @@ from .routing import SCORES, Routing
 from .weights import Activation, ExpertWeights
 
 F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
 _FLOAT = np.dtype(np.float32)
 _OPS: dict[Activation, int] = {"silu": SWIGLU, "gelu": GEGLU, "clamped-silu": CLAMPED_SWIGLU}
 _SERIAL_FLOATS = 16_384  # inputs of this size take less time than waking the threads
@@ -146,6 +147,12 @@ class ExpertsScratch:
     def rows(self, n_cols: int) -> tuple[int, bool]:
         """Address of memory for float32 (pairs, n_cols), and whether it has to be filled."""
         return self._place("rows", n_cols, 4 * n_cols * len(self.gate))
+
+    def chosen(self, n_tokens: int) -> tuple[I64, I64]:
+        """The token and the expert of each pair of the last call, sorted by expert; the rows of
+        `hidden`, the inputs of down matrices, are in this order."""
+        n_pairs = n_tokens * self.routing.n_used
+        return self.pairs.tokens[:n_pairs], self.pairs.experts[:n_pairs]
 
     def begin(self) -> None:
         """Other vectors follow: all memory has to be filled anew."""

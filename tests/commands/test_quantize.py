@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -53,6 +54,25 @@ def test_a_model_is_quantised_with_an_importance_matrix(
     assert fields["quantize.imatrix.entries_count"].contents() == 14
     assert fields["quantize.imatrix.chunks_count"].contents() == 3
     assert fields["general.file_type"].contents() == gguf.LlamaFileType.MOSTLY_Q4_K_M
+
+
+def test_experts_are_quantised_with_importances_of_their_own(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 256 experts a short text leaves some without a token, which is told."""
+    source, imatrix, target = (tmp_path / f"{name}.gguf" for name in ("source", "im", "target"))
+    write_model(source, "f16", replace(SHAPE, n_layers=1, n_ff=32, n_experts=256, n_used=2))
+    assert (
+        main(["imatrix", "-m", str(source), "-f", str(text), "-o", str(imatrix), "-c", "64"]) == 0
+    )
+    told = capsys.readouterr().err
+    counts = {t.name: t.data for t in gguf.GGUFReader(imatrix).tensors if "_exps" in t.name}
+    unseen = sum(int((x == 0).sum()) for name, x in counts.items() if name.endswith(".counts"))
+    assert len(counts) == 6 and f"{unseen:,} of 768 matrices of experts had no token" in told
+    wanted = ["quantize", str(source), str(target), "--type", "q4_0", "--imatrix", str(imatrix)]
+    assert main(wanted) == 0
+    assert "no entry" not in capsys.readouterr().err
+    assert gguf.GGUFReader(target).fields["quantize.imatrix.entries_count"].contents() == 8
 
 
 def test_other_types_than_asked_for_are_told(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections import defaultdict
 from pathlib import Path
 
 import llama_cpp
@@ -31,25 +30,43 @@ _Tensor._fields_ = (
 )
 
 
-def squares(path: Path, pieces: list[list[int]]) -> dict[str, np.ndarray]:
-    """Σ x² of the inputs of every matrix in a block, over pieces that are read one by one."""
-    sums: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(1))
+def _array(tensor: _Tensor, kind: type, dtype: type) -> np.ndarray:
+    """A tensor's elements, in ggml's order of axes, the first of which is the nearest."""
+    address = ctypes.cast(tensor.data, ctypes.POINTER(kind))
+    n_bytes = sum((n - 1) * step for n, step in zip(tensor.ne, tensor.nb)) + ctypes.sizeof(kind)
+    flat = np.ctypeslib.as_array(address, (n_bytes // ctypes.sizeof(kind),))
+    strides = tuple(tensor.nb[:3])
+    view = np.lib.stride_tricks.as_strided(flat, tuple(tensor.ne[:3]), strides)
+    return view.astype(dtype)
+
+
+def means(path: Path, pieces: list[list[int]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Σ x² (matrices, columns) of the inputs of every matrix in a block, and how many inputs there
+    were (matrices,), over pieces that are read one by one."""
+    sums: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     op_name = _ggml.libggml.ggml_op_name
     op_name.restype = ctypes.c_char_p
 
     @llama_cpp.ggml_backend_sched_eval_callback
     def see(address: int, ask: bool, user: object) -> bool:
         tensor = ctypes.cast(address, ctypes.POINTER(_Tensor)).contents
-        if op_name(tensor.op) != b"MUL_MAT" or not tensor.src[0].contents.name.startswith(b"blk."):
+        matrix, op = tensor.src[0].contents, op_name(tensor.op)
+        if op not in (b"MUL_MAT", b"MUL_MAT_ID") or not matrix.name.startswith(b"blk."):
             return False
         if not ask:
-            x = tensor.src[1].contents
-            n_cols, n_rows = x.ne[0], x.ne[1]
-            assert (x.nb[0], x.nb[1]) == (4, 4 * n_cols)
-            floats = ctypes.cast(x.data, ctypes.POINTER(ctypes.c_float))
-            values = np.ctypeslib.as_array(floats, (n_rows, n_cols)).astype(np.float64)
-            name = tensor.src[0].contents.name.decode()
-            sums[name] = sums[name] + np.square(values).sum(axis=0)
+            # (columns, rows, 1), or (columns, used experts or 1, tokens)
+            x = np.square(_array(tensor.src[1].contents, ctypes.c_float, np.float64))
+            n = matrix.ne[2] if op == b"MUL_MAT_ID" else 1
+            empty = np.zeros((n, len(x))), np.zeros(n, np.int64)
+            total, count = sums.setdefault(matrix.name.decode(), empty)
+            if op == b"MUL_MAT":
+                total[0] += x.sum(axis=(1, 2))
+                count[0] += x.shape[1] * x.shape[2]
+                return True
+            ids = _array(tensor.src[2].contents, ctypes.c_int32, np.int64)[:, :, 0]
+            for used, token in np.ndindex(ids.shape):
+                total[ids[used, token]] += x[:, used % x.shape[1], token]
+                count[ids[used, token]] += 1
         return True
 
     n_ctx = max(map(len, pieces))
@@ -70,7 +87,7 @@ def squares(path: Path, pieces: list[list[int]]) -> dict[str, np.ndarray]:
     finally:
         llama_cpp.llama_free(context)
         llama_cpp.llama_model_free(model)
-    return dict(sums)
+    return sums
 
 
 def _read(context: object, ids: list[int]) -> None:
