@@ -71,7 +71,7 @@ class PlainWeight:
 class PlainActivations:
     """The input of a matrix product: a copy, as the kernels' quantised input is one."""
 
-    def __init__(self, max_rows: int, n_cols: int) -> None:
+    def __init__(self, max_rows: int, n_cols: int, *, alone: bool = False) -> None:
         self.x = np.empty((max_rows, n_cols), np.float32)
         self.n = 0
 
