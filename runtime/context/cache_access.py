@@ -87,6 +87,10 @@ class CacheAccess:
         goes on in memory: nothing is saved any more."""
         self._saving.within(allow, on_failure)
 
+    def save_no_more(self) -> None:
+        """Save nothing from now on, nor on `close`: what is saved stays as it is."""
+        self._saving.give_up()
+
     @property
     def has_failed_to_save(self) -> bool:
         """Whether a save has failed: what is saved is then an earlier state."""

@@ -37,6 +37,10 @@ class Saving:
         self._store.limit_saves(allow)
         self._on_failure = on_failure
 
+    def give_up(self) -> None:
+        """Save nothing any more."""
+        self.failed, self._on_failure = True, self._on_failure or _ignore
+
     def due(self, n_tokens: int) -> bool:
         """Whether a context that has generated up to `n_tokens` is to be saved now.
 
@@ -87,3 +91,7 @@ class Saving:
 
     def _saved(self, n_tokens: int) -> None:
         self._n_saved, self._saved_at = n_tokens, time.perf_counter()
+
+
+def _ignore(error: StoreError) -> None:
+    """Do nothing about a failed save."""

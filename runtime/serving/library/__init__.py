@@ -1,9 +1,15 @@
 """The library of what was read: a tree of packs from which the server takes contexts.
 
-library.py   leases: contexts that begin with what was read, and what becomes of them
-tree.py      the longest common beginning of a prompt and what was read
-entry.py     one pack of it
-room.py      its bytes on disk, and what goes first
+    library.py   leases: contexts that begin with what was read, and what becomes of them
+    tree.py      the longest common beginning of a prompt and what was read
+    entry.py     one pack of it
+    shelf.py     all of them
+    room.py      their bytes on disk, and what goes first
+    idle.py      contexts in memory, where nothing can be written
+    answers.py   answers as they were generated, by the messages that they became
+    journal.py   the file of answers
+
+A `Library` is used on the engine thread; its `answers` by any.
 """
 
 from .library import Lease as Lease

@@ -14,6 +14,7 @@ from ...store.disk.contents import remove_files, take_lock
 from ...store.disk.factory import facts_of
 from ...store.disk.folder import PackFolder
 from ...store.disk.format.manifest import Manifest
+from ...store.disk.parents import MOST_DEPTH, most_copied
 
 if TYPE_CHECKING:
     from ...context import Context
@@ -71,6 +72,25 @@ class Entry:
     def depth(self) -> int:
         """How many packs it begins with."""
         return 0 if self.above is None else 1 + self.above.depth
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it cannot be opened."""
+        try:
+            tokens_of(self.path)
+        except PackError:
+            return True
+        return False
+
+    @property
+    def most_copied(self) -> int:
+        """The most bytes that a new pack which begins with it copies."""
+        n_bytes, above = most_copied(PackFolder(self.path)), self
+        if self.depth < MOST_DEPTH:
+            return n_bytes
+        while above.above is not None and above.depth > MOST_DEPTH // 2:
+            n_bytes, above = n_bytes + above.n_bytes, above.above
+        return n_bytes
 
     def touch(self, now: float) -> None:
         """It is used now, and so are those that it begins with; the time outlasts the process."""

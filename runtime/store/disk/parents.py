@@ -23,6 +23,14 @@ MOST_DEPTH = 8
 """Packs that one begins with. A new one that would have more shares what half as many have."""
 
 
+def most_copied(folder: PackFolder) -> int:
+    """The most bytes that a pack copies of one that it begins with, where the chain is short."""
+    n_bytes = SEGMENT * folder.tail_row_bytes + 2 * folder.manifest.state_bytes
+    return (
+        n_bytes + 2 * n_segments(max(folder.manifest.windows, default=0)) * folder.checkpoint_bytes
+    )
+
+
 def depth_of(folder: PackFolder) -> int:
     """How many packs a pack begins with."""
     return 0 if folder.parent is None else 1 + depth_of(folder.parent)

@@ -1,0 +1,64 @@
+"""Contexts in memory that wait for a prompt which goes on where they end.
+
+What the library cannot write to disk stays here. Such a context serves one request at a time, and
+what it is cut back from is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...context.prompt import n_common
+from ...memory import available_bytes
+
+if TYPE_CHECKING:
+    from ...context import Context
+    from ...context.request import ContextRequest
+
+MOST = 8
+"""Contexts that wait, at most."""
+MEMORY_SHARE = 4
+"""They take at most this part of the memory that is available."""
+
+
+class Idle:
+    """At most 8 contexts, in at most a quarter of the memory that is available; the least recently
+    used ones are closed."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[ContextRequest, Context]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of memory."""
+        return sum(context.n_bytes for _, context in self._waiting)
+
+    def take(self, ids: Sequence[int], request: ContextRequest, least: int) -> Context | None:
+        """A context of just this request that begins with `least` or more of `ids`, and with no
+        more than as many other tokens."""
+        best, best_n = None, least - 1
+        for place, (asked, context) in enumerate(self._waiting):
+            n = n_common(ids, context.tokens) if asked == request else 0
+            if n > best_n and len(context.tokens) <= 2 * n:
+                best, best_n = place, n
+        if best is None:
+            return None
+        context = self._waiting.pop(best)[1]
+        context.cut_back(best_n)
+        return context
+
+    def put(self, request: ContextRequest, context: Context) -> None:
+        """Have a context wait."""
+        self._waiting.append((request, context))
+        most_bytes = (available_bytes() + self.n_bytes) // MEMORY_SHARE
+        while len(self._waiting) > MOST or (self._waiting and self.n_bytes > most_bytes):
+            self._waiting.pop(0)[1].close()
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._waiting:
+            self._waiting.pop()[1].close()
