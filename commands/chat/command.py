@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     work = Workload(request.store.types())
     model = load_model(source, work, request.store.head(), compiles=False)
     _start_template(model)
-    from ...runtime.chat import Conversation
+    from ...runtime.chat.conversation import Conversation
 
     with opened(source, model, request) as context:
         conversation = Conversation(
@@ -143,7 +143,7 @@ def _session(options: argparse.Namespace, conversation: Conversation) -> Session
     """The session that the conversation is saved in, with its messages loaded."""
     if options.session is None:
         return None
-    from ...runtime.chat import Session
+    from ...runtime.chat.session import Session
 
     session = Session(session_path(options.session))
     if session.load(conversation):

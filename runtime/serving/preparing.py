@@ -153,7 +153,9 @@ def _sampler(options: Mapping[str, Any], constraint: protocol.Constraint | None)
     if isinstance(bias := options.get("logit_bias"), dict):
         given["logit_bias"] = {_token(key): x for key, x in bias.items()}
     if constraint is not None:
-        given["constraint"] = Constraint(constraint.kind, constraint.value, constraint.trigger)
+        given["constraint"] = Constraint(
+            constraint.kind, constraint.value, constraint.trigger, constraint.after
+        )
     return Sampler(**given)
 
 

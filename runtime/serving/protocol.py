@@ -49,11 +49,13 @@ Prompt: TypeAlias = Chat | Text | list[int]
 
 class Constraint(_Message):
     """What an answer must match; see `runtime/sampling/constraints`. trigger: texts that one match
-    follows each, in any text; (): the whole answer is one match."""
+    follows each, in any text; (): the whole answer is one match. after: the end of any text before
+    the match, such as reasoning; "": none."""
 
     kind: Literal["json_schema", "json_object", "regex", "gbnf", "lark"]
     value: str = ""
     trigger: tuple[str, ...] = ()
+    after: str = ""
 
 
 class Reading(_Message):

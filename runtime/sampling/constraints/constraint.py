@@ -24,6 +24,8 @@ class Constraint:
     follows each of these texts, and any text follows the match. A trigger that is the spelling of
     a control token stands for that token.
 
+    after: without a trigger, the end of any text that stands before the match, such as reasoning.
+
     Between JSON tokens stands at most one space, or one or two line breaks and 20 blanks of
     indentation: weak models write white space for ever where they may.
 
@@ -34,6 +36,7 @@ class Constraint:
     kind: Kind
     value: str = ""
     trigger: tuple[str, ...] = ()
+    after: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -46,4 +49,8 @@ class Constraint:
         texts = self.trigger
         if not isinstance(texts, tuple) or not all(isinstance(t, str) and t for t in texts):
             raise SamplingError(f"sampling: trigger is {texts!r:.50}, expected texts")
-        check(self.kind, self.value, texts)
+        if not isinstance(self.after, str) or (self.after and texts):
+            raise SamplingError(
+                f"sampling: after is {self.after!r:.50}, expected a text, and none with a trigger"
+            )
+        check(self.kind, self.value, texts, self.after)

@@ -20,22 +20,26 @@ _GBNF_SPECIAL = '"\\[]'
 
 
 @lru_cache(maxsize=256)
-def check(kind: str, value: str, trigger: tuple[str, ...]) -> None:
+def check(kind: str, value: str, trigger: tuple[str, ...], after: str) -> None:
     """Raises `SamplingError` where llguidance refuses a constraint's grammar."""
     matcher = _matcher_class()
-    if message := matcher.validate_grammar(grammar_of(kind, value, trigger, {})):
+    if message := matcher.validate_grammar(grammar_of(kind, value, trigger, after, {})):
         raise refused(kind, message)
 
 
-def grammar_of(kind: str, value: str, trigger: tuple[str, ...], control: Mapping[str, int]) -> str:
+def grammar_of(
+    kind: str, value: str, trigger: tuple[str, ...], after: str, control: Mapping[str, int]
+) -> str:
     """The grammar of a `Constraint`'s fields, in llguidance's JSON. control: control tokens by
     their spelling."""
     body = _body(kind, value, control)
-    if not trigger:
-        return body
-    grammars = [{**grammar, "name": "body"} for grammar in json.loads(body)["grammars"]]
-    start = {"name": "start", "lark_grammar": triggered(trigger, "body", control)}
-    return json.dumps({"grammars": [start, *grammars]})
+    if not trigger and not after:
+        return json.dumps({"grammars": [body]})
+    if trigger:
+        lark = triggered(trigger, "body", control)
+    else:
+        lark = expanded(f"start: head @body\nhead: %until {json.dumps(after)}", control)
+    return json.dumps({"grammars": [{"lark_grammar": lark}, {**body, "name": "body"}]})
 
 
 def refused(kind: str, message: str) -> SamplingError:
@@ -47,18 +51,15 @@ def refused(kind: str, message: str) -> SamplingError:
     return SamplingError(f"sampling: the {name} cannot be used: {one_line(text, 300)}")
 
 
-def _body(kind: str, value: str, control: Mapping[str, int]) -> str:
+def _body(kind: str, value: str, control: Mapping[str, int]) -> dict[str, Any]:
     """The grammar of one match."""
-    matcher = _matcher_class()
     if kind == "json_schema":
-        return str(matcher.grammar_from_json_schema(_schema(value)))
+        return {"json_schema": _schema(value)}
     if kind == "json_object":
-        return str(matcher.grammar_from_json_schema(_bounded({"type": "object"})))
+        return {"json_schema": _bounded({"type": "object"})}
     if kind == "regex":
-        return str(matcher.grammar_from_regex(value))
-    if kind == "gbnf":
-        return str(matcher.grammar_from_lark(_from_gbnf(value)))
-    return str(matcher.grammar_from_lark(expanded(value, control)))
+        return dict(json.loads(_matcher_class().grammar_from_regex(value))["grammars"][0])
+    return {"lark_grammar": _from_gbnf(value) if kind == "gbnf" else expanded(value, control)}
 
 
 def _schema(text: str) -> dict[str, Any]:

@@ -71,7 +71,11 @@ def _compiled(constraint: Constraint, tokenizer: Tokenizer) -> Any:
     from llguidance import LLMatcher
 
     grammar = grammar_of(
-        constraint.kind, constraint.value, constraint.trigger, control_tokens(tokenizer)
+        constraint.kind,
+        constraint.value,
+        constraint.trigger,
+        constraint.after,
+        control_tokens(tokenizer),
     )
     matcher = LLMatcher(vocabulary_of(tokenizer), grammar, log_level=0)
     if matcher.is_error():
