@@ -12,11 +12,16 @@ from .anthropic import OPERATIONS as ANTHROPIC
 from .native import OPERATIONS as NATIVE
 from .ollama import OPERATIONS as OLLAMA
 from .openai import OPERATIONS as OPENAI
+from .openapi import description_of
 from .operations import Operation, route
 from .service import Service
 from .wire.guard import Guard
 
-OPERATIONS: tuple[Operation, ...] = (*OPENAI, *ANTHROPIC, *OLLAMA, *NATIVE)
+APIS: tuple[Operation, ...] = (*OPENAI, *ANTHROPIC, *OLLAMA, *NATIVE)
+OPERATIONS = (
+    *APIS,
+    Operation("GET", "/openapi.json", description_of(APIS), summary="This description"),
+)
 
 
 def application(service: Service) -> Guard:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..runtime.serving.calls import RequestRefused as RequestRefused  # noqa: PLC0414
 from ..runtime.serving.protocol import (
     Done,
     PackFacts,

@@ -16,12 +16,11 @@ from ..answers.asking import Ask, again
 from ..answers.collecting import Whole
 from ..answers.events import CallArguments, CallBegins, Event, Logprobs, ReasoningPiece, TextPiece
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
-from ..answers.messages import chat_of
 from ..service import Service, model_id
 from ..wire.encoding import event as sse
 from ..wire.encoding import json_response
 from ..wire.streams import EVENTS, Stream, with_last_words
-from .requests import extra_of, form_of, messages_of, n_of, tools_of, top_of
+from .requests import conversation, form_of, n_of, top_of
 from .types import ChatRequest
 from .usage import FINISH, last_words, logprobs_of, timings_of, usage_of
 
@@ -50,11 +49,11 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
 
 
 def _ask(service: Service, body: ChatRequest, facts: Ready) -> Ask:
-    tools = tools_of(service, body)
+    prompt, tools = conversation(service, body)
     limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     n_top = top_of(body.top_logprobs, "top_logprobs")
     return Ask(
-        chat_of(messages_of(body.messages), tools.offered, extra_of(body)),
+        prompt,
         tokens_of(getattr(body, limit), limit),
         sampling_of(body),
         stops_of(body.stop),

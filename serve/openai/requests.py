@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...runtime.serving.protocol import Constraint
+from ...runtime.serving.protocol import Chat, Constraint
 from ..answers import messages as forms
 from ..answers.collecting import arguments_of
 from ..answers.fields import constraint_of, schema_constraint
+from ..answers.messages import chat_of
 from ..answers.tools import Choice, Tools, function, named, skipped
 from ..service import Service
 from ..wire.errors import ApiError, invalid
@@ -16,6 +17,12 @@ from .types import ChatRequest, Generated, Message, NamedChoice, ResponseFormat,
 ROLES = {"system": "system", "developer": "system", "user": "user"}
 MOST_ANSWERS = 64
 MOST_TOP = 20
+
+
+def conversation(service: Service, body: ChatRequest) -> tuple[Chat, Tools]:
+    """What is asked, and the tools of it."""
+    tools = tools_of(service, body)
+    return chat_of(messages_of(body.messages), tools.offered, extra_of(body)), tools
 
 
 def messages_of(messages: list[Message]) -> list[dict[str, Any]]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from ...runtime.serving.calls import RequestRefused
 from ...runtime.serving.protocol import Kind
 from ...system.errors import KvarnError
 from ...system.text import brief
-from ..engine import RequestRefused
 from .encoding import JSON, encode
 
 _OPENAI = {

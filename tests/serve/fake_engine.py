@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.protocol import (
     Chat,
     Done,
@@ -20,7 +21,6 @@ from kvarn.runtime.serving.protocol import (
     Text,
     Vectors,
 )
-from kvarn.serve.engine import RequestRefused
 
 FACTS = Ready("Toy", "/models/toy.gguf", 4096, 8192, 300, 4, 1000, 2000, "llama", "{{ messages }}")
 
