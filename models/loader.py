@@ -130,11 +130,11 @@ class Loader:
         return self.device.put(np.ascontiguousarray(values.T, np.float32))
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> TensorLike:
-        """A tensor of this shape, as the file has it."""
+        """A tensor of this shape, as the file has it; a vector may be stored as one row."""
         tensor = self._tensors.get(name)
         if tensor is None:
             raise ModelError(f"cannot load the model: tensor {name} is missing")
-        if tuple(tensor.shape) != shape:
+        if tuple(tensor.shape) not in (shape, (1, *shape) if len(shape) == 1 else shape):
             raise ModelError(
                 f"cannot load the model: tensor {name} has shape {tuple(tensor.shape)}, "
                 f"expected {shape}"
