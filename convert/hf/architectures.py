@@ -8,8 +8,9 @@ from typing import Any
 from ...models.config.architectures import ARCHITECTURES
 from ...system.text import brief
 from ..errors import ConvertError
+from .architecture import HFArchitecture
 from .config import Config
-from .table import HF_ARCHITECTURES, HFArchitecture
+from .table import HF_ARCHITECTURES
 
 
 def architecture_of(values: Mapping[str, Any]) -> HFArchitecture:
@@ -25,8 +26,8 @@ def architecture_of(values: Mapping[str, Any]) -> HFArchitecture:
             f"{', '.join(HF_ARCHITECTURES)}"
         )
     quantised = values.get("quantization_config")
-    if isinstance(quantised, Mapping):
-        method = quantised.get("quant_method", "unknown")
+    method = quantised.get("quant_method", "unknown") if isinstance(quantised, Mapping) else None
+    if method not in (None, HF_ARCHITECTURES[name].packed):
         raise ConvertError(
             f"config.json: the weights are quantised ({brief(method)}): kvarn converts unquantised "
             "models; pull the one that this was made from"
@@ -45,6 +46,7 @@ def check(architecture: HFArchitecture, config: Config) -> None:
         )
     expected = {
         "silu": ("silu", "swish"),
+        "clamped-silu": ("silu", "swish"),
         "gelu": ("gelu", "gelu_pytorch_tanh", "gelu_new"),
         "relu-squared": ("relu2",),
     }

@@ -24,6 +24,13 @@ _RANGES = {
     "original_max_position_embeddings": (1, MAX_CONTEXT),
 }
 
+_GLOBAL_KEYS = {
+    "head_dim": "global_head_dim",
+    "num_key_value_heads": "num_global_key_value_heads",
+}
+_WHOLE = "full_attention"
+_RANGES |= {name: _RANGES[key] for key, name in _GLOBAL_KEYS.items()}
+
 
 class Config:
     """config.json with its text_config in front and an architecture's defaults behind it.
@@ -120,6 +127,17 @@ class Config:
                 "number up to 1"
             )
         return int(self.head_dim * share)
+
+    def of_global_layers(self, key: str) -> int | None:
+        """The value of layers without a window where it is another: by its name, or by layer."""
+        layers, kinds = self.get("per_layer_config"), self.get("layer_types")
+        if isinstance(layers, Mapping) and isinstance(kinds, list):
+            for index, values in layers.items():
+                whole = str(index).isdecimal() and kinds[int(index) : int(index) + 1] == [_WHOLE]
+                if whole and isinstance(values, Mapping) and values.get(key) is not None:
+                    return Config({key: values[key]}, {}).integer(key)
+        name = _GLOBAL_KEYS[key]
+        return None if self.get(name) is None else self.integer(name)
 
     def _error(self, key: str, value: object, expected: str) -> ConvertError:
         shown = "missing" if value is None else brief(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import gguf
@@ -16,12 +16,13 @@ from ..errors import ConvertError
 from ..quantize import EncodeError, encode
 from ..quantize.mixes import Mix, ModelFacts, tensor_types
 from ..writing import check_room, pad
+from .architecture import HFArchitecture
 from .architectures import architecture_of, check
 from .config import Config
 from .description import add_description
+from .families.experts import count
 from .folder import read_config, read_tensors
-from .table import HFArchitecture
-from .tensors import Planned, check_embedding, plan
+from .tensors import Planned, check_embedding, is_drafting, plan
 from .values import check_values
 from .vocabulary import read_vocabulary
 
@@ -61,7 +62,7 @@ def convert(
     check_embedding(stored, n_vocab)
     vocabulary = read_vocabulary(source, architecture, n_vocab, pre)
     planned = plan(architecture, config, stored, len(vocabulary.tokens.texts))
-    for line in left_out(config):
+    for line in left_out(config, stored):
         notice(line)
 
     writer = gguf.GGUFWriter(None, architecture.name)
@@ -80,30 +81,42 @@ def convert(
         _write(part, writer, planned, progress)
 
 
-def left_out(config: Config) -> list[str]:
+def left_out(config: Config, stored: Iterable[str]) -> list[str]:
     """What the model's configuration asks for and no reader of GGUF files does."""
+    lines = []
     windowed = config.get("sliding_window") and config.flag("use_sliding_window")
     if windowed or (config.get("model_type") == "mistral" and config.get("sliding_window")):
-        return [
+        lines.append(
             f"the sliding window of {config.get('sliding_window')} tokens is left out, as "
             "llama.cpp does: all layers see the whole context"
-        ]
-    return []
+        )
+    if config.rope.get("rope_type") == "yarn" and not config.rope.get("truncate", True):
+        lines.append(
+            "the range of frequencies that YaRN blends is rounded, as in llama.cpp, though "
+            "config.json says truncate false"
+        )
+    if n := sum(is_drafting(name, config) for name in stored):
+        lines.append(f"{n} tensors are left out: they draft tokens, which kvarn does without them")
+    return lines
 
 
 def _types(
     architecture: HFArchitecture, config: Config, mix: Mix, planned: list[Planned]
 ) -> dict[str, str]:
-    facts = ModelFacts(architecture.name, config.n_layers, config.n_heads, config.n_kv_heads)
-    chosen = tensor_types(mix, {tensor.name: tensor.shape for tensor in planned}, facts)
-    return {tensor.name: chosen.get(tensor.name, "F32") for tensor in planned}
+    facts = ModelFacts(
+        architecture.name, config.n_layers, config.n_heads, config.n_kv_heads, count(config)
+    )
+    shapes = {tensor.name: tensor.view.shape for tensor in planned}
+    chosen = tensor_types(mix, shapes, facts)
+    return {t.name: t.view.type_name or chosen.get(t.name, "F32") for t in planned}
 
 
 def _declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
     kind = QUANT_TYPES[type_name]
-    n_bytes = tensor.n_rows * row_bytes(kind, tensor.shape[-1])
+    shape = tensor.view.shape
+    n_bytes = tensor.view.n_rows * row_bytes(kind, shape[-1])
     raw = gguf.GGMLQuantizationType(kind.ggml_id)
-    writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), n_bytes, raw)
+    writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), n_bytes, raw)
 
 
 def _write(
@@ -123,10 +136,10 @@ def _write(
     with path.open("ab") as file:
         for tensor in planned:
             pad(file)
-            row = 4 * tensor.shape[-1]
-            step = max(1, CHUNK_BYTES // row // tensor.granule) * tensor.granule
-            for first in range(0, tensor.n_rows, step):
-                stop = min(first + step, tensor.n_rows)
+            view = tensor.view
+            step = max(1, CHUNK_BYTES // (4 * view.shape[-1]))
+            for first in range(0, view.n_rows, step):
+                stop = min(first + step, view.n_rows)
                 data = _encoded(tensor, first, stop, types[tensor.name])
                 file.write(data.data)
                 done += data.nbytes
@@ -136,7 +149,10 @@ def _write(
 
 def _encoded(tensor: Planned, first: int, stop: int, type_name: str) -> NDArray[np.uint8]:
     """Rows first .. stop - 1 in a type; `ConvertError` naming the tensor where that fails."""
+    rows = tensor.view.rows(first, stop)
+    if tensor.view.type_name is not None:
+        return rows
     try:
-        return encode(tensor.rows(first, stop), type_name)
+        return encode(rows, type_name)
     except EncodeError as error:
         raise ConvertError(f"tensor {tensor.name}, rows from {first}: {error}") from error

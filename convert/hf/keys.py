@@ -18,12 +18,20 @@ from .config import Config, number
 from .rope import add_rope, add_scaling
 
 
-def add_sizes(writer: GGUFWriter, config: Config, n_ctx: int | None = None) -> None:
-    """Layers, context, widths and heads."""
+def add_sizes(
+    writer: GGUFWriter,
+    config: Config,
+    n_ctx: int | None = None,
+    n_ff: int | list[int] | None = None,
+) -> None:
+    """Layers, context, widths and heads; n_ff, of each layer or of all: if not as it stands."""
     writer.add_block_count(config.n_layers)
     writer.add_context_length(n_ctx or config.integer("max_position_embeddings"))
     writer.add_embedding_length(config.integer("hidden_size"))
-    writer.add_feed_forward_length(config.integer("intermediate_size"))
+    experts = ARCHITECTURES[writer.arch].experts
+    # Where only experts have a length, none of them has this one.
+    if n_ff is not None or experts is None or config.get("intermediate_size") is not None:
+        writer.add_feed_forward_length(n_ff or config.integer("intermediate_size"))
     writer.add_head_count(config.n_heads)
     writer.add_head_count_kv(config.n_kv_heads)
 
@@ -41,10 +49,11 @@ def _add_dense(writer: GGUFWriter, config: Config) -> None:
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
 
 
-def add_llama(writer: GGUFWriter, config: Config) -> None:
+def add_llama(writer: GGUFWriter, config: Config, *, with_head_dim: bool = True) -> None:
     """`llama.*`: Llama and Mistral."""
     _add_dense(writer, config)
-    add_head_dim(writer, config)
+    if with_head_dim:
+        add_head_dim(writer, config)
     _add_vocabulary(writer, config)
 
 
@@ -86,13 +95,18 @@ def add_qwen(writer: GGUFWriter, config: Config) -> None:
 def add_qwen3vl(writer: GGUFWriter, config: Config) -> None:
     """`qwen3vl.*`, the text part."""
     add_qwen(writer, config)
-    sections = config.rope.get("mrope_section", [24, 20, 20])
-    if not isinstance(sections, list) or not all(type(n) is int and n >= 0 for n in sections):
-        raise ConvertError(f"config.json: mrope_section is {brief(sections)}, expected sizes")
-    writer.add_rope_dimension_sections([*sections, 0, 0, 0, 0][:4])
+    add_sections(writer, config, [24, 20, 20])
     vision = config.get("vision_config")
     layers = vision.get("deepstack_visual_indexes") if isinstance(vision, Mapping) else None
     writer.add_num_deepstack_layers(len(layers) if isinstance(layers, list) else 0)
+
+
+def add_sections(writer: GGUFWriter, config: Config, default: list[int]) -> None:
+    """Pairs of a head that rotate by time, height and width; text has one position in all."""
+    sections = config.rope.get("mrope_section", default)
+    if not isinstance(sections, list) or not all(type(n) is int and n >= 0 for n in sections):
+        raise ConvertError(f"config.json: mrope_section is {brief(sections)}, expected sizes")
+    writer.add_rope_dimension_sections([*sections, 0, 0, 0, 0][:4])
 
 
 def add_granite(writer: GGUFWriter, config: Config) -> None:
@@ -254,18 +268,23 @@ def _check_query_scale(config: Config, name: str) -> None:
 
 def windowed_layers(config: Config, period: int) -> list[bool]:
     """Whether each layer sees only a sliding window: as listed, or all but every period-th."""
-    types = config.get("layer_types")
-    if types is None:
+    if config.get("layer_types") is None:
         period = config.optional_integer("sliding_window_pattern") or period
         return [(i + 1) % period != 0 for i in range(config.n_layers)]
+    kinds = layer_kinds(config, ("sliding_attention", "full_attention"))
+    return [kind == "sliding_attention" for kind in kinds]
+
+
+def layer_kinds(config: Config, known: tuple[str, ...]) -> list[str]:
+    """The kind of each layer as listed; `ConvertError` unless it is one of `known`."""
+    types = config.get("layer_types")
     if not isinstance(types, list) or len(types) != config.n_layers:
         raise ConvertError(f"config.json: layer_types does not name {config.n_layers} layers")
-    known = ("sliding_attention", "full_attention")
     if unknown := next((kind for kind in types if kind not in known), None):
         raise ConvertError(
             f"config.json: layer_types has {brief(unknown)}, expected one of {', '.join(known)}"
         )
-    return [kind == "sliding_attention" for kind in types]
+    return types
 
 
 def _add_window_pattern(writer: GGUFWriter, config: Config, name: str) -> None:

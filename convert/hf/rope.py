@@ -29,6 +29,8 @@ from ..errors import ConvertError
 from .config import Config, number
 
 _WHERE = "config.json's rope parameters"
+ROUNDED = ("gpt-oss",)
+"""Architectures for which the range of YaRN may be said not to be rounded: readers round it."""
 _PLAIN = ("default", "linear", "yarn")
 _KINDS = {
     "by scaling": (*_PLAIN, "llama3", "longrope"),
@@ -48,6 +50,9 @@ def scaling_kind(name: str, config: Config) -> str:
     if tensors == "longrope" and kind in ("su", "yarn"):
         return "longrope"  # as in transformers' Phi3Config
     kinds = _KINDS.get(tensors, _PLAIN)
+    windowing = ARCHITECTURES[name].windowing
+    if windowing is not None and windowing.heads == "keys and values":
+        kinds = ("proportional",)
     if kind == "dynamic" and ARCHITECTURES[name].rope_alpha:
         return "dynamic"  # its alpha goes into the base
     if kind not in kinds:
@@ -55,12 +60,13 @@ def scaling_kind(name: str, config: Config) -> str:
             f"{_WHERE}: rope_type is {brief(kind)}, expected {', '.join(kinds)} for a {name} file"
         )
     if (local := config.rope.get("local")) is not None:
-        windowing = ARCHITECTURES[name].windowing
         if windowing is None or windowing.scaled == "all":
             raise ConvertError(f"{_WHERE} differ by kind of layer, which a {name} file cannot say")
         windowed = local.get("rope_type", local.get("type", "default"))
         if windowed != "default":
             raise _refused("rope_type of sliding_attention", windowed, "default")
+    if kind == "proportional":
+        return "proportional"
     share = config.rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
     if kind != "default" and tensors != "longrope" and share not in (None, 1):
         raise ConvertError(
@@ -104,6 +110,8 @@ def factor_tensors(name: str, config: Config) -> dict[str, NDArray[np.float32]]:
     kind = scaling_kind(name, config)
     if kind == "llama3":
         return {"rope_freqs.weight": llama3_factors(config)}
+    if kind == "proportional":
+        return {"rope_freqs.weight": proportional_factors(config)}
     if kind == "longrope":
         factors = long_factors(config)
         return {
@@ -118,7 +126,7 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
     for key in ("attn_factor", "extrapolation_factor"):
         if rope.get(key) not in (None, 1):
             raise _refused(key, rope[key], "1: transformers ignores it")
-    if not rope.get("truncate", True):
+    if not rope.get("truncate", True) and writer.arch not in ROUNDED:
         raise _refused("truncate", rope["truncate"], "true: readers of GGUF files round the range")
     factor = _stretch(config)
     writer.add_rope_scaling_type(RopeScalingType.YARN)
@@ -182,6 +190,24 @@ def llama3_factors(config: Config) -> NDArray[np.float32]:
     wavelengths = 2 * math.pi * theta**exponents
     smooth = np.clip((original / wavelengths - low) / (high - low), 0.0, 1.0)
     return (1.0 / ((1.0 - smooth) / factor + smooth)).astype(np.float32)
+
+
+STILL = 1e30
+"""A divisor of frequencies with which pairs do not rotate, as llama.cpp's converter writes it."""
+
+
+def proportional_factors(config: Config) -> NDArray[np.float32]:
+    """Divisors of the frequencies of layers without a window, float32 (head_dim / 2,).
+
+    A share of the pairs rotates, the first ones, with the frequencies that all would have.
+    """
+    n = (config.of_global_layers("head_dim") or config.head_dim) // 2
+    share = number(config.rope, "partial_rotary_factor", _WHERE)
+    if not 0 < share <= 1:
+        raise _refused("partial_rotary_factor", share, "a number up to 1")
+    factors = np.full(n, STILL, np.float32)
+    factors[: int(n * share)] = 1.0
+    return factors
 
 
 @dataclass(frozen=True)

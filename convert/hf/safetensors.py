@@ -27,6 +27,8 @@ MAX_HEADER = 16 << 20  # bytes; the largest models have some 100 for each of 2,0
 MAX_DIMS = 8
 
 _STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+BYTES = "U8"
+"""The type of weights that are packed already."""
 _SIZES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),
@@ -61,15 +63,22 @@ class StoredTensor:
                 f"{self.path.name}: {self.name} is stored as {self.dtype}, expected one of "
                 f"{', '.join(_STORED)}: kvarn converts unquantised models"
             )
-        n_columns, size = self.shape[-1], _SIZES[self.dtype]
-        n = (stop - first) * n_columns
-        start = self.offset + first * n_columns * size
-        raw = np.fromfile(self.path, _STORED[self.dtype], n, offset=start)
-        if len(raw) != n:
-            raise ConvertError(f"{self.path.name}: the file ends within {self.name}")
+        raw = self._read(first, stop, _STORED[self.dtype])
         if self.dtype == "BF16":
             raw = (raw.astype(np.uint32) << 16).view(np.float32)
-        return raw.astype(np.float32, copy=False).reshape(stop - first, n_columns)
+        return raw.astype(np.float32, copy=False)
+
+    def bytes_of_rows(self, first: int, stop: int) -> NDArray[np.uint8]:
+        """Rows first .. stop - 1 of a tensor of `BYTES`, (stop - first, n_columns)."""
+        return self._read(first, stop, "u1")
+
+    def _read(self, first: int, stop: int, dtype: str) -> NDArray[Any]:
+        n_columns, size = self.shape[-1], _SIZES[self.dtype]
+        n = (stop - first) * n_columns
+        raw = np.fromfile(self.path, dtype, n, offset=self.offset + first * n_columns * size)
+        if len(raw) != n:
+            raise ConvertError(f"{self.path.name}: the file ends within {self.name}")
+        return raw.reshape(stop - first, n_columns)
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:

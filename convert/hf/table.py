@@ -2,70 +2,26 @@
 
 Names are those of config.json's `architectures`; facts are llama.cpp's (`conversion/*.py` as
 packaged in llama-cpp-python 0.3.36), defaults those of transformers' configuration classes, which
-config.json may leave out.
+config.json may leave out. Mixtures of experts and hybrids are in `families.entries`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from gguf import GGUFWriter
-from numpy.typing import NDArray
-
 from . import keys, layer_norm_keys, muse_glimmer
-from .config import Config
-
-
-@dataclass(frozen=True)
-class HFArchitecture:
-    """The rules by which one family of models is converted."""
-
-    name: str
-    """`general.architecture` of the file."""
-    add_keys: Callable[[GGUFWriter, Config], None]
-    """Writes the architecture's own metadata."""
-    permuted: bool = False
-    """Rows of queries and keys go from halves (i, i + E/2) to neighbours (2i, 2i + 1)."""
-    norm_shift: float = 0.0
-    """Added to weights of norms: transformers' Gemma multiplies by 1 + weight."""
-    drops_output: bool = False
-    """A file of this architecture never has an output matrix: it is the embedding."""
-    drops_zero_bias: bool = False
-    """Biases are left out where they are zero, and refused where they are not."""
-    space_prefix: bool | None = None
-    """`tokenizer.ggml.add_space_prefix` of SentencePiece vocabularies; None: as their files say."""
-    added_tokens_as_listed: bool = False
-    """Added tokens are control tokens only where they are marked special, however they look."""
-    shifted: str = "norm.weight"
-    """How the names of norms end to whose weights `norm_shift` is added."""
-    given: Callable[[Config], Mapping[str, NDArray[np.float32]]] | None = None
-    """Makes vectors that the file has and the shards have not."""
-    names: str | None = None
-    """The architecture by whose names gguf-py knows the tensors; None: its own."""
-    activation: str = "hidden_act"
-    """The key that names the activation."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _defaults(n_ctx: int, theta: float, **more: Any) -> dict[str, Any]:
-    """What all configuration classes have, and `more`."""
-    return {"max_position_embeddings": n_ctx, "rope_theta": theta, **more}
-
+from .architecture import HFArchitecture, defaults
+from .families.entries import ENTRIES
 
 _LLAMA = HFArchitecture(
     "llama",
     keys.add_llama,
     permuted=True,
-    defaults=_defaults(2048, 10_000.0, rms_norm_eps=1e-6),
+    defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-6),
 )
 _MISTRAL = HFArchitecture(
     "llama",
     keys.add_llama,
     permuted=True,
-    defaults=_defaults(
+    defaults=defaults(
         131_072, 10_000.0, rms_norm_eps=1e-6, num_key_value_heads=8, sliding_window=4096
     ),
 )
@@ -109,7 +65,7 @@ _GEMMA3 = HFArchitecture(
 _ERNIE = HFArchitecture(
     "ernie4_5",
     keys.add_qwen,
-    defaults=_defaults(
+    defaults=defaults(
         131_072,
         500_000.0,
         rms_norm_eps=1e-5,
@@ -130,15 +86,13 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
     "Qwen3VLForConditionalGeneration": HFArchitecture(
         "qwen3vl",
         keys.add_qwen3vl,
-        defaults=_defaults(128_000, 500_000.0, rms_norm_eps=1e-6, head_dim=128),
+        defaults=defaults(128_000, 500_000.0, rms_norm_eps=1e-6, head_dim=128),
     ),
     "Phi3ForCausalLM": HFArchitecture(
         "phi3",
         keys.add_phi3,
         added_tokens_as_listed=True,
-        defaults=_defaults(
-            4096, 10_000.0, rms_norm_eps=1e-5, original_max_position_embeddings=4096
-        ),
+        defaults=defaults(4096, 10_000.0, rms_norm_eps=1e-5, original_max_position_embeddings=4096),
     ),
     "GemmaForCausalLM": HFArchitecture(
         "gemma",
@@ -147,7 +101,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         drops_output=True,
         space_prefix=False,
         activation="hidden_activation",
-        defaults=_defaults(
+        defaults=defaults(
             8192, 10_000.0, rms_norm_eps=1e-6, head_dim=256, tie_word_embeddings=True
         ),
     ),
@@ -172,7 +126,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         "command-r",
         layer_norm_keys.add_command_r,
         drops_output=True,
-        defaults=_defaults(
+        defaults=defaults(
             8192, 500_000.0, logit_scale=0.0625, layer_norm_eps=1e-5, tie_word_embeddings=True
         ),
     ),
@@ -181,7 +135,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         keys.add_cohere2,
         drops_output=True,
         drops_zero_bias=True,
-        defaults=_defaults(
+        defaults=defaults(
             8192,
             10_000.0,
             logit_scale=0.0625,
@@ -199,7 +153,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         given=muse_glimmer.norms,
         names="afmoe",
         activation="hidden_activation",
-        defaults=_defaults(
+        defaults=defaults(
             131_072,
             10_000.0,
             rms_norm_eps=1e-5,
@@ -216,7 +170,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         "smollm3",
         keys.add_smollm3,
         permuted=True,
-        defaults=_defaults(
+        defaults=defaults(
             32_768, 2_000_000.0, rms_norm_eps=1e-6, num_key_value_heads=4, tie_word_embeddings=True
         ),
     ),
@@ -224,7 +178,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         "granite",
         keys.add_granite,
         permuted=True,
-        defaults=_defaults(
+        defaults=defaults(
             2048,
             10_000.0,
             rms_norm_eps=1e-6,
@@ -235,17 +189,17 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         ),
     ),
     "Olmo2ForCausalLM": HFArchitecture(
-        "olmo2", keys.add_olmo2, defaults=_defaults(2048, 10_000.0, rms_norm_eps=1e-5)
+        "olmo2", keys.add_olmo2, defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5)
     ),
     "Olmo3ForCausalLM": HFArchitecture(
         "olmo2",
         keys.add_olmo2,
-        defaults=_defaults(2048, 500_000.0, rms_norm_eps=1e-5, sliding_window=4096),
+        defaults=defaults(2048, 500_000.0, rms_norm_eps=1e-5, sliding_window=4096),
     ),
     "Glm4ForCausalLM": HFArchitecture(
         "glm4",
         keys.add_glm4,
-        defaults=_defaults(
+        defaults=defaults(
             131_072,
             10_000.0,
             rms_norm_eps=1.5625e-7,
@@ -257,43 +211,44 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
     "SeedOssForCausalLM": HFArchitecture(
         "seed_oss",
         keys.add_qwen,
-        defaults=_defaults(
+        defaults=defaults(
             524_288, 10_000.0, rms_norm_eps=1e-6, num_key_value_heads=8, head_dim=128
         ),
     ),
     "Exaone4ForCausalLM": HFArchitecture(
         "exaone4",
         keys.add_exaone4,
-        defaults=_defaults(2048, 10_000.0, rms_norm_eps=1e-5, sliding_window=4096),
+        defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5, sliding_window=4096),
     ),
     "HunYuanDenseV1ForCausalLM": HFArchitecture(
         "hunyuan-dense",
         keys.add_hunyuan,
-        defaults=_defaults(2048, 10_000.0, rms_norm_eps=1e-5),
+        defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5),
     ),
     "Ernie4_5ForCausalLM": _ERNIE,
     "Ernie4_5_ForCausalLM": _ERNIE,
     "Starcoder2ForCausalLM": HFArchitecture(
         "starcoder2",
         layer_norm_keys.add_starcoder2,
-        defaults=_defaults(
+        defaults=defaults(
             4096, 10_000.0, num_key_value_heads=2, norm_epsilon=1e-5, tie_word_embeddings=True
         ),
     ),
     "StableLmForCausalLM": HFArchitecture(
         "stablelm",
         layer_norm_keys.add_stablelm,
-        defaults=_defaults(4096, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.25),
+        defaults=defaults(4096, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.25),
     ),
     "NemotronForCausalLM": HFArchitecture(
         "nemotron",
         layer_norm_keys.add_nemotron,
         norm_shift=1.0,
-        defaults=_defaults(4096, 10_000.0, norm_eps=1e-5, partial_rotary_factor=0.5),
+        defaults=defaults(4096, 10_000.0, norm_eps=1e-5, partial_rotary_factor=0.5),
     ),
     "PhiForCausalLM": HFArchitecture(
         "phi2",
         layer_norm_keys.add_phi2,
-        defaults=_defaults(2048, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.5),
+        defaults=defaults(2048, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.5),
     ),
+    **ENTRIES,
 }

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import gguf
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import ConvertError
+from .architecture import HFArchitecture
 from .config import Config
+from .families.experts import count, stack
 from .rope import factor_tensors
-from .safetensors import StoredTensor
-from .table import HFArchitecture
-
-F32 = NDArray[np.float32]
+from .safetensors import BYTES, StoredTensor
+from .views import View, given, in_order, mapped
 
 # Buffers that old files keep, and the parts of models that see or hear.
 _IGNORED_ENDINGS = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
@@ -28,20 +27,26 @@ _IGNORED_PARTS = (
     "vision_adapter.",
     "vision_projection.",
     "vision_projector.",
+    "embed_vision.",
+    "audio_tower.",
+    "embed_audio.",
 )
-# stablelm's norms of single heads.
-_HEAD_NORM = re.compile(
-    r"(model\.layers\.\d{1,3}\.self_attn\.[qk]_layernorm)\.norms\.(\d{1,4})\.weight"
-)
-# What the runtime loads; gguf-py's table has more, mixtures of experts for instance.
+# Layers that draft tokens for the others.
+_DRAFTING = re.compile(r"(model\.)?mtp([._].+|$)")
+_LAYER = re.compile(r"model\.layers\.(\d{1,4})\.")
+# What the runtime loads; gguf-py's table has more.
 _LOADED = re.compile(
-    r"(token_embd|output|output_norm|blk\.\d+\.(attn_(norm|gate|q|k|v|qkv|output|q_norm|k_norm)"
-    r"|post_attention_norm|post_ffw_norm|ffn_(norm|gate|up|down)))\.(weight|bias)"
+    r"(token_embd|output|output_norm|token_embd_norm"
+    r"|blk\.\d+\.(attn_(norm|gate|q|k|v|qkv|output|q_norm|k_norm)|post_attention_norm|post_ffw_norm"
+    r"|ffn_(norm|gate|up|down|gate_inp|(gate|up|down)_(exps|shexp))))\.(weight|bias)"
+    r"|rope_freqs\.weight|per_layer_(token_embd|model_proj|proj_norm)\.weight"
+    r"|blk\.\d+\.(ssm_(conv1d|norm|out|alpha|beta|ba)|shortconv\.(conv|in_proj|out_proj)|attn_sinks"
+    r"|ffn_(gate_up_exps|gate_inp_shexp)|inp_gate|proj|post_norm|layer_output_scale|pre_ffw_norm_2"
+    r"|post_ffw_norm_[12])\.weight"
+    r"|blk\.\d+\.(ssm_a|ssm_dt\.bias|exp_probs_b\.bias|ffn_(gate_inp|down_exps)\.scale)"
 )
 
-
-Rows = Callable[[int, int], F32]
-"""(first, stop) → rows first .. stop - 1, float32 (stop - first, n_columns)."""
+_OF_EXPERTS = re.compile(r"_(exps|shexp|probs_b|gate_inp)\b")
 
 
 @dataclass(frozen=True)
@@ -49,39 +54,7 @@ class Planned:
     """One tensor of the file to be."""
 
     name: str
-    shape: tuple[int, ...]
-    """(rows, columns), or (length,), which is one row."""
-    rows: Rows
-    granule: int = 1
-    """Rows are asked for in whole multiples of this many."""
-
-    @property
-    def n_rows(self) -> int:
-        return self.shape[0] if len(self.shape) == 2 else 1
-
-
-def _given(name: str, values: F32) -> Planned:
-    """A vector of values that were computed."""
-    return Planned(name, values.shape, lambda first, stop: values.reshape(1, -1)[first:stop])
-
-
-def _shifted(rows: Rows, shift: float) -> Rows:
-    return lambda first, stop: rows(first, stop) + np.float32(shift)
-
-
-def _interleaved(rows: Rows, head_dim: int, is_bias: bool) -> Rows:
-    """Each head's rows 0 1 2 … E-1 in the order 0 E/2 1 E/2+1 …; for a bias, its values.
-
-    transformers rotates the pairs (i, i + E/2), llama.cpp (2i, 2i + 1).
-    """
-
-    def read(first: int, stop: int) -> F32:
-        halves = rows(first, stop)
-        width = 1 if is_bias else halves.shape[1]  # a bias is one row of all heads
-        pairs = halves.reshape(-1, 2, head_dim // 2, width).swapaxes(1, 2)
-        return np.ascontiguousarray(pairs).reshape(halves.shape)
-
-    return read
+    view: View
 
 
 def plan(
@@ -101,38 +74,61 @@ def plan(
     factors = factor_tensors(architecture.name, config)
     if architecture.given is not None:
         factors |= architecture.given(config)
-    planned = [_given(name, values) for name, values in factors.items()]
-    norms: dict[str, dict[int, StoredTensor]] = {}
+    planned = [Planned(name, given(values)) for name, values in factors.items()]
+    for plain, view in _views(architecture, config, stored).items():
+        new_name = plain
+        if not plain.startswith("blk."):
+            short = plain.removeprefix("model.")
+            new_name = _mapped_name(names, plain) or _mapped_name(names, short) or ""
+        routed = _OF_EXPERTS.search(new_name) is not None and not count(config)
+        if routed or _LOADED.fullmatch(new_name) is None:
+            raise ConvertError(f"tensor {plain:.80} is unknown to architecture {architecture.name}")
+        # Readers know three dimensions in stacks of experts alone.
+        if len(view.shape) > (3 if "_exps." in new_name else 2):
+            raise ConvertError(
+                f"tensor {plain:.80} has shape {view.shape}, expected one or two sizes"
+            )
+        if view.type_name == BYTES:
+            raise ConvertError(f"tensor {plain:.80} is stored as {BYTES}, expected weights")
+        changed = _changed(architecture, config, plain, view)
+        if new_name in ("token_embd.weight", "output.weight", "per_layer_token_embd.weight"):
+            if view.n_rows < n_vocab:
+                raise ConvertError(f"tensor {plain} has {view.n_rows} rows for {n_vocab} tokens")
+            changed = replace(changed, shape=(n_vocab, view.shape[-1]))
+        planned.append(Planned(new_name, changed))
+    _check_output(architecture, config, {tensor.name for tensor in planned})
+    return planned
+
+
+def _mapped_name(names: gguf.TensorNameMap, name: str) -> str | None:
+    """The name in the file, where gguf-py knows one."""
+    name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+    mapped_name: str | None = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    return mapped_name
+
+
+def _views(
+    architecture: HFArchitecture, config: Config, stored: Mapping[str, StoredTensor]
+) -> Mapping[str, View]:
+    """Tensors to write by transformers' names, in the order of the shards, stacks at their end."""
+    views = {}
     for name, tensor in stored.items():
         plain = name.replace("language_model.", "").replace("model.model.", "model.")
-        if _is_left_out(architecture, config, plain, tensor):
+        if _is_left_out(architecture, config, plain, tensor) or is_drafting(name, config):
             continue
-        if (of_head := _HEAD_NORM.fullmatch(plain)) is not None:
-            plain = f"{of_head[1]}.weight"
-        new_name = names.get_name(plain, try_suffixes=(".weight", ".bias"))
-        if new_name is None or _LOADED.fullmatch(new_name) is None:
-            raise ConvertError(f"tensor {name:.80} is unknown to architecture {architecture.name}")
-        if of_head is not None:
-            norms.setdefault(new_name, {})[int(of_head[2])] = tensor
-            continue
-        target = _planned(architecture, config, plain, new_name, tensor)
-        if new_name in ("token_embd.weight", "output.weight"):
-            if target.n_rows < n_vocab:
-                raise ConvertError(f"tensor {plain} has {target.n_rows} rows for {n_vocab} tokens")
-            if target.n_rows > n_vocab:
-                target = replace(target, shape=(n_vocab, target.shape[1]))
-        planned.append(target)
-    _check_output(architecture, config, {tensor.name for tensor in planned})
-    return planned + [_stacked(name, heads) for name, heads in norms.items()]
+        if not tensor.shape or 0 in tensor.shape:
+            raise ConvertError(f"tensor {name:.80} has shape {tensor.shape}, expected sizes")
+        views[plain] = View.of(tensor)
+    views = stack(views, config)
+    return views if architecture.rewrite is None else architecture.rewrite(config, views)
 
 
-def _stacked(name: str, heads: Mapping[int, StoredTensor]) -> Planned:
-    """Norms that are stored head by head, as one tensor of a row for each head."""
-    whole, shapes = sorted(heads) == list(range(len(heads))), {t.shape for t in heads.values()}
-    if not whole or len(shapes) > 1 or len(min(shapes)) != 1 or 0 in min(shapes):
-        raise ConvertError(f"the norms of single heads for {name} are not of heads 0, 1, 2, …")
-    values = np.concatenate([heads[i].rows(0, 1) for i in range(len(heads))])
-    return Planned(name, values.shape, lambda first, stop: values[first:stop])
+def is_drafting(name: str, config: Config) -> bool:
+    """Whether a stored tensor is of the layers that draft tokens, which the file leaves out."""
+    if _DRAFTING.fullmatch(name):
+        return True
+    layer = _LAYER.match(name) if config.get("num_nextn_predict_layers") else None
+    return layer is not None and int(layer[1]) >= config.n_layers
 
 
 def check_embedding(stored: Mapping[str, StoredTensor], n_vocab: int | None) -> None:
@@ -164,24 +160,21 @@ def _is_left_out(
     return False
 
 
-def _planned(
-    architecture: HFArchitecture, config: Config, name: str, new_name: str, tensor: StoredTensor
-) -> Planned:
-    if not tensor.shape or len(tensor.shape) > 2 or 0 in tensor.shape:
-        raise ConvertError(f"tensor {name:.80} has shape {tensor.shape}, expected one or two sizes")
-    rows: Rows = tensor.rows
+def _changed(architecture: HFArchitecture, config: Config, name: str, view: View) -> View:
+    """The weights by the architecture's rules: norms with a shift, heads in readers' order."""
     if architecture.norm_shift and name.endswith(architecture.shifted):
-        rows = _shifted(rows, architecture.norm_shift)
+        return mapped(view, lambda x: x + np.float32(architecture.norm_shift))
     stem = name.removesuffix(".bias").removesuffix(".weight")
     if not architecture.permuted or not stem.endswith((".q_proj", ".k_proj")):
-        return Planned(new_name, tensor.shape, rows)
-    head_dim, is_bias = config.head_dim, tensor.n_rows == 1
-    if tensor.shape[0] % head_dim:
+        return view
+    head_dim = config.head_dim
+    if view.shape[0] % head_dim:
         raise ConvertError(
-            f"tensor {name} has {tensor.shape[0]} rows, which heads of {head_dim} do not divide"
+            f"tensor {name} has {view.shape[0]} rows, which heads of {head_dim} do not divide"
         )
-    granule = head_dim if len(tensor.shape) == 2 else 1
-    return Planned(new_name, tensor.shape, _interleaved(rows, head_dim, is_bias), granule)
+    # transformers rotates the pairs (i, i + E/2), llama.cpp (2i, 2i + 1).
+    order = np.arange(view.shape[0]).reshape(-1, 2, head_dim // 2).swapaxes(1, 2).ravel()
+    return in_order(view, order)
 
 
 def _check_output(architecture: HFArchitecture, config: Config, names: set[str]) -> None:

@@ -30,7 +30,7 @@ LLAMA = {
 
 def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """A safetensors file; uint16 arrays are taken for bfloat16."""
-    names = {"f8": "F64", "f4": "F32", "f2": "F16", "u2": "BF16", "i4": "I32"}
+    names = {"f8": "F64", "f4": "F32", "f2": "F16", "u2": "BF16", "i4": "I32", "u1": "U8"}
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, values in tensors.items():

@@ -273,3 +273,29 @@ def test_tokens_whose_ids_disagree_are_refused(tmp_path: Path) -> None:
         tmp_path, added_tokens_decoder={"7": {"content": "<|end|>", "special": True}}
     )
     assert "'<|end|>' the id 7, the tokenizer 91" in refusal(tmp_path, pre="gpt-2")
+
+
+def test_a_vocabulary_of_gemma_4_has_merges_and_no_scores(tmp_path: Path) -> None:
+    saved = vocabularies.sentencepiece_json(vocabularies.small_pieces())
+    saved["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    n = len(saved["model"]["vocab"])
+    for text, special in (("<|turn>", True), ("<|tool_call>", True), ("<eot>", False)):
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        saved["added_tokens"].append({"id": n, "content": text, "special": special, **flags})
+        n += 1
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved))
+    vocabularies.save_settings(tmp_path, bos_token="<s>", eos_token="</s>")
+    architecture = HF_ARCHITECTURES["Gemma4ForCausalLM"]
+    vocabulary = read_vocabulary(tmp_path, architecture, n)
+    writer = gguf.GGUFWriter(None, "gemma4")
+    vocabulary.add(writer)
+    keys = {key: value.value for key, value in writer.kv_data[0].items()}
+    assert keys["tokenizer.ggml.model"] == "gemma4" and "tokenizer.ggml.pre" not in keys
+    assert set(keys["tokenizer.ggml.scores"]) == {-1000.0}
+    assert keys["tokenizer.ggml.token_type"][-3:] == [3, 4, 4]
+    assert keys["tokenizer.ggml.token_type"][:4] == [3, 3, 3, 6]
+    assert keys["tokenizer.ggml.add_bos_token"] and not keys["tokenizer.ggml.add_space_prefix"]
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["the mill", "the  mill and\nthe mill", "the<|tool_call>mill", "Mühle"]
+    keys = {key.removeprefix("tokenizer."): value for key, value in keys.items()}
+    check_ids(keys, texts, [library.encode(text).ids for text in texts])

@@ -9,10 +9,10 @@ from typing import Any
 
 from ....system.text import brief
 from ...errors import ConvertError
+from ..architecture import HFArchitecture
 from ..jsons import optional_json
-from ..table import HFArchitecture
 from .sentencepiece import PieceType, read_sentencepiece
-from .tokens import Tokens, added_tokens
+from .tokens import ADDED_SCORE, Tokens, added_tokens
 
 _BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 
@@ -41,6 +41,24 @@ def read_pieces(
         if token < len(tokens.texts):  # beyond config.json's vocabulary the model has no row
             tokens.set_added(token, text, special, architecture.added_tokens_as_listed)
     return tokens, space_prefix
+
+
+# Tokens around what Gemma 4 thinks and calls, which parsers of its answers have to see.
+_SHOWN = {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>'} | {
+    "<|tool_response>",
+    "<tool_response|>",
+}
+
+
+def as_gemma4(tokens: Tokens) -> Tokens:
+    """The tokens as files with merges have them: one score for all, no unknown token."""
+    types: list[PieceType] = [
+        PieceType.CONTROL if t is PieceType.UNKNOWN else t for t in tokens.types
+    ]
+    for token, text in enumerate(tokens.texts):
+        if text in _SHOWN:
+            types[token] = PieceType.USER_DEFINED
+    return Tokens(tokens.texts, [ADDED_SCORE] * len(types), types)
 
 
 def _from_merges(saved: Mapping[str, Any], n_vocab: int | None) -> Tokens:

@@ -12,10 +12,10 @@ from gguf import GGUFWriter, SpecialVocab
 from ....runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ....system.text import brief, one_line
 from ...errors import ConvertError
+from ..architecture import HFArchitecture
 from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
-from ..table import HFArchitecture
 from .bpe import byte_level_tokens, pre_tokenizer
-from .pieces import read_pieces
+from .pieces import as_gemma4, read_pieces
 from .tokens import Tokens
 
 # What gguf-py's rules raise for files that are valid JSON and nothing else.
@@ -28,8 +28,9 @@ class Vocabulary:
     """The values of the file's `tokenizer.*` keys."""
 
     model: str
-    """`tokenizer.ggml.model`: llama (SentencePiece) or gpt2 (byte-level BPE)."""
-    pre: str
+    """`tokenizer.ggml.model`: llama (SentencePiece), gpt2 (byte-level BPE) or gemma4."""
+    pre: str | None
+    """None: the model says it."""
     tokens: Tokens
     space_prefix: bool | None
     special: SpecialVocab
@@ -39,15 +40,18 @@ class Vocabulary:
         if self.space_prefix is not None:
             writer.add_add_space_prefix(self.space_prefix)
         writer.add_tokenizer_model(self.model)
-        writer.add_tokenizer_pre(self.pre)
+        if self.pre is not None:
+            writer.add_tokenizer_pre(self.pre)
         writer.add_token_list(self.tokens.texts)
-        if self.model == "llama":
+        if self.model != "gpt2":
             writer.add_token_scores(self.tokens.scores)
         writer.add_token_types([int(kind) for kind in self.tokens.types])
         try:
             self.special.add_to_gguf(writer, quiet=True)
         except _ODD as error:
             raise ConvertError(f"tokenizer_config.json: {one_line(repr(error), 120)}") from error
+        if self.model == "gemma4":
+            writer.add_add_bos_token(True)
 
 
 def read_vocabulary(
@@ -72,6 +76,9 @@ def read_vocabulary(
         if pre is not None:
             raise ConvertError("--pre has no effect on a SentencePiece vocabulary: omit it")
         tokens, has_prefix = read_pieces(folder, saved, settings, n_vocab, architecture)
+        if architecture.vocabulary == "gemma4" and saved:
+            tokens = as_gemma4(tokens)
+            return Vocabulary("gemma4", None, tokens, False, _special(folder, None))
         prefix = _space_prefix(architecture, settings, has_prefix)
         return Vocabulary("llama", "default", tokens, prefix, _special(folder, len(tokens.texts)))
     tokenizer, tokens = byte_level_tokens(folder, saved, settings, n_vocab)

@@ -1,0 +1,56 @@
+"""An entry of the table of Hugging Face architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gguf import GGUFWriter
+from numpy.typing import NDArray
+
+from .config import Config
+from .views import View, Views
+
+
+@dataclass(frozen=True)
+class HFArchitecture:
+    """The rules by which one family of models is converted."""
+
+    name: str
+    """`general.architecture` of the file."""
+    add_keys: Callable[[GGUFWriter, Config], None]
+    """Writes the architecture's own metadata."""
+    permuted: bool = False
+    """Rows of queries and keys go from halves (i, i + E/2) to neighbours (2i, 2i + 1)."""
+    norm_shift: float = 0.0
+    """Added to weights of norms: transformers' Gemma multiplies by 1 + weight."""
+    drops_output: bool = False
+    """A file of this architecture never has an output matrix: it is the embedding."""
+    drops_zero_bias: bool = False
+    """Biases are left out where they are zero, and refused where they are not."""
+    space_prefix: bool | None = None
+    """`tokenizer.ggml.add_space_prefix` of SentencePiece vocabularies; None: as their files say."""
+    vocabulary: str = "llama"
+    """`tokenizer.ggml.model` of a SentencePiece vocabulary that only tokenizer.json has."""
+    added_tokens_as_listed: bool = False
+    """Added tokens are control tokens only where they are marked special, however they look."""
+    shifted: str | tuple[str, ...] = "norm.weight"
+    """How the names of norms end to whose weights `norm_shift` is added."""
+    given: Callable[[Config], Mapping[str, NDArray[np.float32]]] | None = None
+    """Makes vectors that the file has and the shards have not."""
+    rewrite: Callable[[Config, Views], Mapping[str, View]] | None = None
+    """Makes the file's tensors of stored ones where more than the name differs."""
+    packed: str | None = None
+    """The `quant_method` of weights that the file has as they are stored."""
+    names: str | None = None
+    """The architecture by whose names gguf-py knows the tensors; None: its own."""
+    activation: str = "hidden_act"
+    """The key that names the activation."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def defaults(n_ctx: int, theta: float, **more: Any) -> dict[str, Any]:
+    """What all configuration classes have, and `more`; for the field `defaults`."""
+    return {"max_position_embeddings": n_ctx, "rope_theta": theta, **more}

@@ -1,0 +1,70 @@
+"""gemma4: two kinds of heads, shared keys and values, embeddings of each layer, experts; text."""
+
+from __future__ import annotations
+
+import re
+
+from gguf import GGUFWriter
+
+from ...errors import ConvertError
+from ..config import Config
+from ..keys import add_sizes, windowed_layers
+from ..rope import add_rope
+from ..views import View, Views
+from .experts import add_experts
+
+_SCALES = {
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "layer_scalar": "layer_output_scale.weight",
+}
+
+
+def add_keys(writer: GGUFWriter, config: Config) -> None:
+    """`gemma4.*`."""
+    if config.get("use_bidirectional_attention") == "all":
+        raise ConvertError("config.json: use_bidirectional_attention: expected a causal model")
+    windowed = windowed_layers(config, 6)
+    n_shared, n_ff = config.integer("num_kv_shared_layers"), config.integer("intermediate_size")
+    lengths: int | list[int] = n_ff
+    if config.flag("use_double_wide_mlp"):
+        first = config.n_layers - n_shared
+        lengths = [n_ff if i < first else 2 * n_ff for i in range(config.n_layers)]
+    add_sizes(writer, config, n_ff=lengths)
+    if (n_global := config.of_global_layers("num_key_value_heads")) is not None:
+        writer.add_head_count_kv([config.n_kv_heads if w else n_global for w in windowed])
+    add_rope(writer, config)
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    if softcap := config.optional_number("final_logit_softcapping"):
+        writer.add_final_logit_softcapping(softcap)
+    writer.add_sliding_window(config.integer("sliding_window"))
+    writer.add_sliding_window_pattern(windowed)
+    writer.add_shared_kv_layers(n_shared)
+    n_per_layer = config.optional_integer("hidden_size_per_layer_input")
+    writer.add_embedding_length_per_layer_input(n_per_layer)
+    length = config.head_dim
+    n_whole = config.of_global_layers("head_dim") or length
+    writer.add_key_length(n_whole)
+    writer.add_value_length(n_whole)
+    writer.add_key_length_swa(length)
+    writer.add_value_length_swa(length)
+    writer.add_rope_dimension_count(n_whole)
+    local = config.rope.get("local", {})
+    writer.add_rope_dimension_count_swa(config.share_of_head(local.get("partial_rotary_factor")))
+    if config.flag("enable_moe_block"):
+        add_experts(writer, config, used="top_k_experts")
+        writer.add_expert_feed_forward_length(config.integer("moe_intermediate_size"))
+
+
+def tensors(config: Config, views: Views) -> dict[str, View]:
+    """The scales by the file's names, and the stacked experts as weights."""
+    made: dict[str, View] = {}
+    for name, view in views.items():
+        layer = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", name)
+        if layer is not None and layer[2] in _SCALES:
+            made[f"blk.{layer[1]}.{_SCALES[layer[2]]}"] = view
+        elif layer is not None and layer[2].startswith("experts."):
+            made[f"{name.removesuffix('.weight')}.weight"] = view
+        else:
+            made[name] = view
+    return made

@@ -1,0 +1,208 @@
+"""The tiny models of `make_models`: a configuration class of transformers, and its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+SHARED = EXPERTS | {"shared_expert_intermediate_size": 48}
+# Six value heads for two key heads: their order matters.
+DELTA = {
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+}
+MROPE = {
+    "rope_type": "default",
+    "rope_theta": 1e7,
+    "partial_rotary_factor": 0.5,
+    "mrope_section": [4, 2, 2],
+    "mrope_interleaved": True,
+}
+VISION = {
+    "depth": 1,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "out_hidden_size": 64,
+    "patch_size": 4,
+    "num_position_embeddings": 16,
+    "deepstack_visual_indexes": [],
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 150000.0,
+    "factor": 8.0,
+    "original_max_position_embeddings": 64,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": True,
+}
+GPT_OSS = {
+    "num_hidden_layers": 3,
+    "head_dim": 16,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "sliding_window": 8,
+    "rope_parameters": YARN,
+}
+LFM2 = {
+    "num_hidden_layers": 3,
+    "layer_types": ["conv", "full_attention", "conv"],
+    "conv_L_cache": 3,
+    "tie_word_embeddings": True,
+}
+GEMMA4 = {
+    "num_hidden_layers": 6,
+    "head_dim": 32,
+    "global_head_dim": 64,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "final_logit_softcapping": 30.0,
+    "vocab_size_per_layer_input": 300,
+}
+QWEN35MOE = {
+    "text_config": SIZES | DELTA | SHARED | {"num_experts": 5, "rope_parameters": MROPE},
+    "vision_config": VISION,
+}
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen35": (
+        "Qwen3_5Config",
+        {
+            "text_config": SIZES | DELTA | {"rope_parameters": MROPE},
+            "vision_config": VISION,
+        },
+    ),
+    "qwen35-text": ("Qwen3_5TextConfig", SIZES | DELTA | {"tie_word_embeddings": True}),
+    "qwen35moe": ("Qwen3_5MoeConfig", QWEN35MOE),
+    "qwen35moe-fused": ("Qwen3_5MoeConfig", QWEN35MOE),
+    "qwen3moe": (
+        "Qwen3MoeConfig",
+        SIZES | EXPERTS | {"num_experts": 5, "head_dim": 32, "norm_topk_prob": True},
+    ),
+    "gpt-oss": ("GptOssConfig", SIZES | GPT_OSS),
+    "gpt-oss-mxfp4": ("GptOssConfig", SIZES | GPT_OSS),
+    "gemma4": (
+        "Gemma4TextConfig",
+        SIZES
+        | GEMMA4
+        | {
+            "hidden_size_per_layer_input": 16,
+            "num_kv_shared_layers": 3,
+            "use_double_wide_mlp": True,
+        },
+    ),
+    "gemma4-31b": (
+        "Gemma4TextConfig",
+        SIZES
+        | GEMMA4
+        | {
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
+    ),
+    "gemma4-experts": (
+        "Gemma4TextConfig",
+        SIZES
+        | GEMMA4
+        | {
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "enable_moe_block": True,
+            "num_experts": 5,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+        },
+    ),
+    "mixtral": (
+        "MixtralConfig",
+        SIZES | {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": None},
+    ),
+    "qwen3next": (
+        "Qwen3NextConfig",
+        SIZES | DELTA | SHARED | {"num_experts": 5, "partial_rotary_factor": 0.25},
+    ),
+    "lfm2": ("Lfm2Config", SIZES | LFM2 | {"block_multiple_of": 32, "intermediate_size": 150}),
+    "lfm2moe": (
+        "Lfm2MoeConfig",
+        SIZES
+        | LFM2
+        | EXPERTS
+        | {"num_experts": 5, "num_dense_layers": 1, "routed_scaling_factor": 1.0},
+    ),
+    "olmoe": ("OlmoeConfig", SIZES | {"num_experts": 5, "num_experts_per_tok": 2}),
+    "granitemoe": (
+        "GraniteMoeConfig",
+        SIZES
+        | {
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.15,
+            "logits_scaling": 4.0,
+        },
+    ),
+    "granitemoe-shared": (
+        "GraniteMoeSharedConfig",
+        SIZES
+        | {
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "shared_intermediate_size": 48,
+            "attention_multiplier": 0.15,
+        },
+    ),
+    "glm4moe": (
+        "Glm4MoeConfig",
+        SIZES
+        | EXPERTS
+        | {
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "n_routed_experts": 6,
+            "n_shared_experts": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+            "use_qk_norm": True,
+            "attention_bias": True,
+            "routed_scaling_factor": 1.5,
+            "norm_topk_prob": True,
+        },
+    ),
+    "ernie4_5-moe": (
+        "Ernie4_5_MoeConfig",
+        SIZES
+        | {
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "moe_num_experts": 5,
+            "moe_k": 2,
+            "moe_intermediate_size": 24,
+            "moe_num_shared_experts": 2,
+            "moe_layer_start_index": 1,
+        },
+    ),
+    "qwen2moe": ("Qwen2MoeConfig", SIZES | SHARED | {"num_experts": 5}),
+}

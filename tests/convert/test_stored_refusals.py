@@ -1,0 +1,175 @@
+"""Mixtures and hybrids whose folders are incomplete, or ask for what a file cannot say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+
+from kvarn.convert.errors import ConvertError
+from kvarn.convert.hf import convert
+from kvarn.convert.quantize.mixes import mix_of
+
+from . import vocabularies
+from .hf_folders import write_safetensors
+from .stored_models import Stored, weights
+
+EXPERT = "model.layers.1.mlp.experts.3.up_proj.weight"
+SCALES = "model.layers.1.mlp.experts.gate_up_proj_scales"
+QKVZ = "model.layers.0.linear_attn.in_proj_qkvz.weight"
+
+
+def refusal(folder: Path, stored: Stored) -> str:
+    stored.write(folder)
+    vocabularies.save_sentencepiece(folder)
+    with pytest.raises(ConvertError) as refused:
+        convert(folder, folder / "out.gguf", mix_of("f32"))
+    assert "\n" not in str(refused.value) and not (folder / "out.gguf").exists()
+    return str(refused.value)
+
+
+def without(name: str) -> Callable[[dict[str, list[int]]], Any]:
+    return lambda shapes: shapes.pop(name)
+
+
+def of_shape(name: str, *shape: int) -> Callable[[dict[str, list[int]]], Any]:
+    return lambda shapes: shapes.update({name: list(shape)})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("qwen3moe", without(EXPERT), f"hold no {EXPERT}: expected numbers 0 to 4"),
+        ("qwen3moe", of_shape(EXPERT, 16, 64), f"{EXPERT} has shape (16, 64), number 0 has"),
+        ("qwen3moe", of_shape(EXPERT.replace("3", "5"), 32, 64), "config.json has 5 experts"),
+        ("mixtral", of_shape("model.layers.0.mlp.x.weight", 1, 1), "is unknown to"),
+        ("gpt-oss-mxfp4", without(SCALES), f"_blocks and no {SCALES}"),
+        ("gpt-oss-mxfp4", without(SCALES.replace("scales", "blocks")), "and no blocks of it"),
+        ("gpt-oss-mxfp4", of_shape(SCALES, 5, 192, 3), "no blocks of 32 weights"),
+        ("qwen35moe-fused", of_shape("model.layers.0.mlp.experts.gate_up_proj", 5, 65, 64), "two"),
+        ("qwen3next", of_shape(QKVZ, 510, 64), f"{QKVZ} has shape (510, 64), expected 512 rows"),
+        (
+            "qwen35-text",
+            of_shape("model.layers.0.linear_attn.A_log", 4),
+            "model.layers.0.linear_attn.A_log has shape (4,), expected 6 by config.json",
+        ),
+        (
+            "lfm2",
+            of_shape("model.layers.0.conv.conv.weight", 64, 2, 3),
+            "conv.conv.weight has shape (64, 2, 3), expected (channels, 1, width)",
+        ),
+        ("lfm2", of_shape("model.layers.0.conv.conv.bias", 64), "conv.bias is unknown to"),
+    ],
+)
+def test_tensors_that_are_missing_or_of_other_shapes(
+    name: str, change: Callable[[dict[str, list[int]]], Any], message: str, tmp_path: Path
+) -> None:
+    stored = Stored.read(name)
+    change(stored.shapes)
+    assert message in refusal(tmp_path, stored)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("glm4moe", {"scoring_func": "sqrtsoftplus"}, "'sqrtsoftplus', expected sigmoid for a glm"),
+        ("qwen3moe", {"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid', expected softmax"),
+        ("qwen3moe", {"norm_topk_prob": False}, "norm_topk_prob is False, expected true for a"),
+        ("olmoe", {"norm_topk_prob": True}, "norm_topk_prob is True, expected false for a olmoe"),
+        ("qwen3moe", {"mlp_only_layers": [0]}, "mlp_only_layers is [0], expected none"),
+        ("qwen2moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2, expected 1"),
+        ("qwen3moe", {"num_experts_per_tok": 6}, "num_experts_per_tok is 6, expected at most 5"),
+        ("qwen3moe", {"num_local_experts": 1 << 20}, "1048576 experts, expected at most 1024"),
+        ("olmoe", {"clip_qkv": 8.0}, "clip_qkv is 8.0, expected none"),
+        ("ernie4_5-moe", {"moe_layer_end_index": 1}, "moe_layer_end_index is 1, expected the last"),
+        ("ernie4_5-moe", {"moe_layer_interval": 2}, "moe_layer_interval is 2, expected 1"),
+        ("lfm2moe", {"routed_scaling_factor": 2.0}, "routed_scaling_factor is 2.0, expected 1"),
+        ("lfm2", {"conv_bias": True}, "conv_bias is true, expected false"),
+        ("qwen3next", {"linear_value_head_dim": 64}, "linear_value_head_dim is 64, expected that"),
+        ("qwen35-text", {"linear_num_key_heads": 4}, "linear_num_key_heads is 4, expected a div"),
+        ("qwen35-text", {"linear_num_key_heads": 0}, "linear_num_key_heads is 0, expected a div"),
+        ("qwen35-text", {"attn_output_gate": False}, "attn_output_gate is false, expected true"),
+        ("qwen35-text", {"layer_types": ["mamba"] * 4}, "layer_types has 'mamba'"),
+        ("gpt-oss", {"swiglu_limit": 5.0}, "swiglu_limit is 5.0: readers mean 7"),
+        ("gpt-oss", {"layer_types": ["full_attention"] * 3}, "every other layer has a window"),
+        ("gpt-oss", {"quantization_config": {"quant_method": "gptq"}}, "quantised ('gptq')"),
+        ("qwen3moe", {"quantization_config": {"quant_method": "mxfp4"}}, "quantised ('mxfp4')"),
+        ("gemma4", {"use_bidirectional_attention": "all"}, "expected a causal model"),
+        ("gemma4", {"rope_parameters": {"full_attention": {}}}, "expected proportional"),
+    ],
+)
+def test_settings_that_a_file_cannot_say(
+    name: str, values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    stored = Stored.read(name)
+    stored.config.update(values)
+    assert message in refusal(tmp_path, stored)
+
+
+def test_a_shard_that_is_missing(tmp_path: Path) -> None:
+    stored = Stored.read("qwen3moe")
+    stored.write(tmp_path)
+    vocabularies.save_sentencepiece(tmp_path)
+    shards = {name: f"model-{1 + (name == EXPERT)}.safetensors" for name in stored.shapes}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": shards}))
+    (tmp_path / "model.safetensors").unlink()
+    stored.shapes.pop(EXPERT)
+    write_safetensors(tmp_path / "model-1.safetensors", weights(stored.shapes))
+    with pytest.raises(ConvertError, match=r"lacks 1 of 2 shards, as model-2\.safetensors"):
+        convert(tmp_path, tmp_path / "out.gguf", mix_of("f32"))
+    write_safetensors(tmp_path / "model-2.safetensors", {})
+    with pytest.raises(ConvertError, match=r"lists model\.layers\.1\.mlp\.experts\.3\.up_proj"):
+        convert(tmp_path, tmp_path / "out.gguf", mix_of("f32"))
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    stored, told = Stored.read("qwen35moe-fused"), list[str]()
+    stored.write(tmp_path)
+    vocabularies.save_sentencepiece(tmp_path)
+    convert(tmp_path, tmp_path / "out.gguf", mix_of("f32"), notice=told.append)
+    assert told == ["2 tensors are left out: they draft tokens, which kvarn does without them"]
+    stored = Stored.read("gpt-oss")
+    stored.config["rope_parameters"]["truncate"] = False
+    stored.write(tmp_path)
+    convert(tmp_path, tmp_path / "out.gguf", mix_of("q8_0"), notice=told.append)
+    assert "truncate false" in told[1] and len(told) == 2
+
+
+def test_chunks_of_a_few_rows_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than an expert, or than a head, at a time."""
+    for name in ("qwen35moe-fused", "gpt-oss", "gpt-oss-mxfp4", "qwen3next", "mixtral"):
+        folder = tmp_path / name
+        Stored.read(name).write(folder)
+        vocabularies.save_sentencepiece(folder)
+        whole, parts = folder / "whole.gguf", folder / "parts.gguf"
+        convert(folder, whole, mix_of("f32"))
+        with monkeypatch.context() as patch:
+            patch.setattr(import_module("kvarn.convert.hf.convert"), "CHUNK_BYTES", 4 * 64 * 7)
+            convert(folder, parts, mix_of("f32"))
+        assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_packed_experts_stay_packed_in_every_mix(tmp_path: Path) -> None:
+    stored = Stored.read("gpt-oss-mxfp4")
+    stored.write(tmp_path)
+    vocabularies.save_sentencepiece(tmp_path)
+    convert(tmp_path, tmp_path / "out.gguf", mix_of("q4_k_m"))
+    tensors = {t.name: t for t in gguf.GGUFReader(tmp_path / "out.gguf").tensors}
+    down = tensors["blk.1.ffn_down_exps.weight"]
+    assert down.tensor_type.name == "MXFP4"
+    # Values by gguf-py's decoder against the definition of both formats.
+    given = weights(stored.shapes)
+    stem = "model.layers.1.mlp.experts.down_proj"
+    codes, scales = given[f"{stem}_blocks"], given[f"{stem}_scales"]
+    table = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
+    for expert, row, block, i in ((0, 0, 0, 0), (4, 63, 2, 31), (2, 5, 1, 16), (1, 9, 0, 15)):
+        code = int(codes[expert, row, block, i // 2]) >> (4 * (i % 2)) & 15
+        value = table[code] * 2.0 ** (int(scales[expert, row, block]) - 127)
+        rows = gguf.quants.dequantize(down.data, down.tensor_type)
+        assert rows[expert, row, 32 * block + i] == value
