@@ -18,14 +18,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import xxhash
 
 from ...chat.sandbox.errors import TemplateError
 from ...context.prompt import prompt_ids
 from ...tokenizer import Rendered
 from .journal import Journal, Record
-from .tree import TokenTree
+from .tree import TokenTree, as_tokens
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +67,7 @@ class Answers:
         ended the answer and is not in `ids`; other answers are not kept."""
         if end not in self._tokenizer.eog_ids or not ids:
             return
-        record = Record(_digests(messages, variables)[-1], end, np.asarray(ids, np.uint32))
+        record = Record(_digests(messages, variables)[-1], end, as_tokens(ids))
         with self._lock:
             self._keep(record)
             if self._journal is not None:

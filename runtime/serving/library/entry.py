@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ...store import PackError
 from ...store.disk.contents import remove_files, take_lock
+from ...store.disk.errors import PackDamaged
 from ...store.disk.factory import facts_of
 from ...store.disk.folder import PackFolder
 from ...store.disk.format.manifest import Manifest
 from ...store.disk.parents import MOST_DEPTH, most_copied
+from .tree import as_tokens
 
 if TYPE_CHECKING:
     from ...context import Context
@@ -73,14 +73,20 @@ class Entry:
         """How many packs it begins with."""
         return 0 if self.above is None else 1 + self.above.depth
 
-    @property
-    def is_damaged(self) -> bool:
-        """Whether it cannot be opened."""
+    def at_fault(self, error: PackError) -> Entry | None:
+        """This entry, or the one that it begins with, that cannot be used because of an error; None
+        if the error has another cause."""
+        if isinstance(error, PackDamaged):
+            entry: Entry | None = self
+            while entry is not None and entry.path != error.path:
+                entry = entry.above
+            if entry is not None:
+                return entry
         try:
             tokens_of(self.path)
         except PackError:
-            return True
-        return False
+            return self
+        return None
 
     @property
     def most_copied(self) -> int:
@@ -133,7 +139,7 @@ def tokens_of(path: Path) -> U32:
     """The tokens of a pack's last commit; `PackError` if it cannot be opened."""
     folder = PackFolder(path)
     try:
-        return np.asarray(folder.state().tokens, np.uint32)
+        return as_tokens(folder.state().tokens)
     except OSError as error:
         raise PackError(path, f"cannot be read: {error.strerror or error}") from error
     finally:

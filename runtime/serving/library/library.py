@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...context.prompt import check_readable, n_common
+from ...context.prompt import check_readable, checked_ids, n_common
 from ...engine import on_engine
 from ...home import make_folder
 from ...prefill import BlocksPrefill, Exact
@@ -24,6 +24,7 @@ from .entry import Entry, ReadAs, tokens_of
 from .idle import Idle
 from .room import NoRoom, Room
 from .shelf import LEAST, LEAST_KEPT, Shelf, best_of
+from .tree import as_tokens
 
 if TYPE_CHECKING:
     from ...context import Context
@@ -106,7 +107,7 @@ class Library:
     @property
     def n_bytes(self) -> int:
         """Bytes on disk, at most."""
-        return self._room.n_bytes
+        return self._room.n_bytes + self.answers.n_bytes
 
     @property
     def memory_bytes(self) -> int:
@@ -141,7 +142,7 @@ class Library:
         file = self._folder / f"answers-{self._model.info.tokenizer_digest}"
         most_bytes = min(self._room.most_bytes // ANSWERS_SHARE, MOST_ANSWERS)
         self.answers = Answers(self._model.tokenizer, file, most_bytes)
-        self._room.beside = most_bytes
+        self._room.most_bytes -= most_bytes
         self._room.shrink(self._room.most_bytes)
 
     def _stop_writing(self, reason: str) -> None:
@@ -163,12 +164,24 @@ class Library:
         if how is None:
             lease = Lease(self._model.open(replace(request, n_ctx=n_ctx)), 0)
         else:
-            check_readable(ids, 0, self._model.config.n_vocab, n_ctx)
-            lease = (self._on_disk(ids, asked, how) if self._writes else None) or Lease(
+            tokens = self._checked(ids, n_ctx)
+            lease = (self._on_disk(ids, tokens, asked, how) if self._writes else None) or Lease(
                 *self._in_memory(ids, asked), request=asked
             )
         self._leases.add(lease)
         return lease
+
+    def _checked(self, ids: Sequence[int], n_ctx: int) -> U32:
+        """The ids as an array; `ContextError` if they cannot be read."""
+        n_vocab = self._model.config.n_vocab
+        try:
+            tokens = as_tokens(ids)
+        except (OverflowError, TypeError):
+            check_readable(checked_ids(ids), 0, n_vocab, n_ctx)
+            raise
+        if not 0 < len(tokens) <= n_ctx or tokens.max() >= n_vocab:
+            check_readable(ids, 0, n_vocab, n_ctx)
+        return tokens
 
     def _how(self, request: ContextRequest, n_ctx: int) -> ReadAs | None:
         """How a request reads; None if nothing of it can be shared."""
@@ -195,19 +208,20 @@ class Library:
                 context = self._model.open(request)
         return context, len(context.tokens)
 
-    def _on_disk(self, ids: Sequence[int], request: ContextRequest, how: ReadAs) -> Lease | None:
+    def _on_disk(
+        self, ids: Sequence[int], tokens: U32, request: ContextRequest, how: ReadAs
+    ) -> Lease | None:
         """A lease of an entry, or of a new one; None if none can be written."""
-        wanted = np.asarray(ids[:-1], np.uint32)
         while True:
-            match = self._match(wanted, how)
+            match = self._match(tokens[:-1], how)
             source = best_of(match)
             try:
                 lease = self._entered(source, match.n_tokens, ids, request, how)
                 self.problem = ""
                 return lease
             except PackError as error:
-                if source is not None and source.is_damaged:
-                    self._shelf.lose(source, error)
+                if source is not None and (culprit := source.at_fault(error)) is not None:
+                    self._shelf.lose(culprit, error)
                     continue
                 self._stop_writing(str(error))
             except NoRoom as error:

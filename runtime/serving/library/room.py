@@ -23,13 +23,11 @@ class Room:
         self, most_bytes: int, entries: Collection[Entry], remove: Callable[[Entry], None]
     ) -> None:
         self.most_bytes, self._entries, self._remove = most_bytes, entries, remove
-        self.beside = 0
-        """Bytes that other files may have."""
 
     @property
     def n_bytes(self) -> int:
         """Bytes on disk, at most."""
-        return self.beside + sum(entry.n_bytes for entry in self._entries if entry.is_ours)
+        return sum(entry.n_bytes for entry in self._entries if entry.is_ours)
 
     def take(self, entry: Entry, n_bytes: int) -> None:
         """Let an entry grow by `n_bytes`; `NoRoom` if all that can be removed is too little."""

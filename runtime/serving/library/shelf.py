@@ -16,7 +16,7 @@ from ...store.disk.contents import remove_files
 from ...store.disk.errors import PackDamaged
 from ...store.disk.format.manifest import NAME, Manifest
 from .entry import Entry, ReadAs, disk_bytes, read_as, tokens_of
-from .tree import TokenTree
+from .tree import TokenTree, as_tokens
 
 if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
@@ -108,15 +108,14 @@ class Shelf:
 
     def know(self, entry: Entry, tokens: Sequence[int] | U32) -> None:
         """The tokens of an entry are these."""
-        entry.tokens = np.asarray(tokens, np.uint32)
-        assert entry.read_as is not None
-        self._trees.setdefault(entry.read_as, TokenTree()).insert(entry.tokens, entry)
+        entry.tokens = tokens if isinstance(tokens, np.ndarray) else as_tokens(tokens)
+        if entry.read_as is not None:
+            self._trees.setdefault(entry.read_as, TokenTree()).insert(entry.tokens, entry)
 
     def is_superfluous(self, entry: Entry) -> bool:
         """Whether another entry has all of its tokens, or there are few."""
-        if len(entry.tokens) < LEAST_KEPT:
+        if len(entry.tokens) < LEAST_KEPT or entry.read_as is None:
             return True
-        assert entry.read_as is not None
         match = self.tree(entry.read_as).longest(entry.tokens)
         return any(other is not entry for other in islice(match.entries(), 2))
 
@@ -145,11 +144,14 @@ class Shelf:
             entry.remove()
 
     def lose(self, entry: Entry, error: PackError) -> None:
-        """Drop an entry that cannot be opened, and those that begin with it; but not one that a
-        context writes to."""
+        """Begin nothing with an entry that cannot be opened, nor with those that begin with it, and
+        remove those that no context uses."""
         for other in [other for other in self.entries.values() if other.above is entry]:
             self.lose(other, error)
-        if entry.context is not None or entry.n_children:
+        if entry.read_as is not None:
+            self._trees.setdefault(entry.read_as, TokenTree()).remove(entry)
+            entry.read_as = None
+        if entry.context is not None or entry.n_children or entry.n_readers:
             return
         self._forget(entry)
         if entry.is_ours:

@@ -6,12 +6,14 @@ another one.
        │                                              └─ question C (entry 3)
        └─ another text                               (entry 4)
 
-Tokens are uint32 arrays, each kept once. A search compares arrays: 100,000 tokens take 0.1 ms.
+Tokens are uint32, each kept once, as bytes: comparing those of a node takes one call. A search for
+100,000 tokens takes 0.1 ms, and 1 ms more for each 1,000 places on its way where texts part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -20,15 +22,18 @@ from numpy.typing import NDArray
 
 U32 = NDArray[np.uint32]
 E = TypeVar("E")
+ITEM = 4
+"""Bytes of a token."""
 
 
 @dataclass(eq=False)
 class _Node(Generic[E]):
-    """tokens: between the parent's end and this one's. entries: those that end here."""
+    """data: of the tokens between the parent's end and this one's. children: by the bytes of their
+    first tokens. entries: those that end here."""
 
-    tokens: U32
+    data: bytes
     parent: _Node[E] | None
-    children: dict[int, _Node[E]] = field(default_factory=dict)
+    children: dict[bytes, _Node[E]] = field(default_factory=dict)
     entries: list[E] = field(default_factory=list)
 
     def below(self) -> Iterator[E]:
@@ -62,7 +67,7 @@ class TokenTree(Generic[E]):
     """Entries (any objects) by their tokens."""
 
     def __init__(self) -> None:
-        self._root: _Node[E] = _Node(np.empty(0, np.uint32), None)
+        self._root: _Node[E] = _Node(b"", None)
         self._nodes: dict[E, _Node[E]] = {}
 
     def __len__(self) -> int:
@@ -70,23 +75,22 @@ class TokenTree(Generic[E]):
 
     def longest(self, tokens: U32) -> Match[E]:
         """The longest beginning of `tokens` that some entry has."""
-        node, done = self._root, 0
-        while (child := self._child(node, tokens, done)) is not None:
-            n = n_equal(child.tokens, tokens[done : done + len(child.tokens)])
-            done += n
-            if n < len(child.tokens):
-                return Match(done, child, False)
-            node = child
-        return Match(done, node, True)
+        data, node, done = tokens.tobytes(), self._root, 0
+        while (child := node.children.get(data[done : done + ITEM])) is not None:
+            if not data.startswith(child.data, done):
+                n = n_equal(_tokens(child.data), tokens[done // ITEM :])
+                return Match(done // ITEM + n, child, False)
+            node, done = child, done + len(child.data)
+        return Match(done // ITEM, node, True)
 
     def tokens_of(self, entry: E) -> U32:
         """The tokens of an entry that is there."""
         node: _Node[E] | None = self._nodes[entry]
         parts = []
         while node is not None:
-            parts.append(node.tokens)
+            parts.append(node.data)
             node = node.parent
-        return np.concatenate(parts[::-1])
+        return _tokens(b"".join(parts[::-1]))
 
     def insert(self, tokens: U32, entry: E) -> None:
         """Add an entry; one that was there has new tokens."""
@@ -94,10 +98,10 @@ class TokenTree(Generic[E]):
         match = self.longest(tokens)
         node = match._node
         if not match._ends_here:
-            node = self._split(node, match.n_tokens - self._start(node))
+            node = self._split(node, ITEM * match.n_tokens - self._start(node))
         if match.n_tokens < len(tokens):
-            rest = tokens[match.n_tokens :].copy()
-            node.children[int(rest[0])] = node = _Node(rest, node)
+            rest = tokens[match.n_tokens :].tobytes()
+            node.children[rest[:ITEM]] = node = _Node(rest, node)
         node.entries.append(entry)
         self._nodes[entry] = node
 
@@ -110,34 +114,40 @@ class TokenTree(Generic[E]):
         while node is not None and node.parent is not None and not node.entries:
             parent = node.parent
             if not node.children:
-                del parent.children[int(node.tokens[0])]
+                del parent.children[node.data[:ITEM]]
             elif len(node.children) == 1:
                 (child,) = node.children.values()
-                child.tokens, child.parent = np.concatenate([node.tokens, child.tokens]), parent
-                parent.children[int(child.tokens[0])] = child
+                child.data, child.parent = node.data + child.data, parent
+                parent.children[child.data[:ITEM]] = child
             else:
                 return
             node = parent
 
-    def _child(self, node: _Node[E], tokens: U32, done: int) -> _Node[E] | None:
-        return node.children.get(int(tokens[done])) if done < len(tokens) else None
-
     def _start(self, node: _Node[E]) -> int:
-        """How many tokens come before those of a node."""
+        """How many bytes come before those of a node."""
         n, above = 0, node.parent
         while above is not None:
-            n, above = n + len(above.tokens), above.parent
+            n, above = n + len(above.data), above.parent
         return n
 
     def _split(self, node: _Node[E], n: int) -> _Node[E]:
-        """Give the first `n` tokens of a node to a new one above it; returns that."""
+        """Give the first `n` bytes of a node to a new one above it; returns that."""
         parent = node.parent
         assert parent is not None
-        upper: _Node[E] = _Node(node.tokens[:n].copy(), parent)
-        parent.children[int(upper.tokens[0])] = upper
-        node.tokens, node.parent = node.tokens[n:].copy(), upper
-        upper.children[int(node.tokens[0])] = node
+        upper: _Node[E] = _Node(node.data[:n], parent)
+        parent.children[upper.data[:ITEM]] = upper
+        node.data, node.parent = node.data[n:], upper
+        upper.children[node.data[:ITEM]] = node
         return upper
+
+
+def as_tokens(ids: Sequence[int]) -> U32:
+    """Ids as an array (1 ms for 100,000); OverflowError for those that are no uint32."""
+    return np.array(array("I", ids), np.uint32)
+
+
+def _tokens(data: bytes) -> U32:
+    return np.frombuffer(data, np.uint32)
 
 
 def n_equal(a: U32, b: U32) -> int:
