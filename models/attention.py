@@ -20,7 +20,7 @@ class Attention(Protocol):
 
     @property
     def every_query(self) -> bool:
-        """Whether `__call__` needs the queries of all tokens in the last layer too."""
+        """Whether `__call__` needs the queries of all tokens in the last layers, too."""
 
     @property
     def graphs(self) -> dict[Hashable, Recorded] | None:
@@ -40,6 +40,7 @@ class Attention(Protocol):
         k and v None: nothing is appended; another model layer attends to what an earlier call of
         this pass has appended to layer number `layer`.
 
-        R is T, or less in the last layer, which needs only the outputs of the last R tokens. q and
-        k are rotated. q is not multiplied by `attention_scale` yet.
+        R is T, or less in the last layer that stores keys and values and in those after it, which
+        need only the outputs of the last R tokens. q and k are rotated. q is not multiplied by
+        `attention_scale` yet.
         """

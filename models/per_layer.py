@@ -91,15 +91,6 @@ def inputs(config: ModelConfig) -> dict[str, int]:
     return {"inp_gate": config.n_embd_per_layer} if config.n_embd_per_layer else {}
 
 
-def _of_layer(b: Rows, name: str, config: ModelConfig, layer: int) -> Array:
-    """float32 (T, P): what the memory `name` of all layers, [layer][row][P], has for one.
-
-    Of the last rows of a pass only the last layer is where the pass has put it.
-    """
-    shape = config.n_layers, len(b.ids), config.n_embd_per_layer
-    return b.array(name, config.n_layers * config.n_embd_per_layer).reshape(shape)[layer]
-
-
 class PerLayerInputs:
     """Makes the embeddings of tokens for all layers, into the memory `of_layers`."""
 
@@ -127,8 +118,7 @@ class PerLayerInputs:
         work.device.get_rows(weights.table, self._ids[: len(looked_up)], looked_up)
         pointwise.scale(looked_up, math.sqrt(n))
         products = (
-            (matrix, _of_layer(b, "projected", config, layer))
-            for layer, matrix in weights.model_proj.items()
+            (matrix, b.part("projected", layer, n)) for layer, matrix in weights.model_proj.items()
         )
         work.multiply(source, *products)
         pointwise.scale(projected, 1.0 / math.sqrt(config.n_embd))
@@ -152,6 +142,6 @@ class PerLayerBranch:
         weights, work = self._weights, self._work
         gate = b.array("inp_gate", self._config.n_embd_per_layer)
         work.linear(self._x_in.set(b.x), weights.inp_gate, gate)
-        of_layer = _of_layer(b, "of_layers", self._config, self._index)
+        of_layer = b.part("of_layers", self._index, self._config.n_embd_per_layer)
         work.device.pointwise.geglu(gate, of_layer, gate)
         work.linear(self._gated_in.set(gate), weights.proj, out)

@@ -1,7 +1,8 @@
 """The forward pass of every architecture: token ids in, hidden states and logits out.
 
-Embedding → layers (`layer.py`), each a mixer and a feed-forward → norm → output matrix. In the last
-layer, what other tokens do not need is computed only for tokens whose hidden states are wanted.
+Embedding → layers (`layer.py`), each a mixer and a feed-forward → norm → output matrix. From the
+last layer on that stores something of each token, what other tokens do not need is computed only
+for tokens whose hidden states are wanted.
 """
 
 from __future__ import annotations
@@ -131,16 +132,20 @@ class Transformer:
     def _run(
         self, b: Rows, wanted: Rows, tokens: Rows, angles: list[Array], attention: Attention
     ) -> None:
-        """From `b.ids` to `wanted.normed`: the rows for which the last layer computes outputs.
+        """From `b.ids` to `wanted.normed`: the rows for which outputs are computed from the last
+        layer on that stores something of all rows.
 
         Mixers mix `tokens`: the first rows of `b`, where the others only fill up the pass.
         """
         self._embed(b)
+        rows, last = b, self.config.last_storing
         for layer in self._layers:
-            outputs = wanted if layer is self._layers[-1] else b
-            layer.project(b, outputs, angles)
+            outputs = wanted if layer.index >= last else b
+            layer.project(rows, outputs, angles)
             layer.mixer.mix(attention, tokens, outputs if tokens is b else tokens)
             layer.finish(outputs)
+            if layer.index == last and wanted is not b:
+                rows, angles = wanted, [part[-len(wanted.ids) :] for part in angles]
 
     def logits(self, hidden: Array, out: Array) -> None:
         """Write the logits (T, n_vocab) of `hidden` (T, n_embd), such as `forward` returns."""

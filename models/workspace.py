@@ -61,6 +61,16 @@ class Rows:
             self._views[key] = rows.reshape(self._stop - self._first, *shape)
         return self._views[key]
 
+    def part(self, name: str, index: int, width: int) -> Array:
+        """float32 (n, width): these rows of part `index` of the memory `name`, which a pass that
+        ends with them fills as [part][row][width]; the same object each time."""
+        key = name, "part", index, width
+        if key not in self._views:
+            size = self._stop * width
+            rows = self._memory[name][index * size : (index + 1) * size]
+            self._views[key] = rows.reshape(self._stop, width)[self._first :]
+        return self._views[key]
+
 
 class Workspace:
     """The memory of a device for up to `max_chunk` tokens, and what layers do with it.

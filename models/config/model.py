@@ -91,6 +91,14 @@ class ModelConfig:
         kinds = [isinstance(mixer, AttentionConfig) for mixer in mixers]
         return sum(kinds[i] == kinds[index] and reads[i] is None for i in range(index))
 
+    @cached_property
+    def last_storing(self) -> int:
+        """The last layer that stores something of each token: those after it mix only what is
+        stored, for any tokens that are wanted."""
+        mixers = [layer.mixer for layer in self.layers]
+        reads = [isinstance(m, AttentionConfig) and m.reads is not None for m in mixers]
+        return len(reads) - 1 - reads[::-1].index(False)
+
     @staticmethod
     def from_metadata(metadata: Mapping[str, Any]) -> ModelConfig:
         """Read and check a file's metadata.
