@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class Attention(Protocol):
     """Stores the keys and values of new tokens, and attends to the stored ones.
 
-    `Transformer.forward` calls it for each layer of `ModelConfig.kv_layers`, in order, with arrays
-    of its device, and again for layers that read their keys and values. The object knows the
-    position of the first new token. It reads window, scale and softcap from `AttentionConfig`.
+    `Transformer.forward` calls it for each of `ModelConfig.attention_layers`, in order, with arrays
+    of its device. The object knows the position of the first new token. It reads window, scale and
+    softcap from `AttentionConfig`.
     """
 
     @property
@@ -37,8 +37,8 @@ class Attention(Protocol):
     def __call__(self, layer: int, q: Array, k: Array | None, v: Array | None, out: Array) -> None:
         """Append k and v (T, J, E), attend with q (R, H, E), write out (R, H, E).
 
-        k and v None: nothing is appended; another model layer attends to what an earlier call of
-        this pass has appended to layer number `layer`.
+        k and v None: nothing is appended; the layer attends to what an earlier call of this pass
+        has appended to the layer that it reads (`AttentionConfig.reads`).
 
         R is T, or less in the last layer that stores keys and values and in those after it, which
         need only the outputs of the last R tokens. q and k are rotated. q is not multiplied by

@@ -66,9 +66,9 @@ class Weights:
 
     @property
     def sink_logits(self) -> tuple[F32 | None, ...]:
-        """float32 (H,) on the host, of each layer with K and V; None where it has none."""
+        """float32 (H,) on the host, of each layer with attention; None where it has none."""
         mixers = (layer.mixer for layer in self.layers)
-        return tuple(m.sinks for m in mixers if isinstance(m, AttentionWeights) and m.k is not None)
+        return tuple(m.sinks for m in mixers if isinstance(m, AttentionWeights))
 
     @staticmethod
     def load(

@@ -47,10 +47,11 @@ class Replay(Attend):
         file, config = self.selections, model.config
         selections = Selections.read(file)
         found = selections.source.n_layers, selections.source.n_kv_heads
-        if found != (config.n_kv_layers, config.n_kv_heads):
+        n_layers = len(config.attention_layers)
+        if found != (n_layers, config.n_kv_heads):
             raise AttendError(
                 f"{file} holds selections of {found[0]} layers with {found[1]} KV heads, this "
-                f"model has {config.n_kv_layers} with {config.n_kv_heads}"
+                f"model has {n_layers} with {config.n_kv_heads}"
             )
         if not selections.most:
             raise AttendError(f"{file} is empty: nothing was selected when it was recorded")
@@ -86,15 +87,15 @@ class _RecordedIndex(TokenIndex):
         """Nothing: there is no column."""
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
-        steps = self._selections.layers[layer.index]
+        steps = self._selections.layers[layer.number]
         if not steps:
-            raise AttendError(f"nothing of layer {layer.index} was recorded")
-        step = steps[self._step[layer.index] % len(steps)]
-        self._step[layer.index] += 1
+            raise AttendError(f"nothing of layer {layer.number} was recorded")
+        step = steps[self._step[layer.number] % len(steps)]
+        self._step[layer.number] += 1
         for j, positions in enumerate(step.lists):
             if not len(positions):
                 raise AttendError(
-                    f"a step of layer {layer.index} names no token of KV head {j}: at least the "
+                    f"a step of layer {layer.number} names no token of KV head {j}: at least the "
                     "newest is read"
                 )
             if positions[-1] >= among.stop:

@@ -57,18 +57,38 @@ class ModelConfig:
     layers: tuple[LayerConfig, ...]
 
     @cached_property
-    def kv_layers(self) -> tuple[AttentionConfig, ...]:
-        """The layers that have keys and values. Stores, packs and methods count only these."""
+    def attention_layers(self) -> tuple[AttentionConfig, ...]:
+        """The layers with attention. Methods, and what is told of them, count only these."""
         mixers = (layer.mixer for layer in self.layers)
-        return tuple(m for m in mixers if isinstance(m, AttentionConfig) and m.reads is None)
+        return tuple(m for m in mixers if isinstance(m, AttentionConfig))
+
+    @cached_property
+    def kv_layers(self) -> tuple[AttentionConfig, ...]:
+        """Those that have keys and values. Stores, packs and indexes count only these."""
+        return tuple(layer for layer in self.attention_layers if layer.reads is None)
+
+    @cached_property
+    def kv_numbers(self) -> tuple[int, ...]:
+        """Of each layer with attention, the number among `kv_layers` of the one that it reads."""
+        numbers: dict[int, int] = {}
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer.mixer, AttentionConfig):
+                source = layer.mixer.reads
+                known = len(set(numbers.values())) if source is None else numbers[source]
+                numbers[index] = known
+        return tuple(numbers.values())
 
     @cached_property
     def one_geometry(self) -> bool:
         """Whether all layers with attention have as many KV heads, of one size, and keys and values
         of their own."""
-        layers = [m for layer in self.layers if isinstance(m := layer.mixer, AttentionConfig)]
-        sizes = {(layer.n_kv_heads, layer.head_dim) for layer in layers}
-        return len(sizes) == 1 and len(layers) == self.n_kv_layers
+        sizes = {(layer.n_kv_heads, layer.head_dim) for layer in self.attention_layers}
+        return len(sizes) == 1 and not self.shares_kv
+
+    @cached_property
+    def shares_kv(self) -> bool:
+        """Whether layers attend to the keys and values of others."""
+        return len(self.attention_layers) > self.n_kv_layers
 
     @property
     def n_kv_layers(self) -> int:
@@ -82,14 +102,9 @@ class ModelConfig:
         return tuple(m.state_shapes for m in mixers if not isinstance(m, AttentionConfig))
 
     def number_of(self, index: int) -> int:
-        """The number of layer `index` among those that have keys and values, or a state, as it; of
-        one that reads another's keys and values, the number of that one."""
-        mixers = [layer.mixer for layer in self.layers]
-        reads = [m.reads if isinstance(m, AttentionConfig) else None for m in mixers]
-        if (source := reads[index]) is not None:
-            return self.number_of(source)
-        kinds = [isinstance(mixer, AttentionConfig) for mixer in mixers]
-        return sum(kinds[i] == kinds[index] and reads[i] is None for i in range(index))
+        """The number of layer `index` among those that have attention, or a state, as it."""
+        kinds = [isinstance(layer.mixer, AttentionConfig) for layer in self.layers]
+        return kinds[:index].count(kinds[index])
 
     @cached_property
     def last_storing(self) -> int:

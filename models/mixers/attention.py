@@ -113,7 +113,7 @@ def _sinks(loader: Loader, prefix: str, config: ModelConfig, layer: AttentionCon
 
 
 class AttentionMixer:
-    """The attention of one layer; `number` counts the layers that have K and V."""
+    """The attention of one layer; `number` counts the layers with attention."""
 
     def __init__(
         self,

@@ -32,6 +32,9 @@ class LayerView:
     """One layer of one context, as an attend method sees it."""
 
     index: int
+    """Of the keys and values that it reads, among those of the store."""
+    number: int
+    """Among the layers with attention: it differs where layers read those of others."""
     config: AttentionConfig
     store: KVStore
     scratch: Scratch

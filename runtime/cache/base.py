@@ -69,7 +69,7 @@ class KVCache(ABC):
             return
         if self._minus_centre is not None:
             rows = k.reshape(len(k), -1)
-            self.store.device.pointwise.add_row(rows, self._minus_centre[layer])
+            self.store.device.pointwise.add_row(rows, self._minus_centre[self.layers[layer].index])
         self._read(layer, q, k, v, out)
 
     def done(self, n_tokens: int) -> None:
@@ -82,7 +82,7 @@ class KVCache(ABC):
         """Store k and v of new tokens, and attend with q; arrays as in `Attention`."""
 
     def _read_again(self, layer: int, q: Array, out: Array) -> None:
-        """Attend with q of another layer to the tokens that this layer has stored."""
+        """Attend with q to the tokens that the layer which this one reads has stored."""
         raise AssertionError("`opening` refuses this cache for models that need it")
 
     @abstractmethod
@@ -91,7 +91,8 @@ class KVCache(ABC):
 
     @abstractmethod
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
-        """Positions that each KV head of a layer holds of `n_tokens` tokens, (J, n), unordered."""
+        """Positions that each KV head which a layer reads holds of `n_tokens` tokens, (J, n),
+        unordered."""
 
     @property
     @abstractmethod

@@ -54,7 +54,7 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
         return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
     store = axes.store.open(model, n_ctx)
     with closed_on_error(store):
-        layers = _layer_views(model, model.config.kv_layers, store, n_ctx, max_chunk)
+        layers = _layer_views(model, model.config.attention_layers, store, n_ctx, max_chunk)
         bound = attend.open(model, store, n_ctx)
         return WholeCache(store, bound, layers, n_ctx, _notice(keep, n_ctx), model.tell)
 
@@ -127,9 +127,10 @@ def _layer_views(
     scratch: dict[tuple[int, int, TileLayout], Scratch] = {}
     logits = [None if x is None else store.device.put(x) for x in model.sink_logits]
     views = []
-    for i, (layer, of_sinks) in enumerate(zip(layers, logits)):
-        heads = layer.n_heads, store.kv_heads_of(i), store.layout_of(i)
+    numbers = model.config.kv_numbers
+    for number, (index, layer, of_sinks) in enumerate(zip(numbers, layers, logits, strict=True)):
+        heads = layer.n_heads, store.kv_heads_of(index), store.layout_of(index)
         if heads not in scratch:
             scratch[heads] = store.device.attention_scratch(*heads, max_chunk, n_ctx)
-        views.append(LayerView(i, layer, store, scratch[heads], of_sinks))
+        views.append(LayerView(index, number, layer, store, scratch[heads], of_sinks))
     return views

@@ -71,8 +71,9 @@ class WholeCache(KVCache):
 
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         (start,) = self._start.now()
-        self.store.append(layer, k, v, start)
-        self.attend.appended(self.layers[layer], start, len(k))
+        view = self.layers[layer]
+        self.store.append(view.index, k, v, start)
+        self.attend.appended(view, start, len(k))
         self._read_again(layer, q, out)
 
     def _read_again(self, layer: int, q: Array, out: Array) -> None:
@@ -100,7 +101,8 @@ class WholeCache(KVCache):
             )
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
-        return np.tile(np.arange(n_tokens, dtype=np.uint32), (self.store.kv_heads_of(layer), 1))
+        n_heads = self.store.kv_heads_of(self.layers[layer].index)
+        return np.tile(np.arange(n_tokens, dtype=np.uint32), (n_heads, 1))
 
     @property
     def most_tokens(self) -> int:

@@ -120,5 +120,6 @@ class CacheAccess:
             raise AttendError("there are no selections to record: the method reads all tokens")
         config, info = self.model.config, self.model.info
         method = called(self.plan.attend)
-        source = Source(config.n_kv_layers, config.n_kv_heads, info.name, info.fingerprint, method)
+        n_layers = len(config.attention_layers)
+        source = Source(n_layers, config.n_kv_heads, info.name, info.fingerprint, method)
         return recording(self._cache.attend, path, source, self.tokens)

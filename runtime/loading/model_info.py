@@ -30,7 +30,7 @@ _TUNED = {"chat", "instruct", "it", "sft", "dpo", "assistant"}
 class ModelInfo:
     """What is known of one loaded model.
 
-    sink_logits: of each layer with K and V (`AttentionConfig.sinks`).
+    sink_logits: of each layer with attention (`AttentionConfig.sinks`).
     tell: shows the user a line. measure_keys, measure_queries: have the model read tokens, see
     `context.measuring`. memory: results of `once`.
     """

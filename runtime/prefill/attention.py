@@ -64,7 +64,7 @@ class SparsePrompts(AroundPrompts):
     ) -> None:
         from ...ops.attention.prefill.listed import ListedScratch
 
-        super().__init__(inner, config.n_kv_layers)
+        super().__init__(inner, len(config.attention_layers))
         self._options, self._config, self._index = options, config, index
         self.notices = tuple(dict.fromkeys((*inner.notices, *index.notices)))
         index.prepare(n_ctx, options.k)
@@ -76,7 +76,8 @@ class SparsePrompts(AroundPrompts):
         self._softmaxes = np.zeros((ROWS, config.n_heads, 2), np.float32)
         self._ahead = ReadAhead([])
         self._probe = Probe(config, store, n_ctx) if options.probe else None
-        self._store, self._measured = store, [LayerReads(i) for i in range(config.n_kv_layers)]
+        self._store = store
+        self._measured = [LayerReads(reads.layer) for reads in self.prompt_reads]
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         self._measured = [LayerReads(reads.layer) for reads in self.prompt_reads]
@@ -116,7 +117,7 @@ class SparsePrompts(AroundPrompts):
             self._extend(layer, chunk, start + len(q))
         if between is None:
             self._inner.attend_prompt(layer, q, start, out)
-            self.prompt_reads[layer.index].full_steps += len(q)
+            self.prompt_reads[layer.number].full_steps += len(q)
             return
         self._extend(layer, chunk, start + len(q))
         for first in range(0, len(q), ROWS):
@@ -176,7 +177,7 @@ class SparsePrompts(AroundPrompts):
         )
         if self._tail is not None:
             index_bytes += self._tail.add(layer, q, lists, counts, dense, softmaxes, out)
-        reads = self.prompt_reads[layer.index]
+        reads = self.prompt_reads[layer.number]
         reads.index_bytes += index_bytes
         reads.index_seconds += chose - began
         reads.attention_seconds += time.perf_counter() - chose
@@ -188,7 +189,7 @@ class SparsePrompts(AroundPrompts):
     def _count(
         self, layer: LayerView, start: int, between: Between, counts: NDArray[np.int64]
     ) -> None:
-        reads, layout, n = self.prompt_reads[layer.index], layer.store.layout, len(counts)
+        reads, layout, n = self.prompt_reads[layer.number], layer.store.layout, len(counts)
         row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
         stored = n * start + n * (n + 1) // 2
         all_read = stored - n * (between.stop - between.first)
@@ -208,5 +209,5 @@ class SparsePrompts(AroundPrompts):
             for chosen, n in zip(self._lists[row], self._counts[row])
             for _ in range(q.shape[1] // len(self._counts[row]))
         ]
-        reads = self._measured[layer.index]
+        reads = self._measured[layer.number]
         self._probe.measure(reads, layer, q, position, tokens, out[row : row + 1])

@@ -146,7 +146,7 @@ class BlockPrompts(AroundPrompts):
     ) -> None:
         from ...ops.attention.prefill.listed import ListedScratch
 
-        super().__init__(inner, config.n_kv_layers)
+        super().__init__(inner, len(config.attention_layers))
         self._prefill, self._store, self._counts_all = prefill, store, not inner.prompt_reads
         self._scratch = ListedScratch(config.n_heads, config.n_kv_heads, store.layout)
         self._lists = np.zeros((CHUNK, config.n_kv_heads, 1), np.uint32)
@@ -165,7 +165,7 @@ class BlockPrompts(AroundPrompts):
         from ...ops.attention.arguments import Dense
         from ...ops.attention.prefill.listed import listed_attention
 
-        start, reads = int(start), self.prompt_reads[layer.index]
+        start, reads = int(start), self.prompt_reads[layer.number]
         block = start // self._prefill.size * self._prefill.size
         if layer.config.window is not None or not 0 < block < (self._store.n_apart or 0):
             self._inner.attend_prompt(layer, q, start, out)

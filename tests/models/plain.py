@@ -295,12 +295,13 @@ class PlainAttention:
         return self.states[layer]
 
     def __call__(self, layer: int, q: np.ndarray, k: Any, v: Any, out: np.ndarray) -> None:
+        layer, number = self.config.kv_numbers[layer], layer
         if k is not None:
             first = self.keys[layer] is None
             self.keys[layer] = k.copy() if first else np.concatenate([self.keys[layer], k])
             self.values[layer] = v.copy() if first else np.concatenate([self.values[layer], v])
         keys, values = self.keys[layer], self.values[layer]
-        config = self.config.kv_layers[layer]
+        config = self.config.attention_layers[number]
         out[:] = attention_reference.attention_reference(
             q,
             keys,
@@ -309,7 +310,7 @@ class PlainAttention:
             scale=config.attention_scale,
             window=config.window,
             softcap=config.attention_softcap,
-            sink_logits=self.sinks[layer] if config.sinks else None,
+            sink_logits=self.sinks[number] if config.sinks else None,
         )
 
 

@@ -209,7 +209,7 @@ def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
         attention_softcap=0.0,
     )
     out, start = np.empty_like(q), LAST_POSITION - n
-    view = LayerView(0, config, store, scratch)
+    view = LayerView(0, 0, config, store, scratch)
     slots = keep.open_layer(view, parts)
     run = SlotCache(parts, [view], [slots])
     run(0, q[:n_slots], k[:n_slots], v[:n_slots], out[:n_slots])

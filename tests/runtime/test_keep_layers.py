@@ -44,7 +44,7 @@ class Layer:
             attention_scale=0.2,
             attention_softcap=0.0,
         )
-        view = LayerView(1, config, self.store, scratch)
+        view = LayerView(1, 1, config, self.store, scratch)
         queries = Queries((), HEADS, HEAD_DIM)
         parts = SlotParts(self.store, FullAttention(), staging, n_slots, queries)
         self.slots = keep.open_layer(view, parts) if keep else Ring(view, parts, sinks=0)

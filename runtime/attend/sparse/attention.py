@@ -55,7 +55,8 @@ class SparseAttention(BoundAttend):
         self._store, self._index, self.notices = store, index, index.notices
         self._device = device = store.device
         self._layers = layers = ChoosingLayers(method, dense, config, n_ctx)
-        self.reads = [LayerReads(i) for i in range(config.n_kv_layers)]
+        self._n_layers = n_layers = len(config.attention_layers)
+        self.reads = [LayerReads(i) for i in range(n_layers)]
         self._chosen = self._room_for(n_ctx, layers.room)
         heads, kv_heads = config.n_heads, config.n_kv_heads
         self._scratch = device.gathered_scratch(heads, kv_heads, store.layout, layers.room)
@@ -64,9 +65,9 @@ class SparseAttention(BoundAttend):
         self._probe = Probe(config, store, n_ctx) if method.probe else None
         self.records = index.records and store.records and not method.probe
         self._choices = RecordedChoices(layers, device)
-        self._counts = device.zeros((config.n_kv_layers, kv_heads), device.list_types[1])
+        self._counts = device.zeros((n_layers, kv_heads), device.list_types[1])
         """How many tokens each KV head of a recorded token has read."""
-        self._times = np.zeros((config.n_kv_layers, 3), np.int64)
+        self._times = np.zeros((n_layers, 3), np.int64)
         """Nanoseconds at which a layer of a recorded token began, had chosen and had read."""
         self._recorded, self._prompt = False, False
         self._sources: list[object] = []
@@ -90,7 +91,7 @@ class SparseAttention(BoundAttend):
         sources = self._index.sources(start) if records else None
         if sources is None or self._ahead.due(self._store):
             if self._on_gpu and not prompt:
-                shape = n_tokens * self._config.n_kv_layers, self._config.n_kv_heads
+                shape = n_tokens * self._n_layers, self._config.n_kv_heads
                 self._pass_counts = self._device.memory(shape, self._device.list_types[1])
             return None
         self._recorded = True
@@ -129,7 +130,7 @@ class SparseAttention(BoundAttend):
                 self._index.leave_out(layer, start + n_tokens)
         elif not self._recorded:
             self._index.cover(layer, start, start + n_tokens)
-        elif self._choices.of_layer(layer.index) is None:  # else `index_and_choose` does it
+        elif self._choices.of_layer(layer.number) is None:  # else `index_and_choose` does it
             self._index.index_one(layer, *self._choices.span())
 
     def build(
@@ -137,7 +138,8 @@ class SparseAttention(BoundAttend):
     ) -> None:
         self._recorded = False
         for done, layer in enumerate(layers, 1):
-            self.appended(layer, n_tokens, 0)
+            if layer.config.reads is None:
+                self.appended(layer, n_tokens, 0)
             if progress is not None:
                 progress(done, len(layers))
 
@@ -157,14 +159,17 @@ class SparseAttention(BoundAttend):
 
     def _attend_recorded(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
         """One token, by launches alone."""
-        choice = self._choices.of_layer(layer.index)
+        choice, number = self._choices.of_layer(layer.number), layer.number
         if choice is None:
             self._full(layer, q, start, out)
             return
-        chosen, device = replace(self._chosen, counts=self._counts[layer.index]), self._device
-        times = self._times[layer.index]
+        chosen, device = replace(self._chosen, counts=self._counts[number]), self._device
+        times = self._times[number]
         device.tell_time(times, 0)
-        self._index.index_and_choose(layer, self._choices.span(), q, choice, chosen)
+        if layer.config.reads is None:
+            self._index.index_and_choose(layer, self._choices.span(), q, choice, chosen)
+        else:
+            self._index.choose(layer, q, *choice, chosen)
         device.tell_time(times, 1)
         self._read(layer, q, chosen, out)
         self._index.add_rest(layer, q, choice.among, chosen, self._scratch.masses, out)
@@ -189,7 +194,7 @@ class SparseAttention(BoundAttend):
         self, layer: LayerView, q: Array, among: Range | None, stored: int, out: Array
     ) -> None:
         """One token, the last of `stored`, which chooses for itself."""
-        reads, chosen = self.reads[layer.index], self._chosen
+        reads, chosen = self.reads[layer.number], self._chosen
         if among is None:
             self._full(layer, q, stored - 1, out)
             reads.full_steps += 1
@@ -198,20 +203,20 @@ class SparseAttention(BoundAttend):
             chosen = replace(chosen, counts=self._pass_counts[len(self._uncounted)])
         began = time.perf_counter()
         self._ahead.before(layer)
-        wanted = self._index.wanted(among, self._layers.takes(layer.index, among.stop))
+        wanted = self._index.wanted(among, self._layers.takes(layer.number, among.stop))
         index_bytes = self._index.choose(layer, q, among, wanted, chosen)
         if self.writer is not None:
             lists, counts = map(self._device.get, (chosen.lists, chosen.counts))
             lists, stored_tokens = self._positions(layer, lists.view(np.uint32), among.stop)
-            self.writer.add(layer.index, stored_tokens, lists, counts.astype(np.int64))
+            self.writer.add(layer.number, stored_tokens, lists, counts.astype(np.int64))
         self._ahead.chosen(layer, chosen.lists, chosen.counts)
         chose = time.perf_counter()
         self._read(layer, q, chosen, out)
         index_bytes += self._index.add_rest(layer, q, among, chosen, self._scratch.masses, out)
         if self._on_gpu:
-            self._uncounted.append((layer.index, among, index_bytes))
+            self._uncounted.append((layer.number, among, index_bytes))
             return
-        self._count([(layer.index, among, index_bytes, int(chosen.counts.sum()))])
+        self._count([(layer.number, among, index_bytes, int(chosen.counts.sum()))])
         reads.index_seconds += chose - began
         reads.attention_seconds += time.perf_counter() - chose
         if self._probe is not None and reads.steps % self.method.probe == 0:
@@ -219,7 +224,7 @@ class SparseAttention(BoundAttend):
 
     def _among(self, layer: LayerView, stored: int) -> Range | None:
         """The tokens to choose from; None where everything is read."""
-        return None if stored < self._index.least else self._layers.among(layer.index, stored)
+        return None if stored < self._index.least else self._layers.among(layer.number, stored)
 
     def _positions(self, layer: LayerView, lists: U32, stored: int) -> tuple[U32, int]:
         """Positions of the tokens of lists, and how many tokens there are up to the last."""

@@ -1,4 +1,8 @@
-"""The layers in which a sparse method chooses: from which tokens, and how many."""
+"""The layers in which a sparse method chooses: from which tokens, and how many.
+
+Layers are numbered as `LayerView.number` does: one that reads the keys and values of another
+chooses for itself among them, by the index of these.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,10 @@ class ChoosingLayers:
     ) -> None:
         # Of the model's layers: over slots, those with a window look like the others.
         self.indexed = {i for i, layer in enumerate(config.kv_layers) if layer.window is None}
-        """Those without a sliding window. Dense ones are among them: they may choose next time."""
-        self.choosing = sorted(self.indexed - dense)
+        """Those without a sliding window, by their keys and values (`LayerView.index`). Dense ones
+        are among them: they may choose next time."""
+        whole = [n for n, index in enumerate(config.kv_numbers) if index in self.indexed]
+        self.choosing = [n for n in whole if n not in dense]
         self._method, self._group = method, config.n_heads // config.n_kv_heads
         self._shares = dict(zip(self.choosing, method.shares(len(self.choosing))))
         self.most = max((self.takes(layer, n_ctx) for layer in self.choosing), default=1)

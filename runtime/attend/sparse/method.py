@@ -38,8 +38,9 @@ class Sparse(SparseOptions, ABC):
 
     def dense_in(self, config: ModelConfig) -> frozenset[int]:
         """The layers of a model that read every token by choice."""
-        windowed = [i for i, layer in enumerate(config.kv_layers) if layer.window is not None]
-        return self.dense(config.n_kv_layers, windowed)
+        layers = config.attention_layers
+        windowed = [i for i, layer in enumerate(layers) if layer.window is not None]
+        return self.dense(len(layers), windowed)
 
     @abstractmethod
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:

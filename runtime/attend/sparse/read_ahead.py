@@ -40,7 +40,7 @@ class ReadAhead:
 
     def __init__(self, layers: list[int]) -> None:
         self._next = dict(zip(layers, layers[1:] + layers[:1]))
-        self._last: dict[int, tuple[U32, I64]] = {}
+        self._last: dict[int, tuple[int, U32, I64]] = {}
         self._pages: dict[int, NDArray[np.uint8]] = {}
         self._asked: dict[int, int] = {}
         self._rests: dict[int, int] = {}
@@ -49,23 +49,23 @@ class ReadAhead:
     def before(self, layer: LayerView) -> None:
         """`layer` is about to choose its tokens: ask for those that the next layer may read."""
         if self._awake(layer):
-            following = self._next[layer.index]
+            following = self._next[layer.number]
             if following in self._last and not self._rests.get(following):
-                self._asked[following] = self._ask(layer, following, *self._last[following])
+                self._asked[following] = self._ask(layer, *self._last[following])
 
     def chosen(self, layer: LayerView, lists: U32, counts: I64) -> None:
         """`layer` is about to read these tokens."""
         if not self._left:
             return
-        index = layer.index
-        self._last[index] = lists[:, : counts.max()].copy(), counts.copy()
-        if self._rests.get(index):
-            self._rests[index] -= 1
+        number, index = layer.number, layer.index
+        self._last[number] = index, lists[:, : counts.max()].copy(), counts.copy()
+        if self._rests.get(number):
+            self._rests[number] -= 1
             return
-        n_requests = self._asked.pop(index, 0) + self._ask(layer, index, lists, counts)
+        n_requests = self._asked.pop(number, 0) + self._ask(layer, index, lists, counts)
         self._pages.pop(index, None)
         if n_requests < FEW:
-            self._rests[index] = REST
+            self._rests[number] = REST
 
     def rows(self, layer: LayerView, lists: U32, counts: I64) -> None:
         """Rows of a prompt are about to read these tokens: lists (R, J, room), counts (R, J)."""

@@ -34,4 +34,4 @@ class Spy(Attend, BoundAttend):
 
     def __call__(self, layer, q, start, out) -> None:
         self.inner(layer, q, start, out)
-        self.calls[layer.index] = Step(layer, q.copy(), start + 1, out.copy())
+        self.calls[layer.number] = Step(layer, q.copy(), start + 1, out.copy())

@@ -105,7 +105,7 @@ class Tabled:
             self.index.cover(self.layer(i), start, stop)
 
     def layer(self, i: int) -> LayerView:
-        return LayerView(i, self.model.config.kv_layers[i], self.store, None)
+        return LayerView(i, i, self.model.config.kv_layers[i], self.store, None)
 
     def cover(self, stop: int) -> list[tuple[int, int]]:
         """Index the stored tokens; which ones were hashed, for each layer."""
