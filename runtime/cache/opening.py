@@ -11,7 +11,7 @@ from ..keep import Evicting, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
 from ..methods import called
 from ..prefill import Exact
-from ..store import Ram, StoreError
+from ..store import StoreError
 from ..store.windowed import MOST_WINDOW, windows_of
 from .base import KVCache, closed_on_error
 from .scored import ScoredCache
@@ -66,8 +66,6 @@ def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
     if config.one_geometry:
         return
     kind = f"architecture {config.architecture.name}, whose layers differ in their keys and values"
-    if axes.store.name != Ram.name:
-        raise StoreError(f"packs and saved chats cannot hold {kind}: keep K and V in memory")
     if not all(windows_of(config)[i] for i, layer in enumerate(config.kv_layers) if layer.window):
         raise StoreError(f"windows of more than {MOST_WINDOW:,} tokens cannot be held for {kind}")
     if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):

@@ -13,10 +13,7 @@ import kvarn
 from kvarn.models import ModelConfig, ModelError
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
-from kvarn.runtime.attend import Hash
-from kvarn.runtime.keep.streaming import Streaming
 from kvarn.runtime.store import Disk
-from kvarn.system.errors import KvarnError
 
 from . import plain
 
@@ -62,18 +59,18 @@ def test_a_long_context_is_read_as_by_a_cache_that_holds_all(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_cannot_serve_such_layers_says_so(
+def test_a_pack_gives_the_ids_of_memory(
     name: str, golden_models: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    model = kvarn.load(golden_models(name).path())
-    for choice in (
-        {"store": Disk(tmp_path / "pack")},
-        {"attend": Hash()},
-        {"keep": Streaming()},
-    ):
-        with pytest.raises(KvarnError, match="whose layers differ in their keys and values"):
-            model.context(4096, **choice)
-    assert not (tmp_path / "pack").exists()
+    """Those of llama.cpp, from a pack that was opened again."""
+    golden = golden_models(name)
+    model = kvarn.load(golden.path())
+    with model.context(256, store=Disk(tmp_path / "pack")) as context:
+        context.prefill(golden.prompt)
+    with model.context(256, store=Disk(tmp_path / "pack")) as context:
+        greedy = kvarn.Sampler(temp=0)
+        ids = list(context.generate_ids((), len(golden.ids), greedy, stop_at_eos=False))
+    assert ids == golden.ids
 
 
 @pytest.mark.parametrize(

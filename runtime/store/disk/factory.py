@@ -259,6 +259,7 @@ def _check_tokenizer(path: Path, digest: str, model: ModelInfo) -> None:
 def facts_of(model: ModelInfo) -> ModelFacts:
     """The facts about a model that a pack stores."""
     config = model.config
+    heads = tuple((layer.n_kv_heads, layer.head_dim) for layer in config.kv_layers)
     return ModelFacts(
         model.name,
         model.fingerprint,
@@ -268,4 +269,5 @@ def facts_of(model: ModelInfo) -> ModelFacts:
         config.n_embd,
         str(model.path.resolve()),
         model.tokenizer_digest,
+        heads if len(set(heads)) > 1 else (),
     )

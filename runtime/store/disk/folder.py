@@ -88,7 +88,7 @@ class PackFolder:
         self._lock: int | None = None
         self.manifest = Manifest.read(path)
         model = self.manifest.model
-        self.layout = self._layout()
+        self.layout = self._layout(model.head_dim)
         self.layer_bytes = self.layout.segment_bytes(model.n_kv_heads)
         windows = self.manifest.windows
         self._window = max(windows, default=0)
@@ -96,7 +96,13 @@ class PackFolder:
         windowed = set(self.windowed_layers)
         self.whole_layers = tuple(i for i in range(model.n_layers) if i not in windowed)
         self.rows = Rows(self.layout, len(self.whole_layers), model.n_kv_heads)
-        self.windowed_rows = Rows(self.layout, len(self.windowed_layers), model.n_kv_heads)
+        self.in_windows = self.layout, model.n_kv_heads
+        """Layout and KV heads of the layers with a window."""
+        if windowed:
+            n_kv_heads, head_dim = model.heads_of(self.windowed_layers[0])
+            self.in_windows = self._layout(head_dim), n_kv_heads
+        layout, n_kv_heads = self.in_windows
+        self.windowed_rows = Rows(layout, len(self.windowed_layers), n_kv_heads)
         self.parent: PackFolder | None = None
         try:
             if writable:
@@ -107,10 +113,10 @@ class PackFolder:
             self.close()
             raise
 
-    def _layout(self) -> TileLayout:
+    def _layout(self, head_dim: int) -> TileLayout:
         facts = self.manifest
         try:
-            return TileLayout(facts.model.head_dim, facts.k_type, facts.v_type)
+            return TileLayout(head_dim, facts.k_type, facts.v_type)
         except OpsError as error:
             raise PackError(self.path, f"it is for another kvarn: {error}") from error
 

@@ -77,7 +77,7 @@ class DiskStore(HostStore[DiskColumn]):
         self._tables: Tables = state.tables
         self._kv = Plane(KV, folder, state.tables.places[KV], 0, io)
         windows = folder.manifest.windows
-        windowed = Windowed(self.layout, self.n_kv_heads, windows) if windows else None
+        windowed = Windowed(*folder.in_windows, windows) if windows else None
         self._checkpoints = None if windowed is None else Checkpoints(folder, windowed, state)
         super().__init__(windowed, len(state.tokens))
         self.states = states

@@ -125,7 +125,7 @@ def _checkpoints(folder: PackFolder, state: State) -> Iterator[str]:
             continue
         rows = data.reshape(-1, folder.windowed_rows.n_bytes)
         first = (checkpoint.segment + 1) * SEGMENT - len(rows)
-        yield from _rows_of(folder, rows, folder.windowed_layers, first)
+        yield from _rows_of(folder, rows, windowed=True, first=first)
 
 
 def _states(folder: PackFolder, state: State) -> Iterator[str]:
@@ -144,17 +144,22 @@ def _states(folder: PackFolder, state: State) -> Iterator[str]:
 
 def _rows(folder: PackFolder, state: State) -> Iterator[str]:
     """The tokens after the full segments."""
-    layers = folder.whole_layers + folder.windowed_layers
-    yield from _rows_of(folder, state.rows, layers, state.n_full * SEGMENT)
+    n_bytes, first = folder.rows.n_bytes, state.n_full * SEGMENT
+    yield from _rows_of(folder, state.rows[:, :n_bytes], windowed=False, first=first)
+    yield from _rows_of(folder, state.rows[:, n_bytes:], windowed=True, first=first)
 
 
-def _rows_of(folder: PackFolder, rows: U8, layers: tuple[int, ...], first: int) -> Iterator[str]:
-    """rows: uint8 (tokens, bytes) of these layers, the first of them token `first`."""
-    if not len(rows):
+def _rows_of(folder: PackFolder, rows: U8, *, windowed: bool, first: int) -> Iterator[str]:
+    """rows: uint8 (tokens, bytes) of the layers with a window, or of the others; the first of them
+    token `first`."""
+    if not rows.size:
         return
-    by_head = rows.reshape(len(rows), len(layers), folder.manifest.model.n_kv_heads, -1)
+    layers = folder.windowed_layers if windowed else folder.whole_layers
+    whole = folder.layout, folder.manifest.model.n_kv_heads
+    layout, n_kv_heads = folder.in_windows if windowed else whole
+    by_head = rows.reshape(len(rows), len(layers), n_kv_heads, -1)
     for row, layer in enumerate(layers):
-        k, v = infinite_rows(by_head[:, row], folder.layout)
+        k, v = infinite_rows(by_head[:, row], layout)
         yield from _infinite(folder.path, layer, first, (k.T, v.T))
 
 

@@ -30,6 +30,10 @@ not stored, 0 for layers that are stored whole.
 Format 8 adds to any of these "states": N, the bytes of what layers carry from token
 to token besides K and V (states.py).
 
+Format 9 is that of models whose layers differ in their keys, or whose heads have more than 256
+numbers. It adds to any of these, in "model", "heads": [[KV heads, head size], …] of each layer,
+where layers differ; "n_kv_heads" and "head_dim" are those of the layers without a window.
+
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
 
@@ -42,7 +46,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .....models.config.bounds import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
+from .....models.config.bounds import (
+    MAX_EMBD,
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_WHOLE_HEAD_DIM,
+)
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
 from ...base import SlotPlan
@@ -54,14 +64,15 @@ from ..files import digest
 from . import prompts, states
 from .values import number, text
 
-FORMAT = 8
+FORMAT = 9
 _PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS = 1, 2, 3, 4
 _SPARSE, _RERANKED, _WINDOWED, _WITH_STATES = 5, 6, 7, 8
+_HEADS = 9
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
     "n_kv_heads": MAX_HEADS,
-    "head_dim": MAX_HEAD_DIM,
+    "head_dim": MAX_WHOLE_HEAD_DIM,
     "n_embd": MAX_EMBD,
 }
 MOST_BYTES = 1 << 16
@@ -83,6 +94,12 @@ class ModelFacts:
     """Where the model's file was, for commands without -m."""
     tokenizer: str = ""
     """Digest of the tokenizer, see `ModelInfo`; "" in packs of older versions of kvarn."""
+    heads: tuple[tuple[int, int], ...] = ()
+    """KV heads and head size of each layer, where layers differ in them; else ()."""
+
+    def heads_of(self, layer: int) -> tuple[int, int]:
+        """KV heads and head size of a layer."""
+        return self.heads[layer] if self.heads else (self.n_kv_heads, self.head_dim)
 
     def __str__(self) -> str:
         return f"{one_line(self.name, 300)} (fingerprint {one_line(self.fingerprint)})"
@@ -93,8 +110,9 @@ class ModelFacts:
         return same == other
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; without the tokenizer's digest if that is unknown."""
-        return {key: value for key, value in asdict(self).items() if key != "tokenizer" or value}
+        """For JSON; without the tokenizer's digest if that is unknown, and heads that are alike."""
+        optional = ("tokenizer", "heads")
+        return {key: value for key, value in asdict(self).items() if key not in optional or value}
 
 
 @dataclass(frozen=True)
@@ -147,6 +165,8 @@ class Manifest:
 
     @property
     def _format(self) -> int:
+        if self.model.heads or self.model.head_dim > MAX_HEAD_DIM:
+            return _HEADS
         if self.state_bytes:
             return _WITH_STATES
         if self.windows:
@@ -236,18 +256,26 @@ def _typed(data: dict[str, Any]) -> Manifest:
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv!r:.100}")
     form = number(data["format"], _PLAIN, FORMAT)
-    with_states = form == _WITH_STATES
-    slots = form in (_SLOTS, _CENTRED_SLOTS) or (with_states and "slots" in data)
-    windowed = form == _WINDOWED or (with_states and "windows" in data)
+    with_states = form >= _WITH_STATES and (form < _HEADS or "states" in data)
+    slots = form in (_SLOTS, _CENTRED_SLOTS) or (form >= _WITH_STATES and "slots" in data)
+    windowed = form == _WINDOWED or (form >= _WITH_STATES and "windows" in data)
     sparse = form in (_SPARSE, _RERANKED) or (form >= _WINDOWED and "prefill" in data)
     centred = form in (_CENTRED, _CENTRED_SLOTS) or (form >= _SPARSE and "centre" in kv)
     if type(data["rope"]["long"]) is not bool:
         raise ValueError("rope.long is neither true nor false")
     name, fingerprint, path = (text(model[key]) for key in ("name", "fingerprint", "path"))
+    windows = _windows(data["windows"], sizes["n_layers"]) if windowed else ()
+    facts = ModelFacts(
+        name,
+        fingerprint,
+        **sizes,
+        path=path,
+        tokenizer=text(model.get("tokenizer", "")),
+        heads=_heads(model["heads"], sizes) if form == _HEADS and "heads" in model else (),
+    )
+    _check_heads(facts, windows)
     return Manifest(
-        ModelFacts(
-            name, fingerprint, **sizes, path=path, tokenizer=text(model.get("tokenizer", ""))
-        ),
+        facts,
         kv["k"],
         kv["v"],
         data["rope"]["long"],
@@ -257,7 +285,7 @@ def _typed(data: dict[str, Any]) -> Manifest:
         bytes.fromhex(kv["centre"]).hex() if centred else "",
         prompts.prefill_of(data["prefill"]) if sparse else None,
         _probe(data.get("probe", {}), sizes["n_layers"]) if sparse else {},
-        _windows(data["windows"], sizes["n_layers"]) if windowed else (),
+        windows,
         number(data["states"], 1, states.MOST_BYTES) if with_states else 0,
         text(data["id"]),
     )
@@ -284,6 +312,28 @@ def _windows(data: Any, n_layers: int) -> tuple[int, ...]:
     if len(windows) != n_layers or not any(windows):
         raise ValueError(f"windows of {len(windows)} layers, the model has {n_layers}")
     return windows
+
+
+def _heads(data: Any, sizes: dict[str, int]) -> tuple[tuple[int, int], ...]:
+    most = _MOST["n_kv_heads"], _MOST["head_dim"]
+    heads = tuple(
+        (number(n_kv_heads, 1, most[0]), number(head_dim, 1, most[1]))
+        for n_kv_heads, head_dim in data
+    )
+    if len(heads) != sizes["n_layers"]:
+        raise ValueError(f"heads of {len(heads)} layers, the model has {sizes['n_layers']}")
+    return heads
+
+
+def _check_heads(facts: ModelFacts, windows: tuple[int, ...]) -> None:
+    """ValueError unless layers that are stored in the same way have the same heads."""
+    if not facts.heads:
+        return
+    whole = facts.n_kv_heads, facts.head_dim
+    in_windows = {heads for heads, window in zip(facts.heads, windows) if window}
+    others = {heads for heads, window in zip(facts.heads, windows) if not window} or {whole}
+    if len(in_windows) != 1 or others != {whole}:
+        raise ValueError("layers that are stored in the same way differ in their heads")
 
 
 def _parent(data: dict[str, Any]) -> Parent:

@@ -22,6 +22,9 @@ FACTS = ModelFacts("a small model", "0123456789abcdef", LAYERS, HEADS, HEAD_DIM,
 ITEM = 4  # bytes of the column `signatures`
 WINDOWS = (0, 100)
 """Of a pack whose second layer has a window."""
+MIXED = (90, 0)
+"""Of a pack whose first layer has a window, and heads of its own."""
+MIXED_HEADS = (3, 40), (HEADS, HEAD_DIM)
 
 STATES = [[(3, 5)], [(16,), (2, 4)]]
 """Of a pack whose model has layers that carry a state."""
@@ -29,10 +32,15 @@ STATES = [[(3, 5)], [(16,), (2, 4)]]
 F32 = NDArray[np.float32]
 
 
-def keys_of(layer: int, positions: NDArray[np.int64], tokens: NDArray[np.int64]) -> F32:
+def keys_of(
+    layer: int,
+    positions: NDArray[np.int64],
+    tokens: NDArray[np.int64],
+    heads: tuple[int, int] = (HEADS, HEAD_DIM),
+) -> F32:
     """float32 (T, J, E): different for every layer, position and token."""
     seeds = (positions * 7919 + tokens * 104729 + layer * 31)[:, None, None]
-    lanes = np.arange(HEADS * HEAD_DIM).reshape(1, HEADS, HEAD_DIM)
+    lanes = np.arange(heads[0] * heads[1]).reshape(1, *heads)
     return np.sin(seeds * 0.37 + lanes * 1.7).astype(np.float32)
 
 
@@ -54,7 +62,8 @@ def fill(store: DiskStore | RamStore, tokens: Sequence[int], start: int) -> None
     store.cut(start)
     store.reserve(len(tokens))
     for layer in range(LAYERS):
-        k = keys_of(layer, positions, ids)
+        heads = store.kv_heads_of(layer), store.layout_of(layer).head_dim
+        k = keys_of(layer, positions, ids, heads)
         store.append(layer, k, -k, start)
     while store.states is not None and start < len(tokens):
         stop = min(len(tokens), (start // 512 + 1) * 512)  # a pass
@@ -119,8 +128,9 @@ def check(store: DiskStore, tokens: Sequence[int]) -> None:
     for layer in range(LAYERS if tokens else 0):
         first = store.first(layer)
         assert first <= max(0, len(tokens) - (windows[layer] or len(tokens)))
-        k, v = read_kv(store.segments(layer), store.layout, HEADS, first, len(tokens))
-        wanted = keys_of(layer, positions[first:], ids[first:])
+        layout, n_heads = store.layout_of(layer), store.kv_heads_of(layer)
+        k, v = read_kv(store.segments(layer), layout, n_heads, first, len(tokens))
+        wanted = keys_of(layer, positions[first:], ids[first:], (n_heads, layout.head_dim))
         if store.layout.k_type == "f16":
             wanted = wanted.astype(np.float16).astype(np.float32)
         bound = 0.0 if store.layout.k_type == "f16" else 0.2
@@ -147,7 +157,8 @@ def make(
     states: bool = False,
 ) -> None:
     n_bytes = States(STATES).memory.nbytes if states else 0
-    facts = Manifest(FACTS, k, v, False)
+    model = replace(FACTS, heads=MIXED_HEADS) if windows == MIXED else FACTS
+    facts = Manifest(model, k, v, False)
     create(path, replace(facts, windows=windows, state_bytes=n_bytes))
 
 

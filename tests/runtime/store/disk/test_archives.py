@@ -16,7 +16,7 @@ from kvarn.runtime.store.disk.contents import take_lock
 from kvarn.system.files import FileRefused
 
 from .archives import KINDS, header, joined, members_of, numbered, starts
-from .packs import WINDOWS, holds, make, random_tokens, write
+from .packs import MIXED, WINDOWS, holds, make, random_tokens, write
 
 TOKENS = random_tokens(2600)
 EACH = 7  # of every kind
@@ -79,7 +79,7 @@ def test_hostile_archives_are_refused_and_leave_nothing(exported: Path, tmp_path
     hostile(exported, tmp_path, range(len(KINDS)))
 
 
-@pytest.mark.parametrize("windows", [WINDOWS, (100, 1500)])
+@pytest.mark.parametrize("windows", [WINDOWS, (100, 1500), MIXED])
 def test_hostile_archives_of_layers_with_windows(tmp_path: Path, windows: tuple[int, ...]) -> None:
     make(tmp_path / "pack", windows=windows)
     write(tmp_path / "pack", TOKENS)

@@ -12,7 +12,7 @@ from kvarn.runtime.store import DiskStore, PackError
 from kvarn.runtime.store.disk.verify import verify
 
 from .medium import Medium, PowerCut, broken, disk_full, power_cut
-from .packs import WINDOWS, check, fill, fill_column, hidden_of, make, opened, save
+from .packs import MIXED, WINDOWS, check, fill, fill_column, hidden_of, make, opened, save
 
 STEPS = 9
 FEW, MANY = 20, 300
@@ -113,13 +113,13 @@ def test_power_cuts(tmp_path: Path, part: int) -> None:
         lives_and_dies(tmp_path, seed)
 
 
-@pytest.mark.parametrize("windows", [WINDOWS, (1500, 40), (1024, 0)])
+@pytest.mark.parametrize("windows", [WINDOWS, (1500, 40), (1024, 0), MIXED])
 def test_power_cuts_with_windows(tmp_path: Path, windows: tuple[int, ...]) -> None:
     for seed in range(FEW // 3):
         lives_and_dies(tmp_path, seed, windows)
 
 
-@pytest.mark.parametrize("windows", [(), WINDOWS])
+@pytest.mark.parametrize("windows", [(), WINDOWS, MIXED])
 def test_power_cuts_with_states(tmp_path: Path, windows: tuple[int, ...]) -> None:
     for seed in range(FEW):
         lives_and_dies(tmp_path, seed, windows, states=True)

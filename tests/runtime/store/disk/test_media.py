@@ -16,7 +16,7 @@ import pytest
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.verify import verify
 
-from .packs import WINDOWS, check, fill, make, opened, random_tokens, save, write
+from .packs import MIXED, WINDOWS, check, fill, make, opened, random_tokens, save, write
 
 TOKENS = random_tokens(5000)
 
@@ -72,7 +72,7 @@ def killed_again_and_again(path: Path, lives: int, seed: int) -> None:
             held = 0
 
 
-@pytest.mark.parametrize("windows", [(), WINDOWS])
+@pytest.mark.parametrize("windows", [(), WINDOWS, MIXED])
 def test_a_killed_process_leaves_a_commit(tmp_path: Path, windows: tuple[int, ...]) -> None:
     make(tmp_path / "pack", windows=windows)
     killed_again_and_again(tmp_path / "pack", 4, 0)

@@ -13,7 +13,7 @@ from kvarn.runtime.store.disk.parents import shared
 from kvarn.runtime.store.disk.verify import verify
 
 from .packs import (
-    FACTS,
+    MIXED,
     WINDOWS,
     check,
     fill,
@@ -28,7 +28,7 @@ from .packs import (
 TOKENS = random_tokens(2500)
 
 
-@pytest.fixture(params=[(), WINDOWS, (1500, 0)], ids=str)
+@pytest.fixture(params=[(), WINDOWS, (1500, 0), MIXED], ids=str)
 def above(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     make(tmp_path / "pack", windows=request.param)
     write(tmp_path / "pack", TOKENS)
@@ -38,7 +38,7 @@ def above(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def child_of(above: Path, path: Path) -> DiskStore:
     folder = PackFolder(above)
     state = folder.state(recent=True)
-    manifest = Manifest(FACTS, "f16", "f16", False, shared(folder, state))
+    manifest = Manifest(folder.manifest.model, "f16", "f16", False, shared(folder, state))
     create(path, replace(manifest, windows=folder.manifest.windows), None, state.recent)
     store = opened(path)
     store.adopt(folder)

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,12 @@ from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.checkpoints import newest_end, wanted
 from kvarn.runtime.store.disk.verify import verify
 
-from .packs import WINDOWS, check, fill, holds, keys_of, make, opened, random_tokens, save
+from .packs import MIXED, WINDOWS, check, fill, holds, keys_of, make, opened, random_tokens, save
 from .test_contents import ODD, forge, set_
 from .test_parents import child_of
 
 SPACING = 4
-ALL_WINDOWS = [WINDOWS, (1500, 0), (1024, 1), (40, 100)]
+ALL_WINDOWS = [WINDOWS, (1500, 0), (1024, 1), (40, 100), MIXED]
 
 
 @pytest.fixture(autouse=True)
@@ -81,16 +82,21 @@ def test_what_can_be_read_no_more_is_not_stored(tmp_path: Path) -> None:
     assert holds(path, tokens)
 
 
-def test_verify_names_what_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("windows", [WINDOWS, MIXED])
+def test_verify_names_what_is_not_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, windows: tuple[int, ...]
+) -> None:
     """In a full segment, in a checkpoint, and in the open segment of both kinds of layers."""
-    spoiled = [(0, 1000), (0, 2 * SEGMENT), (1, SEGMENT - 1), (1, 2 * SEGMENT + 3)]
+    whole, windowed = windows.index(0), 1 - windows.index(0)
+    spoiled = [(whole, 1000), (whole, 2 * SEGMENT)]
+    spoiled += [(windowed, SEGMENT - 1), (windowed, 2 * SEGMENT + 3)]
 
-    def spoil(layer: int, positions: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        keys = keys_of(layer, positions, tokens)
+    def spoil(layer: int, positions: np.ndarray, *others: Any) -> np.ndarray:
+        keys = keys_of(layer, positions, *others)
         keys[np.isin(positions, [at for other, at in spoiled if other == layer]), 0, 5] = np.inf
         return keys
 
-    make(tmp_path / "pack", windows=WINDOWS)
+    make(tmp_path / "pack", windows=windows)
     monkeypatch.setitem(fill.__globals__, "keys_of", spoil)
     build(tmp_path / "pack", random_tokens(2 * SEGMENT + 7)).close()
     lines = verify(tmp_path / "pack")
@@ -225,6 +231,16 @@ def test_hostile_windows_are_one_error(tmp_path: Path, value: object) -> None:
     build(tmp_path / "pack", random_tokens(1100)).close()
     for odd in (value, [value, value], [0, value], [0, 100, value]):
         forge(tmp_path / "pack", set_("windows", to=odd))
+        with pytest.raises(PackError, match=r"pack\.json is not one that kvarn writes"):
+            opened(tmp_path / "pack")
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
+def test_hostile_heads_are_one_error(tmp_path: Path, value: object) -> None:
+    make(tmp_path / "pack", windows=MIXED)
+    build(tmp_path / "pack", random_tokens(1100)).close()
+    for odd in (value, [value] * 2, [[3, 40], value], [[3, 40], [value, 16]], [[3, 40], [1, 40]]):
+        forge(tmp_path / "pack", set_("model", "heads", to=odd))
         with pytest.raises(PackError, match=r"pack\.json is not one that kvarn writes"):
             opened(tmp_path / "pack")
 
