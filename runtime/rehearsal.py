@@ -175,10 +175,10 @@ def rehearsals(
 
 def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
     """The rehearsals of all registered methods that serve the model, for these KV types."""
-    if not ModelConfig.from_metadata(open_gguf(path).metadata).one_geometry:
-        return [task for kv in kv_types for task in rehearsals(path, kv)]  # see `cache.opening`
     attends = [variant for method in ATTENDS.values() for variant in method.variants()]
     keeps = [variant for method in KEEPS.values() for variant in method.variants()]
+    if not ModelConfig.from_metadata(open_gguf(path).metadata).one_geometry:
+        keeps = []  # see `cache.opening`
     prefills = [variant for method in PREFILLS.values() for variant in method.variants()]
     return [task for kv in kv_types for task in rehearsals(path, kv, attends, keeps, prefills)]
 

@@ -59,6 +59,11 @@ class Learning:
         layers = [i for i, layer in enumerate(config.kv_layers) if layer.window is None]
         if not layers:
             raise LearnError(f"{model.name} has a sliding window in every layer: none is sparse")
+        if not config.one_geometry:
+            raise LearnError(
+                f"encoders of {model.name} cannot be learned: its layers differ in their keys and "
+                "values; `hash` takes random projections, and topk needs none"
+            )
         self._model, self._texts, self._settings = model, texts, settings
         self._store, self.checkpoint = store, Checkpoint(checkpoint)
         self._students = {i: Student(settings, config, i) for i in layers}

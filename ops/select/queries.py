@@ -13,9 +13,9 @@ RANGE = 0.65
 """Sums of signs that tables of int8 tell apart, as a share of sqrt(bits) * |y|, the largest one.
 
 The mean sum of a key is sqrt(2 / pi) of that times the cosine between it and the query, so those
-with a cosine beyond 0.8 look alike. Rounding adds 8, 16 and 32% of the estimate's own error with
-64, 128 and 256 bits; 0.5 would add 6, 12 and 24%, but lose a tenth of the best tokens where all
-keys lie in six directions.
+with a cosine beyond 0.8 look alike. Rounding adds 8, 16, 32 and 64% of the estimate's own error
+with 64, 128, 256 and 512 bits; 0.5 would add 6, 12, 24 and 48%, but lose a tenth of the best tokens
+where all keys lie in six directions.
 """
 
 

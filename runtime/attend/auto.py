@@ -73,10 +73,7 @@ class Auto(TopK):
         from .full import FullAttention
 
         bound: BoundAttend
-        if not model.config.one_geometry:
-            bound = FullAttention()
-            notice = "full attention, for layers of the model differ in their keys and values"
-        elif n_ctx <= self.full_up_to:
+        if n_ctx <= self.full_up_to:
             bound = FullAttention()
             notice = f"full attention, for the context has {n_ctx:,} tokens at most"
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import SEGMENT
-from ..attend import ATTENDS, AttendError, Auto, Full, LayerView
+from ..attend import ATTENDS, Full, LayerView
 from ..keep import Evicting, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
 from ..methods import called
@@ -60,8 +60,8 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
 
 
 def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
-    """`StoreError`, `KeepError` or `AttendError` for what cannot serve layers that differ in their
-    KV heads, or that read the keys and values of others."""
+    """`StoreError` or `KeepError` for what cannot serve layers that differ in their KV heads, or
+    that read the keys and values of others."""
     config = model.config
     if config.one_geometry:
         return
@@ -70,11 +70,6 @@ def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
         raise StoreError(f"windows of more than {MOST_WINDOW:,} tokens cannot be held for {kind}")
     if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
         raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")
-    if not isinstance(axes.attend, (Full, Auto)) or not isinstance(axes.prefill, Exact):
-        raise AttendError(
-            f"method {axes.attend.name} with prefill {axes.prefill.name} cannot be combined with "
-            f"{kind}: use --method {Full.name} with prefill {Exact.name}"
-        )
 
 
 def _notice(keep: Keep, n_ctx: int) -> str:

@@ -69,10 +69,6 @@ class Filling:
         if not cache.keeps_all:
             raise FillError("only a context that keeps all of its tokens can be filled")
         store, n_read = cache.store, len(reader.tokens)
-        if any(store.layout_of(i) != store.layout for i in range(store.n_layers)):
-            raise FillError("a context whose layers differ in the size of a key cannot be filled")
-        if any(store.kv_heads_of(i) != store.n_kv_heads for i in range(store.n_layers)):
-            raise FillError("a context whose layers differ in their KV heads cannot be filled")
         self._reader, self._saving = reader, saving
         cache.begin(n_read, 0, prompt=True)
         self._cache, self._store, self._n_read = cache, store, n_read
@@ -81,17 +77,16 @@ class Filling:
         self._spread: list[tuple[F32, F32]] = []
         for layer in range(store.n_layers):
             first = store.first(layer)
-            k, v = store.device.read_kv(
-                store.segments(layer), store.layout, store.n_kv_heads, first, n_read
-            )
+            heads = store.layout_of(layer), store.kv_heads_of(layer)
+            k, v = store.device.read_kv(store.segments(layer), *heads, first, n_read)
             around = np.arange(n_read - first + SEGMENT) % (n_read - first)
             self._real.append((k[around], v[around]))
             self._spread.append((NOISE * k.std(0), NOISE * v.std(0)))
-        shape = store.n_kv_heads, store.layout.head_dim
         self._rng = np.random.default_rng(SEED)
         # Noise starts at a random one of 1,024 rows of these: drawing each number would cost most.
-        self._noise = self._rng.standard_normal((2 * SEGMENT, *shape), np.float32)
-        self._rows = np.empty((2, SEGMENT, *shape), np.float32)
+        shapes = dict.fromkeys(k.shape[1:] for k, _ in self._real)
+        self._noise = {s: self._rng.standard_normal((2 * SEGMENT, *s), np.float32) for s in shapes}
+        self._rows = {shape: np.empty((2, SEGMENT, *shape), np.float32) for shape in shapes}
 
     def check_room(self, n_tokens: int) -> None:
         """Raise `FillError` if memory cannot hold the KV cache and indexes of `n_tokens`."""
@@ -127,10 +122,12 @@ class Filling:
         self._cache.begin(start, stop - start, prompt=True)
         n = stop - start
         for layer, (real, spread) in enumerate(zip(self._real, self._spread)):
-            for part, values, deviation in zip(self._rows, real, spread):
+            shape = real[0].shape[1:]
+            rows, noise = self._rows[shape], self._noise[shape]
+            for part, values, deviation in zip(rows, real, spread):
                 shift = int(self._rng.integers(SEGMENT))
-                np.multiply(self._noise[shift : shift + n], deviation, out=part[:n])
+                np.multiply(noise[shift : shift + n], deviation, out=part[:n])
                 at = start % (len(values) - SEGMENT)
                 part[:n] += values[at : at + n]
             put = self._store.device.put
-            self._store.append(layer, put(self._rows[0, :n]), put(self._rows[1, :n]), start)
+            self._store.append(layer, put(rows[0, :n]), put(rows[1, :n]), start)

@@ -49,21 +49,23 @@ def measured_keys(model: ModelInfo, transformer: Transformer) -> F32:
 def measured_queries(model: ModelInfo, transformer: Transformer) -> F32:
     """Mean squares of the queries of each KV head, float32 (layers, J, E), of the same tokens.
 
-    Of the two dimensions that rope rotates together both have their mean: other positions rotate
-    one into the other.
+    Layers that read the same keys have the mean of theirs; layers with a window whose heads differ
+    from `ModelConfig.head_dim` have zeros: nothing is chosen in them. Of the two dimensions that
+    rope rotates together both have their mean: other positions rotate one into the other.
     """
     config = model.config
     watch = _Watched(np.zeros((config.n_kv_layers, config.n_kv_heads, config.head_dim)))
     _read(model, transformer, watch)
     squares = watch.sums
     for row, layer in zip(squares, config.kv_layers, strict=True):
-        if layer.rope is not None:
+        if layer.rope is not None and layer.head_dim == config.head_dim:
             n = layer.rope.n_rot
             first, second = np.arange(0, n, 2), np.arange(1, n, 2)
             if config.architecture.rope == "neox":
                 first, second = np.arange(n // 2), np.arange(n // 2, n)
             row[:, first] = row[:, second] = (row[:, first] + row[:, second]) / 2
-    means: F32 = (squares / N_TOKENS).astype(np.float32)
+    readers = np.array([config.kv_numbers.count(i) for i in range(config.n_kv_layers)])
+    means: F32 = (squares / (N_TOKENS * readers[:, None, None])).astype(np.float32)
     return means
 
 
@@ -96,7 +98,8 @@ class _WatchedAttention(FullAttention):
         self._sums = sums
 
     def attend_prompt(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
-        rows = layer.device.get(q)[max(N_FIRST - start, 0) :].astype(np.float64)
         sums = self._sums[layer.index]
-        sums += (rows * rows).sum(0).reshape(len(sums), -1, rows.shape[-1]).mean(1)
+        if (layer.config.n_kv_heads, layer.config.head_dim) == sums.shape:
+            rows = layer.device.get(q)[max(N_FIRST - start, 0) :].astype(np.float64)
+            sums += (rows * rows).sum(0).reshape(len(sums), -1, rows.shape[-1]).mean(1)
         super().attend_prompt(layer, q, start, out)

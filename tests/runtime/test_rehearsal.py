@@ -12,7 +12,7 @@ import pytest
 import kvarn
 from kvarn.jit import kernel_cache, threads
 from kvarn.ops.attention.layout import KV_TYPES
-from kvarn.runtime.attend import TopK
+from kvarn.runtime.attend import Hash, MagicPig, TopK
 from kvarn.runtime.attend.encoders.sidecar import sidecar_path
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
@@ -70,12 +70,12 @@ def test_hybrids_need_no_numba_in_the_next_process(name: str, tmp_path: Path) ->
     run_twice([task for task in tasks if task.run in (generate, read_prompt)])
 
 
-def test_methods_that_refuse_a_model_are_not_rehearsed(tmp_path: Path) -> None:
+def test_methods_that_evict_are_not_rehearsed_for_what_they_refuse(tmp_path: Path) -> None:
     path = tmp_path / "gemma4.gguf"
     tiny_models.write(path, next(case for case in tiny_cases.CASES if case.name == "gemma4"), 1)
     tasks = all_rehearsals(path, [("f16", "f16")])
-    names = ["generation, f16", "prompts, f16", "short prompts and drafts, f16"]
-    assert [task.name for task in tasks] == names
+    assert not [task.name for task in tasks if task.keep.evicts(1100)]
+    assert {type(task.attend) for task in tasks} >= {TopK, Hash, MagicPig}
 
 
 def test_nor_do_experts(tmp_path: Path) -> None:

@@ -70,6 +70,13 @@ def test_methods_of_every_kind_in_one_pass(kv: tuple[str, str]) -> None:
         together.check(model, makes, prompts)
 
 
+def test_methods_of_layers_that_share_keys_and_values(tmp_path: Path) -> None:
+    model = tiny_case("gemma4-shared", tmp_path)
+    makes = [partial(model.context, 1200, attend) for attend in ATTEND.values()]
+    prompts = [together.prompt(model, i, 1020 + i) for i in range(len(makes))]
+    together.check(model, makes, prompts)
+
+
 def test_packs(tmp_path: Path) -> None:
     """Contexts that write packs, that read the same one, and in memory."""
     model = kvarn.load()

@@ -1,4 +1,5 @@
-"""Contexts of models whose layers differ in their heads, or read keys and values of others."""
+"""Contexts of models whose layers differ in their heads, or read keys and values of others: packs,
+methods that choose, sparse prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ import pytest
 import kvarn
 from kvarn.models.config import ModelConfig
 from kvarn.models.layer import Layer
+from kvarn.ops.reference.attention import gathered_reference, read_kv
+from kvarn.ops.reference.select import largest_reference
+from kvarn.runtime.attend import Attend, Auto, Full, Hash, MagicPig, TopK
+from kvarn.runtime.attend.sparse import SEED, SparseAttention
+from kvarn.runtime.keep import KEEPS, KeepError
 from kvarn.runtime.packs import pack_info
+from kvarn.runtime.prefill import BlocksPrefill, Prefill, SparsePrefill
 from kvarn.runtime.store import Disk, PackError, Ram
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 from kvarn.runtime.store.disk.folder import PackFolder
@@ -20,10 +27,27 @@ from kvarn.runtime.store.disk.format import manifest
 from kvarn.runtime.store.disk.verify import verify
 
 from ...models import tiny_cases, tiny_models
+from ..attend.spy import Spy
 from ..reading import ids_of
 
 N, N_CTX = 2100, 2400
 NEXT = [5, 9, 11, 4]
+COMMON: dict[str, Any] = {"budget": "4%", "sink": 4, "window": 16}
+METHODS = [
+    TopK(**COMMON),
+    TopK(**COMMON, index="flat"),
+    TopK(**COMMON, tail="means", dense_layers="1"),
+    Hash(**COMMON),
+    Hash(**COMMON, rerank=4),
+    Hash(**COMMON, tail="means"),
+    MagicPig(tables="4x20", dense_layers="none"),
+    Auto(**COMMON, full_up_to=1000),
+]
+PREFILLS = [
+    SparsePrefill(k=32, from_=0),
+    SparsePrefill(k=32, from_=0, index="hash", tail="none"),
+    BlocksPrefill(size=512),
+]
 
 
 @pytest.fixture(scope="module", params=["gemma4", "gemma4-shared", "gemma4-experts"])
@@ -103,6 +127,130 @@ def test_their_packs_have_a_format_of_their_own(
     monkeypatch.setattr(manifest, "FORMAT", 8)
     with pytest.raises(PackError, match="it has format 9, this kvarn reads formats up to 8"):
         PackFolder(tmp_path / "pack")
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_budget_for_all_tokens_is_full_attention(
+    method: Attend, model: kvarn.Model, ids: list[int]
+) -> None:
+    full = after(model, ids[:1100])
+    whole = {"sink": N_CTX} if isinstance(method, MagicPig) else {"budget": "100%"}
+    methods = type(method)(**whole), type(method)(**whole, dense_layers="0")
+    for one in methods:
+        np.testing.assert_array_equal(after(model, ids[:1100], attend=one), full)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_recorded_tokens_have_the_bits_and_counts_of_others(
+    method: Attend, model: kvarn.Model, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read() -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+        with model.context(N_CTX, method) as context:
+            context.prefill(ids[:2040])
+            rows = decoded(context, ids[2040:2060])
+            counts = [layer.as_dict() for layer in context.stats.layers]
+        return rows, [
+            {k: v for k, v in one.items() if not k.endswith("_seconds")} for one in counts
+        ]
+
+    got, counts = read()
+    with monkeypatch.context() as patched:
+        patched.setattr(SparseAttention, "expect", lambda *_: None)
+        want, plain = read()
+    np.testing.assert_array_equal(got, want)
+    assert counts == plain
+    layers, dense = model.config.attention_layers, getattr(method, "dense_layers", "")
+    assert [one["layer"] for one in counts] == list(range(len(layers)))
+    for one, layer in zip(counts, layers):
+        chooses = layer.window is None and str(one["layer"]) != dense
+        assert one["steps"] + one["full_steps"] == 20
+        assert (one["steps"] > 0) == chooses
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_an_index_in_a_pack_chooses_as_one_that_was_never_closed(
+    method: Attend, model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    store = Disk(tmp_path / "pack")
+    with model.context(N_CTX, method, store=store) as context:
+        context.prefill(ids)
+        got = decoded(context, NEXT[:2])
+    with model.context(N_CTX, method, store=store) as context:
+        got += decoded(context, NEXT[2:])
+        context.store.check_saved()
+    np.testing.assert_array_equal(got, after(model, ids, attend=method)[1:])
+    with model.context(N_CTX, Full(), store=Disk(tmp_path / "plain")) as context:
+        context.prefill(ids)
+    with model.context(N_CTX, method, store=Disk(tmp_path / "plain")) as context:
+        np.testing.assert_array_equal(decoded(context, NEXT[:2]), got[:2])
+
+
+def test_layers_choose_by_queries_of_their_own(model: kvarn.Model, ids: list[int]) -> None:
+    """Also those that read the keys and values of others."""
+    config, method = model.config, TopK(index="flat", budget=40, sink=4, window=16)
+    spy = Spy(method)
+    with model.context(N_CTX, spy) as context:
+        context.prefill(ids[:600])
+        context.decode(5)
+        group, n_kv_heads = config.n_heads // config.n_kv_heads, config.n_kv_heads
+        whole = [i for i, layer in enumerate(config.attention_layers) if layer.window is None]
+        seen = set()
+        for number in whole:
+            layer, q, stop, out = spy.calls[number]
+            store = context.store
+            keys, values = read_kv(store.segments(layer.index), store.layout, n_kv_heads, 0, stop)
+            scores = np.stack([keys[:, h // group] @ q[0, h] for h in range(config.n_heads)])
+            k = max(1, 40 // group)
+            (tokens,) = largest_reference(scores, n_kv_heads, 4, stop - 16, stop, k, SEED)
+            seen.add(tuple(tokens.tolist()))
+            want = gathered_reference(
+                q, keys, values, tokens[None].astype(np.uint32), np.array([len(tokens)]),
+                scale=layer.config.attention_scale,
+            )  # fmt: skip
+            np.testing.assert_allclose(out, want, rtol=0, atol=2e-5 * np.abs(want).max())
+        assert len(seen) == len(whole)
+
+
+@pytest.mark.parametrize("prefill", PREFILLS, ids=str)
+def test_sparse_prompts_do_not_depend_on_calls_or_stores(
+    prefill: Prefill, model: kvarn.Model, ids: list[int], tmp_path: Path
+) -> None:
+    whole_blocks = ids[:2048]
+    exact = after(model, whole_blocks)
+    assert not np.array_equal(after(model, whole_blocks, prefill=prefill)[0], exact[0])
+    want = after(model, ids, prefill=prefill)
+    until = {"until": N} if isinstance(prefill, BlocksPrefill) else {}
+    known = type(prefill)(**vars(prefill) | until)
+    with model.context(N_CTX, prefill=known) as context:
+        for first in range(0, N, 300):
+            context.prefill(ids[first : first + 300])
+        np.testing.assert_array_equal([context.logits, *decoded(context)], want)
+    store = Disk(tmp_path / "pack")
+    with model.context(N_CTX, store=store, prefill=known) as context:
+        context.prefill(ids[:1500])
+    with model.context(N_CTX, store=store, prefill=known) as context:
+        np.testing.assert_array_equal(context.prefill(ids[1500:]), want[0])
+    assert verify(tmp_path / "pack") == []
+
+
+def test_a_sparse_prompt_that_reads_all_is_an_exact_one(model: kvarn.Model, ids: list[int]) -> None:
+    prefill = SparsePrefill(k=2048, from_=0)
+    np.testing.assert_array_equal(after(model, ids, prefill=prefill), after(model, ids))
+
+
+def test_methods_that_evict_say_why_they_cannot(model: kvarn.Model) -> None:
+    for name in KEEPS:
+        if name != "all":
+            with pytest.raises(KeepError, match=f"keep {name} cannot be combined with"):
+                model.context(4096, keep=KEEPS[name](budget=100))
+
+
+def test_filled_contexts_have_tokens_in_all_layers(model: kvarn.Model, ids: list[int]) -> None:
+    with model.context(N_CTX, TopK(**COMMON)) as context:
+        context.prefill(ids[:40])
+        context.fill(2000)
+        rows = decoded(context)
+    assert np.isfinite(rows).all() and np.std(rows, axis=0).min() > 0
 
 
 @pytest.mark.parametrize("n", [40, 512])
