@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 
 from starlette.requests import Request
 
-from ...runtime.serving.protocol import Done, Pieces, Progress
+from ...runtime.chat.tool_calls import CallBegins
+from ...runtime.serving.protocol import Chat, Done, Pieces, Progress, Prompt
 from ..service import Service
 from ..wire.errors import ApiError
 from ..wire.streams import close, with_beats
 from .asking import Ask
 from .collecting import Whole
-from .events import CallBegins, Event, Logprobs
-from .parsing import Plain, StreamParser, parser_of
+from .events import Event, Logprobs
+from .parsing import Parser, reader_of
 
 Numbered = tuple[int, Event]
 """An event, and which of the answers it belongs to."""
@@ -121,29 +122,35 @@ async def _merged(service: Service, asks: Sequence[Ask]) -> AsyncIterator[Number
 
 
 async def _answer(service: Service, ask: Ask) -> AsyncIterator[Event]:
-    """One answer: what the engine sends, parsed. At its end the engine is told the message that
-    clients will send back."""
-    parser: StreamParser = await parser_of(service, ask) if ask.is_chat else Plain()
+    """One answer: what the engine sends, parsed."""
+    parser, constraint = await reader_of(service, ask)
     answer, n_tokens = Whole(), 0
-    stream = service.engine.generate(ask.prompt, **ask.fields(parser.special))
+    stream = service.engine.generate(ask.prompt, **ask.fields(parser.special, constraint))
     try:
         async for sent in stream:
             if isinstance(sent, Pieces) and sent.logprobs:
                 yield Logprobs(sent.logprobs)
             n_tokens += len(sent.tokens) if isinstance(sent, Pieces) else 0
             for event in _parsed(parser, sent):
-                if ask.one_call and isinstance(event, CallBegins) and answer.calls:
+                if ask.tools.one_call and isinstance(event, CallBegins) and answer.calls:
                     yield answer.cut(n_tokens)
                     return
                 answer.add(event)
+                if isinstance(event, Done):  # before the client has all it wants, and goes
+                    await _remember(service, ask.prompt, answer, event)
                 yield event
     finally:
         await close(stream)
-    if ask.is_chat and answer.done is not None and answer.done.finish != "cancelled":
-        await service.engine.remember(answer.done.id, answer.message())
 
 
-def _parsed(parser: StreamParser, sent: Progress | Pieces | Done) -> Sequence[Event]:
+async def _remember(service: Service, prompt: Prompt, answer: Whole, done: Done) -> None:
+    """Tell the engine the message that clients will send back. (A continued one has another
+    beginning, and one that was cancelled no reader.)"""
+    if isinstance(prompt, Chat) and not prompt.continues and done.finish != "cancelled":
+        await service.engine.remember(done.id, answer.message())
+
+
+def _parsed(parser: Parser, sent: Progress | Pieces | Done) -> Sequence[Event]:
     if isinstance(sent, Pieces):
         return parser.push(sent.text)
     return [*parser.finish(), sent] if isinstance(sent, Done) else [sent]

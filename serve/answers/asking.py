@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...runtime.serving.protocol import Chat, Constraint, Prompt, Reading
+from ...runtime.serving.protocol import Constraint, Prompt, Reading
+from .tools import Tools
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,7 @@ class Ask:
     """A prompt and how it is answered.
 
     sampling: options of `Sampler`. n_top: log probabilities of each token, and of so many others in
-    its place; None: none. one_call: the answer ends after its first tool call.
+    its place; None: none. constraint: what the request says; a choice of tools is one, too.
     """
 
     prompt: Prompt
@@ -26,22 +27,18 @@ class Ask:
     n_top: int | None = None
     ignore_eos: bool = False
     echo: bool = False
-    one_call: bool = False
+    tools: Tools = field(default_factory=Tools)
 
-    @property
-    def is_chat(self) -> bool:
-        """Whether tool calls and reasoning are looked for in the answer."""
-        return isinstance(self.prompt, Chat)
-
-    def fields(self, special: bool) -> dict[str, Any]:
+    def fields(self, special: bool, constraint: Constraint | None) -> dict[str, Any]:
         """The fields of `Generate` but its prompt."""
         sampling = dict(self.sampling)
         if self.n_top is not None:
             sampling["n_probs"] = max(1, self.n_top)
-        names = "max_tokens stop constraint ignore_eos echo reading n_ctx".split()
+        names = "max_tokens stop ignore_eos echo reading n_ctx".split()
         return {name: getattr(self, name) for name in names} | {
             "sampling": sampling,
             "special": special,
+            "constraint": constraint,
         }
 
 

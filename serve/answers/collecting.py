@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...runtime.chat.tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
 from ...runtime.serving.protocol import Done, Logprob, Progress
-from .events import CallArguments, CallBegins, Event, Logprobs, ReasoningPiece, TextPiece
+from .events import Event, Logprobs
 
 End = Literal["stop", "stop_text", "length", "tool_calls"]
 """Why an answer ended: by itself, at a text of the request, at a limit, to have tools called."""

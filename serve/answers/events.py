@@ -1,43 +1,13 @@
-"""What an answer is made of, in the order in which it comes."""
+"""What an answer is made of, in the order in which it comes: what `runtime/chat/tool_calls` reads
+in it, and what the engine tells beside it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...runtime.chat.tool_calls import Event as ParsedEvent
 from ...runtime.serving.protocol import Done, Logprob, Progress
-
-
-@dataclass(frozen=True)
-class TextPiece:
-    text: str
-
-
-@dataclass(frozen=True)
-class ReasoningPiece:
-    text: str
-
-
-@dataclass(frozen=True)
-class CallBegins:
-    """The call with this number among those of the answer."""
-
-    index: int
-    id: str
-    name: str
-
-
-@dataclass(frozen=True)
-class CallArguments:
-    """A piece of the JSON text of a call's arguments."""
-
-    index: int
-    piece: str
-
-
-@dataclass(frozen=True)
-class CallEnds:
-    index: int
 
 
 @dataclass(frozen=True)
@@ -47,5 +17,4 @@ class Logprobs:
     tokens: list[Logprob]
 
 
-ParsedEvent: TypeAlias = TextPiece | ReasoningPiece | CallBegins | CallArguments | CallEnds
 Event: TypeAlias = Progress | Logprobs | ParsedEvent | Done

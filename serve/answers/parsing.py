@@ -1,16 +1,26 @@
-"""Finds reasoning and tool calls in an answer, while it streams."""
+"""How an answer is read and what it must match: by the model's template, tools and prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
+from ...runtime.chat.tool_calls import Event as ParsedEvent
+from ...runtime.chat.tool_calls import TextPiece, after_reasoning, constraint_for, parser_for
+from ...runtime.serving.calls import RequestRefused
+from ...runtime.serving.protocol import Chat, Constraint
 from ..service import Service
 from .asking import Ask
-from .events import ParsedEvent, TextPiece
+
+_END = 64
+"""Characters of a prompt's end that tell whether it opens the reasoning."""
+_MOST_ENDS = 64
+"""Variables of templates, of which the prompt's end is kept."""
 
 
-class StreamParser(Protocol):
+class Parser(Protocol):
     """Takes an answer in pieces. special: it needs the texts of control tokens."""
 
     special: bool
@@ -32,6 +42,33 @@ class Plain:
         return []
 
 
-async def parser_of(service: Service, ask: Ask) -> StreamParser:
-    """The parser of answers to this conversation."""
-    return Plain()
+async def reader_of(service: Service, ask: Ask) -> tuple[Parser, Constraint | None]:
+    """What reads the answer, and what it must match."""
+    if not isinstance(ask.prompt, Chat):
+        return Plain(), ask.constraint
+    template, tools = service.ready().chat_template, ask.tools
+    end = await _prompt_end(service, ask.prompt)
+    parser = parser_for(template, tools.offered, end)
+    if ask.constraint is not None:
+        return parser, after_reasoning(ask.constraint, template, end)
+    constraint = constraint_for(template, tools.offered, tools.choice, end, one_call=tools.one_call)
+    return parser, constraint
+
+
+async def _prompt_end(service: Service, chat: Chat) -> str:
+    """How the prompt ends. A template ends all prompts with the same variables alike, so a short
+    conversation tells, once; one that the template refuses is rendered itself."""
+    if chat.continues:
+        return str(chat.messages[-1]["content"])[-_END:]
+    key = msgspec.json.encode(chat.extra).decode()
+    if (end := service.prompt_ends.get(key)) is not None:
+        return end
+    try:
+        short = Chat([{"role": "user", "content": "Hello"}], None, chat.extra)
+        end = (await service.engine.render(short)).text[-_END:]
+    except RequestRefused:
+        return (await service.engine.render(chat)).text[-_END:]
+    if len(service.prompt_ends) >= _MOST_ENDS:
+        service.prompt_ends.clear()
+    service.prompt_ends[key] = end
+    return end

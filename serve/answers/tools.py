@@ -28,21 +28,19 @@ class Tools:
         """Those that the prompt tells of."""
         return None if self.choice == "none" else self.tools or None
 
-    def constraint(self, template: str, wanted: Constraint | None) -> Constraint | None:
-        """What an answer must match: a call, or what the request says.
+    def beside(self, form: Constraint | None) -> Constraint | None:
+        """The form of the answer that a request names, if tools leave it room.
 
-        Raises `ApiError` 400 where both are wanted.
+        Raises `ApiError` 400 where an answer would have two forms.
         """
-        if self.offered is None:
-            return wanted
-        if wanted is not None:
+        if form is not None and self.offered is not None:
             raise ApiError(
                 400,
                 "tools and a form of the answer (response_format, grammar) exclude each "
                 'other: omit one, or say tool_choice "none"',
                 "tools",
             )
-        return None
+        return form
 
 
 def function(

@@ -8,7 +8,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...runtime.serving.protocol import Ready
 from ..answers.answering import begin, whole
 from ..answers.asking import Ask
 from ..answers.collecting import Whole, arguments_of
@@ -25,7 +24,7 @@ from .types import CountRequest, MessagesRequest
 async def messages(service: Service, body: MessagesRequest, request: Request) -> Response:
     """Answer a conversation."""
     facts = service.model_called(body.model)
-    ask = _ask(service, body, facts)
+    ask = _ask(service, body)
     head = {
         "id": f"msg_{uuid.uuid4().hex}",
         "type": "message",
@@ -52,7 +51,7 @@ async def count_tokens(service: Service, body: CountRequest, request: Request) -
     return json_response({"input_tokens": rendered.n_tokens})
 
 
-def _ask(service: Service, body: MessagesRequest, facts: Ready) -> Ask:
+def _ask(service: Service, body: MessagesRequest) -> Ask:
     if body.max_tokens < 1:
         raise invalid("max_tokens", body.max_tokens, "1 or more")
     tools = tools_of(service, body)
@@ -61,9 +60,9 @@ def _ask(service: Service, body: MessagesRequest, facts: Ready) -> Ask:
         tokens_of(body.max_tokens, "max_tokens"),
         sampling_of(body),
         [text for text in body.stop_sequences or () if text],
-        tools.constraint(facts.chat_template, form_of(body)),
+        tools.beside(form_of(body)),
         reading_of(body),
-        one_call=tools.one_call,
+        tools=tools,
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from ...runtime.chat.tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
 from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered
 from ..answers.collecting import End, Whole
-from ..answers.events import CallArguments, CallBegins, Event, ReasoningPiece, TextPiece
+from ..answers.events import Event
 from ..wire.encoding import event as sse
 from ..wire.errors import ApiError, shape
 

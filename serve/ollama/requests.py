@@ -23,15 +23,15 @@ def ask_of(body: Generated, prompt: Prompt, facts: Ready, tools: Tools | None = 
     if limit == -2:  # Ollama's word for: until the context is full
         limit = None
     n_ctx = options.num_ctx if options.num_ctx and options.num_ctx > 0 else None
-    wanted = form_of(body.format)
     return Ask(
         prompt,
         tokens_of(limit, "options.num_predict"),
         sampling_of(options, "options."),
         stops_of(options.stop),
-        tools.constraint(facts.chat_template, wanted) if tools is not None else wanted,
+        (tools or Tools()).beside(form_of(body.format)),
         reading_of(options),
         n_ctx=min(n_ctx, facts.n_ctx) if n_ctx else None,
+        tools=tools or Tools(),
     )
 
 

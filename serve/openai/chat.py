@@ -10,11 +10,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...runtime.serving.protocol import Done, Progress, Ready
+from ...runtime.chat.tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
+from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask, again
 from ..answers.collecting import Whole
-from ..answers.events import CallArguments, CallBegins, Event, Logprobs, ReasoningPiece, TextPiece
+from ..answers.events import Event, Logprobs
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
 from ..wire.encoding import event as sse
@@ -30,7 +31,7 @@ DONE = b"data: [DONE]\n\n"
 async def chat(service: Service, body: ChatRequest, request: Request) -> Response:
     """Answer a conversation."""
     facts = service.model_called(body.model)
-    asks = again(_ask(service, body, facts), n_of(body.n))
+    asks = again(_ask(service, body), n_of(body.n))
     head = {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
@@ -48,7 +49,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     return json_response({**head, "choices": choices, **ends})
 
 
-def _ask(service: Service, body: ChatRequest, facts: Ready) -> Ask:
+def _ask(service: Service, body: ChatRequest) -> Ask:
     prompt, tools = conversation(service, body)
     limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     n_top = top_of(body.top_logprobs, "top_logprobs")
@@ -57,11 +58,11 @@ def _ask(service: Service, body: ChatRequest, facts: Ready) -> Ask:
         tokens_of(getattr(body, limit), limit),
         sampling_of(body),
         stops_of(body.stop),
-        tools.constraint(facts.chat_template, form_of(body, body.response_format)),
+        tools.beside(form_of(body, body.response_format)),
         reading_of(body),
         n_top=n_top if body.logprobs else None,
         ignore_eos=bool(body.ignore_eos),
-        one_call=tools.one_call,
+        tools=tools,
     )
 
 

@@ -10,11 +10,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...runtime.chat.tool_calls import TextPiece
 from ...runtime.serving.protocol import Done, Logprob, Progress, Prompt, Text
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask, again
 from ..answers.collecting import Whole
-from ..answers.events import Logprobs, TextPiece
+from ..answers.events import Logprobs
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..answers.inputs import Given, inputs_of
 from ..service import Service, model_id
