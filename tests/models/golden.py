@@ -7,13 +7,14 @@ never comes near a tie and does not fall into a loop at once, so that exact ids 
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from . import tiny_cases, tiny_models, tiny_quants
+from . import tiny_cases, tiny_low, tiny_models, tiny_quants
 from .llama_oracle import oracle
 
 FOLDER = Path(__file__).parent / "golden"
@@ -68,6 +69,19 @@ def make_quantised() -> None:
     np.savez(FOLDER / "quantised.npz", **logits)
 
 
+def make_low() -> None:
+    """Store llama.cpp's errors of the models of `tiny_low`."""
+    errors = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, kind in tiny_low.KINDS:
+            tiny_low.write(path := Path(folder) / "low.gguf", name, kind)
+            with oracle(path, 256, tiny_low.case_of(name).n_vocab) as model:
+                logits = model.forward(tiny_low.ids(name))
+            error = tiny_low.error(logits, tiny_low.exact(name, kind))
+            errors[f"{name} {kind}"] = round(error, 6)
+    (FOLDER / "low.json").write_text(json.dumps(errors, indent=1) + "\n")
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for case in tiny_cases.CASES:
@@ -75,3 +89,5 @@ if __name__ == "__main__":
             make(case)
     if not sys.argv[1:] or "quantised" in sys.argv[1:]:
         make_quantised()
+    if not sys.argv[1:] or "low" in sys.argv[1:]:
+        make_low()

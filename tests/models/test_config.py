@@ -314,7 +314,7 @@ def test_any_value_of_any_key_gives_a_configuration_or_a_model_error(
     except ModelError as error:
         assert "\n" not in str(error)
     else:
-        assert 1 <= config.n_layers <= 512 and config.head_dim <= 256
+        assert 1 <= config.n_layers <= 512 and config.head_dim <= 512
 
 
 def test_reading_a_configuration_imports_no_numba() -> None:

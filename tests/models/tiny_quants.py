@@ -60,7 +60,7 @@ def _half(value: float) -> np.ndarray:
     return np.array([value], np.float16).view(np.uint8)
 
 
-def _blocks(name: str, kind: str, shape: tuple[int, ...], std: float) -> np.ndarray:
+def blocks(name: str, kind: str, shape: tuple[int, ...], std: float) -> np.ndarray:
     """Random rows of quantised weights of about this standard deviation, uint8 (rows, bytes)."""
     quant = gguf.GGMLQuantizationType[kind]
     block, n_bytes = gguf.GGML_QUANT_SIZES[quant]
@@ -112,7 +112,7 @@ def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
             result[name] = (values.view(np.uint32) >> 16).astype(np.uint16), kind
         else:
             std = float(values.std())
-            result[name] = _blocks(name, kind, values.shape, std), kind
+            result[name] = blocks(name, kind, values.shape, std), kind
     return result
 
 
