@@ -12,8 +12,10 @@ from ...system.errors import KvarnError
 from ...system.values import WrongValue
 from ..context.request import ContextRequest, context_words
 from ..home import pack_path
+from ..packs import all_packs, pack_info
 from ..prefill import recorded
 from ..store import Disk, Ram
+from .protocol import PackFacts
 from .refusal import Refusal
 
 
@@ -48,6 +50,19 @@ def pack_folder(name: str, *, exists: bool = True) -> Path:
     if exists and not (path / "pack.json").is_file():
         raise Refusal("not found", f"there is no pack {name!r:.80}")
     return path
+
+
+def listed_packs() -> list[PackFacts]:
+    """The packs that requests may name; those that cannot be read are not sound."""
+    packs = []
+    for path in all_packs():
+        if path == pack_path(path.name):
+            try:
+                info = pack_info(path)
+                packs.append(PackFacts(path.name, info.n_tokens, info.n_bytes, info.model))
+            except KvarnError:
+                packs.append(PackFacts(path.name, 0, 0, is_sound=False))
+    return packs
 
 
 def following(request: ContextRequest, words: Mapping[str, Any], pack: Path) -> ContextRequest:

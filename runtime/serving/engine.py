@@ -14,46 +14,70 @@ import signal
 import socket
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from ...system.errors import KvarnError, message_of
 from ...system.terminal import say
+from ..batch import Batch
+from ..context.request import ContextRequest
 from ..engine import on_engine
 from ..loading.load import load
 from ..memory import available_bytes
-from .contexts import request_of
+from ..packs import remove_pack
+from .contexts import listed_packs, pack_folder, request_of
 from .flags import SLOTS, Flags
 from .frames import BadMessage, Connection
 from .library import Library
-from .preparing import Preparing
+from .preparing import Prepared, Preparing, variables_of
 from .protocol import (
+    Chat,
     Done,
+    Embed,
     Generate,
+    ListPacks,
     Loading,
+    Packs,
+    ReadPack,
     Ready,
     Refused,
     Remember,
+    RemovePack,
     Render,
     Start,
     Stop,
     ToEngine,
     Vectors,
 )
+from .reading_tasks import Embedding, PackReading
 from .refusal import refused
 from .scheduler import Scheduler
 from .tasks import Answering
 
 if TYPE_CHECKING:
     import msgspec
+    from numpy.typing import NDArray
 
-    from ..context.request import ContextRequest
+    from ..context.generation import Generation
     from ..model import Model
 
 MODEL_WORDS = ("device", "kv_on")
+_MOST_ANSWERED = 64
+"""Answers whose messages the server may still tell."""
+
+
+class _Answered(NamedTuple):
+    """A chat, the ids of its prompt and answer, and the token that ended it."""
+
+    chat: Chat
+    ids: NDArray[np.uint32]
+    end_token: int
 
 
 class Engine:
@@ -74,11 +98,13 @@ class Engine:
         words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
         request = request_of(words)
         self._n_ctx = start.n_ctx or _room(self._model, request, start.parallel)
-        self._preparing = Preparing(self._model, self._n_ctx, words)
-        self._preparing.template.start()
         folder = Path(start.cache_path)
         self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
-        self._scheduler = Scheduler(start.parallel, self._library, self._send)
+        self._preparing = Preparing(self._model, self._n_ctx, words, self._library.answers)
+        self._preparing.template.start()
+        batch = Batch(self._model)
+        self._scheduler = Scheduler(start.parallel, batch, self._library, self._send)
+        self._answered: OrderedDict[int, _Answered] = OrderedDict()
         self._pool = ThreadPoolExecutor(2, "kvarn-prepare")
         self._open: set[int] = set()
         """Requests that are waiting or running."""
@@ -87,8 +113,8 @@ class Engine:
         """Serve until the server stops the engine, or is gone."""
         computing = threading.Thread(target=self._compute, name="kvarn-scheduler")
         signal.signal(signal.SIGTERM, lambda *_: self._scheduler.stop(Stop().seconds))
-        computing.start()
         self._send(self._ready())
+        computing.start()
         try:
             self._receive()
         finally:
@@ -141,9 +167,16 @@ class Engine:
             self._begin(message.id, message.slot, lambda: self._answer(message))
         elif isinstance(message, Render):
             self._prepare(message.id, lambda: self._send(self._preparing.render(message)))
-        elif not isinstance(message, Remember | Start):
-            name = type(message).__name__
-            self._send(Refused(message.id, "engine", f"{name} is not supported yet"))
+        elif isinstance(message, Embed):
+            self._begin(message.id, message.slot, lambda: self._embed(message))
+        elif isinstance(message, ReadPack):
+            self._begin(message.id, message.slot, lambda: self._read_pack(message))
+        elif isinstance(message, ListPacks):
+            self._prepare(message.id, lambda: self._send(Packs(message.id, listed_packs())))
+        elif isinstance(message, RemovePack):
+            self._prepare(message.id, lambda: self._remove_pack(message))
+        elif isinstance(message, Remember):
+            self._prepare(message.id, lambda: self._remember(message))
 
     def _begin(self, id: int, slot: int, prepare: Callable[[], None]) -> None:
         """Take a request that computes, if the queue has room."""
@@ -172,7 +205,38 @@ class Engine:
 
     def _answer(self, asked: Generate) -> None:
         prepared = self._preparing.generate(asked)
-        self._scheduler.put(Answering(prepared, self._library, self._flags, self._send))
+        task = Answering(prepared, self._library, self._flags, self._send, self._has_answered)
+        self._scheduler.put(task)
+
+    def _embed(self, asked: Embed) -> None:
+        request = ContextRequest()
+        texts = [self._preparing.ids(it, request, self._n_ctx) for it in asked.prompts]
+        task = Embedding(asked.id, asked.slot, texts, self._model, self._flags, self._send)
+        self._scheduler.put(task)
+
+    def _read_pack(self, asked: ReadPack) -> None:
+        prepared = self._preparing.read_pack(asked)
+        self._scheduler.put(PackReading(prepared, self._model, self._flags, self._send))
+
+    def _remove_pack(self, asked: RemovePack) -> None:
+        remove_pack(pack_folder(asked.name))
+        self._send(Packs(asked.id, listed_packs()))
+
+    def _has_answered(self, asked: Prepared, generation: Generation) -> None:
+        """Keep the tokens of an answer to a chat until the server has told its message."""
+        if asked.chat is not None and generation.end_token is not None:
+            ids = np.asarray(generation.context.tokens, np.uint32)
+            self._answered[asked.id] = _Answered(asked.chat, ids, generation.end_token)
+            while len(self._answered) > _MOST_ANSWERED:
+                self._answered.popitem(last=False)
+
+    def _remember(self, asked: Remember) -> None:
+        answered = self._answered.pop(asked.id, None)
+        if answered is not None:
+            messages = [*answered.chat.messages, asked.message]
+            variables = variables_of(answered.chat)
+            ids = answered.ids.tolist()
+            self._library.answers.remember(messages, variables, ids, answered.end_token)
 
     def _send(self, message: msgspec.Struct) -> None:
         if isinstance(message, Done | Refused | Vectors):

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...system.values import LARGEST
-from ..chat.template import ChatTemplate
+from ..chat.template import ChatTemplate, Message
 from ..context.prompt import check_readable, prompt_ids
 from ..context.request import ContextRequest
 from ..sampling import Constraint, Sampler, SamplingError
 from ..stops import stop_strings
+from ..store import Disk
+from ..tokenizer import Rendered as Marked
 from ..tokenizer import Tokenizer
 from . import protocol
 from .contexts import following, pack_folder, request_of
-from .protocol import Chat, Generate, Prompt, Reading, Render, Rendered, Text
+from .protocol import Chat, Generate, Prompt, Reading, ReadPack, Render, Rendered, Text
 from .refusal import Refusal, too_long
 
 if TYPE_CHECKING:
     from ..model import Model
+    from .library.answers import Answers
 
 _GIVEN = {"messages", "tools", "add_generation_prompt", "self"}
 """Names that a chat's further variables cannot have."""
@@ -30,7 +33,7 @@ _GIVEN = {"messages", "tools", "add_generation_prompt", "self"}
 @dataclass(frozen=True)
 class Prepared:
     """A request, checked. ids: of its prompt, which follows `pack`; n_ctx: room of its context.
-    keeps: what it reads and generates is kept."""
+    keeps: what it reads and generates is kept. chat: the conversation that it answers."""
 
     id: int
     slot: int
@@ -40,6 +43,7 @@ class Prepared:
     n_ctx: int
     pack: Path | None = None
     keeps: bool = True
+    chat: Chat | None = None
     max_tokens: int | None = None
     sampler: Sampler = field(default_factory=Sampler)
     logprobs: bool = False
@@ -49,14 +53,28 @@ class Prepared:
     echo: bool = False
 
 
+@dataclass(frozen=True)
+class PackRequest:
+    """A pack to make, checked. path: its folder, which is that of the request's store."""
+
+    id: int
+    slot: int
+    path: Path
+    ids: list[int]
+    request: ContextRequest
+
+
 class Preparing:
     """Reads requests for one model; any thread may call it.
 
     n_ctx: the most room of a context. words: how prompts are read unless a request says otherwise.
+    answers: those that are known as they were generated.
     """
 
-    def __init__(self, model: Model, n_ctx: int, words: Mapping[str, Any]) -> None:
-        self._model, self._n_ctx, self._words = model, n_ctx, words
+    def __init__(
+        self, model: Model, n_ctx: int, words: Mapping[str, Any], answers: Answers
+    ) -> None:
+        self._model, self._n_ctx, self._words, self._answers = model, n_ctx, words, answers
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -81,6 +99,7 @@ class Preparing:
             n_ctx,
             pack,
             reading.keep_in_library,
+            asked.prompt if isinstance(asked.prompt, Chat) and pack is None else None,
             asked.max_tokens,
             _sampler(asked.sampling, asked.constraint),
             "n_probs" in asked.sampling,
@@ -105,12 +124,33 @@ class Preparing:
         self, prompt: Prompt, request: ContextRequest, n_ctx: int, *, begins: bool = True
     ) -> list[int]:
         """The tokens of a prompt that fits. begins: nothing stands before it."""
-        ids = prompt if isinstance(prompt, list) else self._read(prompt, begins=begins)[1]
+        if isinstance(prompt, list):
+            ids = prompt
+        elif isinstance(prompt, Chat) and begins and not prompt.continues:
+            _check_chat(prompt)
+            ids = self._answers.prompt_ids(
+                prompt.messages, variables_of(prompt), lambda it: self._template_of(prompt, it)
+            )
+        else:
+            ids = self._read(prompt, begins=begins)[1]
         most = LARGEST if request.keep.evicts(n_ctx) else n_ctx
         if len(ids) > most:
             raise too_long(len(ids), most)
         check_readable(ids, 0, self._model.config.n_vocab, most)
         return ids
+
+    def read_pack(self, asked: ReadPack) -> PackRequest:
+        """A pack to make. Raises `Refusal`, and `KvarnError` for what is invalid."""
+        path = pack_folder(asked.name, exists=False)
+        if not asked.text:
+            raise Refusal("invalid", "text is empty: expected the text of the pack")
+        request = self.request(asked.reading)
+        ids = self.ids(Text(asked.text), ContextRequest(), self._n_ctx)
+        if request.keep.evicts(self._n_ctx):
+            raise Refusal("invalid", f"--keep {request.keep.name} keeps no pack of a text")
+        store = Disk(path, *request.store.types(), goal=len(ids))
+        request = replace(request, n_ctx=self._n_ctx, store=store)
+        return PackRequest(asked.id, asked.slot, path, ids, request)
 
     def render(self, asked: Render) -> Rendered:
         """The text and tokens of a prompt."""
@@ -130,18 +170,32 @@ class Preparing:
         special = isinstance(prompt, Text) and prompt.special
         return text, prompt_ids(tokenizer, text, begins=begins, special=special)
 
-    def _rendered(self, prompt: Chat) -> str:
-        if wrong := sorted(_GIVEN & prompt.extra.keys()):
-            raise Refusal("invalid", f"{wrong[0]} cannot be a variable of the chat template")
-        messages, ending = prompt.messages, ""
-        if not messages:
-            raise Refusal("invalid", "messages is empty: expected one message or more")
-        if prompt.continues:
-            *messages, last = messages
-            ending = last.get("content") or ""
-            if last.get("role") != "assistant" or not isinstance(ending, str):
-                raise Refusal("invalid", "the last message is no answer in text to go on with")
-        return self.template.render(messages, tools=prompt.tools, **prompt.extra) + ending
+    def _rendered(self, prompt: Chat) -> Marked:
+        _check_chat(prompt)
+        if not prompt.continues:
+            return self._template_of(prompt, prompt.messages)
+        ending = prompt.messages[-1].get("content") or ""
+        return self._template_of(prompt, prompt.messages[:-1]) + ending
+
+    def _template_of(self, prompt: Chat, messages: Sequence[Message]) -> Marked:
+        """What the template makes of messages."""
+        return self.template.render(messages, tools=prompt.tools, **prompt.extra)
+
+
+def variables_of(prompt: Chat) -> dict[str, Any]:
+    """What the text of a chat depends on beside its messages."""
+    return {**prompt.extra, "tools": prompt.tools}
+
+
+def _check_chat(prompt: Chat) -> None:
+    if wrong := sorted(_GIVEN & prompt.extra.keys()):
+        raise Refusal("invalid", f"{wrong[0]} cannot be a variable of the chat template")
+    if not prompt.messages:
+        raise Refusal("invalid", "messages is empty: expected one message or more")
+    last = prompt.messages[-1]
+    is_answer = last.get("role") == "assistant" and isinstance(last.get("content") or "", str)
+    if prompt.continues and not is_answer:
+        raise Refusal("invalid", "the last message is no answer in text to go on with")
 
 
 def _sampler(options: Mapping[str, Any], constraint: protocol.Constraint | None) -> Sampler:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...jit.launch.launcher import Stopped
-from ...system.errors import message_of
+from ...system.errors import KvarnError, message_of
+from ..batch import Batch, NotSaved
 from .protocol import Counters
 from .refusal import Refusal, refused
 from .tasks import Answering, Task
@@ -41,8 +42,10 @@ class Scheduler:
     `put` and `stop` may be called by any thread; `run` has the engine thread.
     """
 
-    def __init__(self, parallel: int, library: Library, send: Callable[[msgspec.Struct], None]):
-        self._parallel, self._library, self._send = parallel, library, send
+    def __init__(
+        self, parallel: int, batch: Batch, library: Library, send: Callable[[msgspec.Struct], None]
+    ) -> None:
+        self._parallel, self._batch, self._library, self._send = parallel, batch, library, send
         self._waiting: deque[Task] = deque()
         self._active: list[Task] = []
         self._changed = threading.Condition()
@@ -119,16 +122,28 @@ class Scheduler:
             self._end_if_done(task)
 
     def _decode(self, answers: list[Answering]) -> None:
-        """One token more of each answer."""
-        for task in answers:
-            if self._tried(task, lambda task=task: self._next(task)):  # type: ignore[misc]
+        """One token more of each answer, all in one pass."""
+        tokens = [task.next_token for task in answers if task.next_token is not None]
+        unsaved: dict[int, KvarnError] = {}
+        try:
+            self._batch.decode_together([task.context for task in answers], tokens)
+        except Stopped:
+            return  # one is cancelled; the others are as they were
+        except NotSaved as error:
+            unsaved = error.problems
+        except Exception as error:
+            if len(answers) == 1:
+                self._refuse(answers[0], error)
+            else:  # only those at fault shall end
+                for task in answers:
+                    self._decode([task])
+            return
+        for number, task in enumerate(answers):
+            if number in unsaved:
+                self._refuse(task, unsaved[number])
+            elif self._tried(task, task.sample):
+                self._count("generated_tokens", 1)
                 self._end_if_done(task)
-
-    def _next(self, task: Answering) -> None:
-        assert task.next_token is not None
-        task.context.decode(task.next_token)
-        task.sample()
-        self._count("generated_tokens", 1)
 
     def _tried(self, task: Task, step: Callable[[], None]) -> bool:
         """Whether a step of a task succeeded; one that failed ends its task alone."""
@@ -202,6 +217,9 @@ class Scheduler:
             **self._counts,
             "active": float(len(self._active)),
             "waiting": float(len(self._waiting)),
+            "library_bytes": float(self._library.n_bytes),
+            "library_written_bytes": float(self._library.written_bytes),
+            "library_texts": float(self._library.n_entries),
         }
         if counts != values:
             self._send(Counters(counts))

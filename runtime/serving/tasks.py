@@ -28,9 +28,8 @@ class Task(ABC):
     Its methods run on the engine thread.
     """
 
-    def __init__(self, prepared: Prepared, flags: Flags, send: Send) -> None:
-        self.id, self.slot = prepared.id, prepared.slot
-        self._flags, self._send = flags, send
+    def __init__(self, id: int, slot: int, flags: Flags, send: Send) -> None:
+        self.id, self.slot, self._flags, self._send = id, slot, flags, send
 
     @property
     def is_cancelled(self) -> bool:
@@ -66,11 +65,19 @@ class Task(ABC):
 
 
 class Answering(Task):
-    """Reads a prompt and generates."""
+    """Reads a prompt and generates. on_end: called with an answer that has ended by itself, while
+    its context is open."""
 
-    def __init__(self, prepared: Prepared, library: Library, flags: Flags, send: Send) -> None:
-        super().__init__(prepared, flags, send)
-        self._prepared, self._library = prepared, library
+    def __init__(
+        self,
+        prepared: Prepared,
+        library: Library,
+        flags: Flags,
+        send: Send,
+        on_end: Callable[[Prepared, Generation], None],
+    ) -> None:
+        super().__init__(prepared.id, prepared.slot, flags, send)
+        self._prepared, self._library, self._on_end = prepared, library, on_end
         self._lease: Lease | None = None
         self._generation: Generation | None = None
         self._left: Sequence[int] = ()
@@ -171,6 +178,8 @@ class Answering(Task):
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.context.stop_at(0)
+            if finish == "eos" and self._generation is not None:
+                self._on_end(self._prepared, self._generation)
             self._library.give_back(lease, self._prepared.keeps)
         if finish is None:
             return

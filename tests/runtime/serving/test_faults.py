@@ -1,0 +1,301 @@
+"""Requests that are cut off, too many, or malformed; engines that are killed or told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvarn.runtime.serving.calls import MOST_UNREAD, RequestRefused
+from kvarn.runtime.serving.client import COMMAND, EngineClient, EngineFailed
+from kvarn.runtime.serving.flags import Flags
+from kvarn.runtime.serving.frames import LENGTH, Connection, encoded
+from kvarn.runtime.serving.protocol import (
+    Done,
+    FromEngine,
+    Generate,
+    Loading,
+    Pieces,
+    Progress,
+    Ready,
+    Refused,
+    Text,
+)
+
+from .live import GREEDY, Answer, Live, live, start_of
+
+LONG = "The mill stood by the river, and the miller slept. " * 150
+"""A prompt that takes a second."""
+ENDLESS = {"sampling": GREEDY, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with live(start_of(tmp_path_factory.mktemp("cache"), n_ctx=4096, queue=8)) as running:
+        yield running
+
+
+async def first_piece(engine: Live, prompt: str = "Once", **fields: object) -> None:
+    """Begin an answer and go away after its first piece."""
+    answer = engine.client.generate(Text(prompt), **{**ENDLESS, **fields})
+    async for message in answer:
+        if isinstance(message, Pieces):
+            break
+    await answer.aclose()  # type: ignore[attr-defined]
+
+
+async def is_free(engine: Live) -> float:
+    """Seconds until no request is running."""
+    began = time.perf_counter()
+    while engine.client.n_running:
+        await asyncio.sleep(0.005)
+        assert time.perf_counter() - began < 10
+    return time.perf_counter() - began
+
+
+def test_an_answer_that_nobody_waits_for_ends(engine: Live) -> None:
+    engine.run(first_piece(engine))
+    assert engine.run(is_free(engine)) < 2
+
+
+def test_a_prompt_that_nobody_waits_for_is_not_read_on(engine: Live) -> None:
+    async def leave() -> Progress:
+        answer = engine.client.generate(Text(LONG), **ENDLESS)
+        async for message in answer:
+            if isinstance(message, Progress) and message.done:
+                break
+        await answer.aclose()  # type: ignore[attr-defined]
+        await is_free(engine)
+        assert isinstance(message, Progress)
+        return message
+
+    assert engine.run(leave()).done < len(LONG) // 8
+    assert engine.run(engine.answer("Once", max_tokens=2)).done is not None
+
+
+def test_a_task_that_is_cancelled_ends_its_request(engine: Live) -> None:
+    async def cancel() -> None:
+        task = asyncio.create_task(engine.answer("Once", **ENDLESS))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await is_free(engine)
+
+    engine.run(cancel())
+
+
+def test_what_is_too_much_is_refused_at_once(engine: Live) -> None:
+    """Four run and eight wait; the others are told so within a moment."""
+
+    async def ask() -> tuple[list[Answer | BaseException], float]:
+        began = time.perf_counter()
+        tasks = [asyncio.create_task(engine.answer("Once", **ENDLESS)) for _ in range(20)]
+        refused, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        seconds = time.perf_counter() - began
+        assert all(isinstance(task.exception(), RequestRefused) for task in refused)
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        await is_free(engine)
+        return results, seconds
+
+    results, seconds = engine.run(ask())
+    refused = [one.refused for one in results if isinstance(one, RequestRefused)]
+    assert {one.kind for one in refused} == {"busy"}
+    assert len(refused) == 8
+    assert seconds < 2
+
+
+def test_an_answer_that_nobody_reads_is_paused(engine: Live) -> None:
+    """It takes no more memory, leaves others their time, and goes on once it is read."""
+
+    async def stall() -> tuple[int, Answer, int]:
+        answer = engine.client.generate(Text("Once"), **ENDLESS, max_tokens=3 * MOST_UNREAD)
+        await anext(answer)
+        with_other = await engine.answer("Twice", sampling=GREEDY, max_tokens=40)
+        (call,) = (call for _, call in engine.client._calls._running.values() if call)
+        for _ in range(200):
+            before = len(call._unread)
+            await asyncio.sleep(0.1)
+            if len(call._unread) == before:
+                break
+        n_tokens = sum([len(m.tokens) async for m in answer if isinstance(m, Pieces)])
+        return before, with_other, n_tokens
+
+    n_unread, other, n_tokens = engine.run(stall())
+    assert MOST_UNREAD <= n_unread < 2 * MOST_UNREAD
+    assert other.done is not None
+    assert n_tokens == 3 * MOST_UNREAD
+
+
+def test_many_short_requests_leak_nothing(engine: Live) -> None:
+    """A third of them are cut off at random: descriptors and memory stay level."""
+    drawn = random.Random(0)
+
+    def held() -> tuple[int, int]:
+        statm = Path(f"/proc/{engine.client.pid}/statm").read_text().split()
+        n_files = len(list(Path(f"/proc/{engine.client.pid}/fd").iterdir()))
+        return int(statm[1]) * os.sysconf("SC_PAGE_SIZE"), n_files
+
+    async def some(n: int) -> None:
+        async def one(i: int) -> None:
+            if i % 3:
+                answer = await engine.answer(f"{i} Once", max_tokens=4, sampling=GREEDY)
+                assert answer.done is not None
+                assert answer.done.n_generated == 4
+                return
+            task = asyncio.create_task(engine.answer(f"{i} Once", **ENDLESS))
+            await asyncio.sleep(drawn.random() / 20)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        for i in range(0, n, 10):
+            await asyncio.gather(*(one(i + j) for j in range(10)))
+        await is_free(engine)
+
+    engine.run(some(60))
+    n_bytes, n_files = held()
+    engine.run(some(240))
+    after_bytes, after_files = held()
+    assert after_files <= n_files + 2
+    assert after_bytes < n_bytes + (16 << 20)
+    assert len(engine.client._calls._slots) == 4096
+
+
+def test_a_killed_engine_fails_its_requests_and_starts_again(engine: Live) -> None:
+    async def kill() -> tuple[float, str]:
+        task = asyncio.create_task(engine.answer("Once", **ENDLESS))
+        await asyncio.sleep(0.3)
+        os.kill(engine.client.pid, signal.SIGKILL)
+        with pytest.raises(RequestRefused, match="signal 9") as error:
+            await task
+        assert error.value.refused.kind == "engine"
+        began = time.perf_counter()
+        while engine.client.state != "ready":
+            with pytest.raises(RequestRefused, match="again"):
+                await engine.answer("Once")
+            await asyncio.sleep(0.05)
+        seconds = time.perf_counter() - began
+        return seconds, (await engine.answer("Once", sampling=GREEDY, max_tokens=8)).text
+
+    before = engine.run(engine.answer("Once", sampling=GREEDY, max_tokens=8)).text
+    restarts = engine.client.restarts
+    for i in range(2):
+        seconds, text = engine.run(kill())
+        assert text == before
+        assert seconds < 30
+        assert engine.client.restarts == restarts + i + 1
+
+
+def test_an_engine_that_is_told_to_end_lets_streams_end(tmp_path: Path) -> None:
+    with live(start_of(tmp_path)) as running:
+
+        async def stop() -> tuple[Answer, Answer]:
+            short = asyncio.create_task(running.answer("Once", sampling=GREEDY, max_tokens=20))
+            endless = asyncio.create_task(running.answer("Once", **ENDLESS))
+            await asyncio.sleep(0.2)
+            pid = running.client.pid
+            await running.client.stop(1.0)
+            assert not Path(f"/proc/{pid}").exists()
+            with pytest.raises(RequestRefused, match="ending"):
+                await running.answer("Twice")
+            return await short, await endless
+
+        short, endless = running.run(stop())
+    assert short.done is not None
+    assert endless.done is not None
+    assert (short.done.finish, endless.done.finish) == ("length", "cancelled")
+
+
+def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    (tmp_path / "no.gguf").write_bytes(b"GGUF")
+    failed: list[int] = []
+
+    async def start() -> None:
+        path = str(tmp_path / "no.gguf")
+        client = EngineClient(
+            start_of(tmp_path, model=path), print, on_failure=lambda: failed.append(1)
+        )
+        await client.open()
+        with pytest.raises(EngineFailed, match=r"no\.gguf"):
+            await client.wait_ready()
+        assert client.state == "stopped"
+        await client.stop()
+
+    asyncio.run(start())
+    assert failed == [1]
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Iterator[tuple[Connection[FromEngine], socket.socket, int]]:
+    """An engine that is ready, at the end of a bare socket."""
+    here, other = socket.socketpair()
+    process = subprocess.Popen([*COMMAND, str(other.fileno())], pass_fds=(other.fileno(),))
+    other.close()
+    here.settimeout(60)
+    connection = Connection[FromEngine](here, FromEngine)
+    flags, path = Flags.made()
+    connection.send(start_of(tmp_path, cancel_path=str(path)))
+    while not isinstance(message := connection.receive(), Ready):
+        assert isinstance(message, Loading)
+    yield connection, here, process.pid
+    here.close()
+    path.unlink()
+    assert process.wait(30) == 0
+    assert not flags.is_ended(0)
+
+
+def next_of(connection: Connection[FromEngine], kind: type) -> object:
+    while not isinstance(message := connection.receive(), kind):
+        assert message is not None
+    return message
+
+
+def test_a_malformed_message_is_refused_and_others_go_on(
+    raw: tuple[Connection[FromEngine], socket.socket, int],
+) -> None:
+    connection, here, _ = raw
+    for data in (b"\xc1", b"\x81\xa4type\xa4What", b"\x93\x01\x02\x03", os.urandom(64)):
+        here.sendall(LENGTH.pack(len(data)) + data)
+    wrong = encoded(Generate(7, 0, Text("a"), max_tokens="x"))  # type: ignore[arg-type]
+    here.sendall(wrong)
+    refused = next_of(connection, Refused)
+    assert isinstance(refused, Refused)
+    assert (refused.id, refused.kind) == (7, "invalid")
+    connection.send(Generate(8, 9999, Text("a")))
+    refused = next_of(connection, Refused)
+    assert isinstance(refused, Refused)
+    assert refused.id == 8
+    connection.send(Generate(9, 0, Text("a"), max_tokens=2))
+    done = next_of(connection, Done)
+    assert isinstance(done, Done)
+    assert done.id == 9
+
+
+def test_sigterm_ends_an_engine_in_order(
+    raw: tuple[Connection[FromEngine], socket.socket, int],
+) -> None:
+    connection, _, pid = raw
+    connection.send(Generate(1, 0, Text("Once"), max_tokens=10))
+    next_of(connection, Pieces)
+    os.kill(pid, signal.SIGTERM)
+    done = next_of(connection, Done)
+    assert isinstance(done, Done)
+    assert done.finish == "length"
+
+
+def test_the_server_process_imports_nothing_that_computes() -> None:
+    code = (
+        "import sys, kvarn.runtime.serving.client, kvarn.commands.serve, kvarn.serve.running;"
+        "print(sorted({'numpy', 'numba', 'kvarn.jit', 'kvarn.ops'} & sys.modules.keys()))"
+    )
+    assert subprocess.check_output([COMMAND[0], "-c", code], text=True).strip() == "[]"

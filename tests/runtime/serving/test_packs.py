@@ -1,0 +1,130 @@
+"""What was read is not read again; packs by name; vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvarn.runtime.home import pack_path
+from kvarn.runtime.loading.load import load
+from kvarn.runtime.model import Model
+from kvarn.runtime.packs import pack_info
+from kvarn.runtime.serving.calls import RequestRefused
+from kvarn.runtime.serving.protocol import Progress, Reading, Text
+from kvarn.runtime.store.disk.verify import verify
+
+from .live import GREEDY, Answer, Live, live, start_of
+
+TEXT = "The mill stood by the river, and the miller slept. " * 60
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load(threads=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[Live]:
+    with live(start_of(folder, cache_bytes=1 << 28)) as running:
+        yield running
+
+
+def cached_of(answer: Answer) -> int:
+    assert answer.done is not None
+    return answer.done.n_cached
+
+
+def test_the_same_prompt_is_not_read_again(engine: Live) -> None:
+    first = engine.run(engine.answer(TEXT, max_tokens=8, sampling=GREEDY))
+    again = engine.run(engine.answer(TEXT, max_tokens=8, sampling=GREEDY))
+    assert first.done is not None
+    assert (cached_of(first), cached_of(again)) == (0, first.done.n_prompt - 1)
+    assert again.text == first.text
+    assert again.progress[0].cached == again.progress[0].done == cached_of(again)
+
+
+def test_what_was_read_outlasts_the_engine(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "cache"
+    with live(start_of(other, cache_bytes=1 << 28)) as running:
+        first = running.run(running.answer(TEXT, max_tokens=8, sampling=GREEDY))
+    with live(start_of(other, cache_bytes=1 << 28)) as running:
+        again = running.run(running.answer(TEXT, max_tokens=8, sampling=GREEDY))
+    assert first.done is not None
+    assert (cached_of(again), again.text) == (first.done.n_prompt - 1, first.text)
+    assert all(not verify(path) for path in other.iterdir() if path.is_dir())
+
+
+def test_a_request_may_be_kept_out_of_the_library(engine: Live) -> None:
+    reading, text = Reading(keep_in_library=False), "A secret. " * 100
+    for _ in range(2):
+        answer = engine.run(engine.answer(text, max_tokens=2, sampling=GREEDY, reading=reading))
+        assert cached_of(answer) == 0
+
+
+def test_a_pack_is_read_listed_used_and_removed(engine: Live, model: Model) -> None:
+    async def read() -> list[object]:
+        return [message async for message in engine.client.read_pack("mill", TEXT)]
+
+    messages = engine.run(read())
+    ids = model.tokenizer.encode(TEXT, bos=True)
+    assert messages[0] == Progress(messages[0].id, 0, len(ids), 0)  # type: ignore[attr-defined]
+    assert messages[-1].n_prompt == len(ids)  # type: ignore[attr-defined]
+    assert pack_info(pack_path("mill")).complete
+    assert not verify(pack_path("mill"))
+    (facts,) = engine.run(engine.client.packs())
+    assert (facts.name, facts.n_tokens, facts.model) == ("mill", len(ids), "kvarn-mini")
+    question, reading = "Who slept?", Reading(pack="mill")
+    answer = engine.run(engine.answer(question, max_tokens=8, sampling=GREEDY, reading=reading))
+    assert cached_of(answer) >= len(ids)
+    with model.context(2048) as context:
+        context.prefill(ids)
+        with_question = context.encode(question)
+        assert answer.done is not None
+        assert answer.done.n_prompt == len(ids) + len(with_question)
+    assert engine.run(engine.client.remove_pack("mill")) == []
+    assert not pack_path("mill").exists()
+
+
+def test_another_text_does_not_go_into_a_pack(engine: Live) -> None:
+    async def read(text: str) -> None:
+        async for _ in engine.client.read_pack("taken", text):
+            pass
+
+    engine.run(read(TEXT))
+    with pytest.raises(RequestRefused, match="another text") as error:
+        engine.run(read("Other words."))
+    assert error.value.refused.kind == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("nowhere", "not found"), ("../x", "invalid"), (".x", "invalid")]
+)
+def test_a_pack_that_is_none_is_refused(engine: Live, name: str, kind: str) -> None:
+    with pytest.raises(RequestRefused) as error:
+        engine.run(engine.answer("a", reading=Reading(pack=name)))
+    assert error.value.refused.kind == kind
+    with pytest.raises(RequestRefused) as error:
+        engine.run(engine.client.remove_pack(name))
+    assert error.value.refused.kind == kind
+
+
+def test_vectors_are_means_of_hidden_states(engine: Live, model: Model) -> None:
+    prompts = [Text("The mill."), Text(TEXT), Text("The mill.")]
+    vectors = engine.run(engine.client.embed(prompts))  # type: ignore[arg-type]
+    rows = [np.frombuffer(one, "<f4") for one in vectors.vectors]
+    ids = [model.tokenizer.encode(one.text, bos=True) for one in prompts]
+    assert vectors.n_tokens == sum(map(len, ids))
+    for row, tokens in zip(rows, ids):
+        with model.context(2048) as context:
+            hidden = [context.reader.forward(it).copy() for it in context.reader.chunks(tokens)]
+        mean = np.concatenate(hidden).mean(0, dtype=np.float64)
+        np.testing.assert_allclose(row, mean / np.linalg.norm(mean), rtol=1e-4, atol=1e-6)
+    assert (rows[0] == rows[2]).all()
