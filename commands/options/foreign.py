@@ -86,9 +86,9 @@ _FLAGS = {
     f"`kvarn run` never holds a conversation; {_OMIT}": "-no-cnv --no-cnv --no-conversation",
     "use `kvarn run --instruct -p TEXT`": "-st --single-turn",
     "give a prompt with -p TEXT": "--random-prompt",
-    "kvarn cannot constrain what is generated": (
-        "--grammar --grammar-file -j --json-schema -jf --json-schema-file --format"
-    ),
+    "use --grammar FILE": "--grammar-file",
+    "use --json-schema @FILE": "-jf --json-schema-file",
+    "use --json-schema TEXT": "--format",
     _TEXT_ALONE: (
         "-mm --mmproj -mmu --mmproj-url --image --audio -mv --model-vocoder --mmproj-auto "
         "--no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --image-min-tokens "

@@ -10,6 +10,7 @@ from ...runtime.sampling import Sampler
 from ...system.errors import KvarnError
 from ...system.text import shown
 from ...system.values import LARGEST
+from .constraints import add_constraint_options, constraint_from
 from .values import limit, positive, utf8
 
 _BIAS = re.compile(r"(\d+)([+-].+)")
@@ -58,7 +59,8 @@ def add_system_option(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--temp` … `--seed` and `--stop` to `parser`; defaults are those of `Sampler`."""
+    """Adds `--temp` … `--seed`, `--stop` and what an answer must match to `parser`; defaults are
+    those of `Sampler`."""
     group = parser.add_argument_group(
         "sampling", "how the next token is chosen; names, defaults and order as in llama.cpp"
     )
@@ -96,14 +98,17 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="end the answer where TEXT appears, without printing TEXT; may be repeated",
     )
+    add_constraint_options(group)
 
 
 def sampler_from(options: argparse.Namespace) -> Sampler:
-    """The `Sampler` that parsed options ask for; raises `SamplingError` for a bad range."""
+    """The `Sampler` that parsed options ask for; raises `SamplingError` for a bad range, and for a
+    constraint that cannot be used."""
     return Sampler(
         **{name: getattr(options, name) for name, *_ in _SAMPLING},
         logit_bias=dict(options.logit_bias or ()),
         seed=None if options.seed == -1 else options.seed,
+        constraint=constraint_from(options),
     )
 
 

@@ -47,8 +47,7 @@ USAGE = {
     f"streaming` always keeps the first 4 tokens{SEE}",
     "run -p x --no-mmap": f"run has no --no-mmap: kvarn maps model files; omit it{SEE}",
     "run -p x -cnv": f"run has no -cnv: use `kvarn chat`{SEE}",
-    "run -p x --grammar-file=g": "run has no --grammar-file: kvarn cannot constrain what is "
-    f"generated{SEE}",
+    "run -p x --grammar-file=g": f"run has no --grammar-file: use --grammar FILE{SEE}",
     "quantize a b --tpye q8_0": "quantize has no option '--tpye': did you mean --type? See "
     "`kvarn quantize --help`",
     "quantize a b": "kvarn quantize needs --type T; see `kvarn quantize --help`",

@@ -24,6 +24,7 @@ NOT_TYPED = {
     "python -m pytest -q tests/ops/pointwise": "runs tests",
     "pip install '.[train]'": "installs PyTorch from the package registry",
     "pip install cffi": "installs cffi from the package registry",
+    "pip install 'llguidance>=1.9'": "installs llguidance from the package registry",
     "pip install '.[cuda]'": "installs PyTorch from the package registry",
     "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
     "kvarn doctor --compile": "needs a GPU",

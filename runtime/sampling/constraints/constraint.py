@@ -53,4 +53,10 @@ class Constraint:
             raise SamplingError(
                 f"sampling: after is {self.after!r:.50}, expected a text, and none with a trigger"
             )
+        try:
+            "".join((self.value, self.after, *texts)).encode()
+        except UnicodeEncodeError:
+            raise SamplingError(
+                f"sampling: {self.kind} holds half a character (a lone surrogate), expected Unicode"
+            ) from None
         check(self.kind, self.value, texts, self.after)

@@ -33,17 +33,16 @@ class Matcher:
     def allowed(self, logits: Floats) -> Candidates:
         """The tokens that may come next, of logits (V,).
 
-        Costs one pass over V bits, and llguidance's mask: 0.1 ms for 128K tokens. Raises
-        `SamplingError` where the grammar became too complex.
+        Costs llguidance's mask and a pass over V: 0.35 ms for 128K tokens. Raises `SamplingError`
+        where the grammar became too complex.
         """
         bits = np.frombuffer(self._started().compute_bitmask(), np.uint8)
-        ids = np.flatnonzero(
-            np.unpackbits(bits, count=min(8 * bits.size, logits.size), bitorder="little")
-        )
+        n = min(8 * bits.size, logits.size)
+        ids = np.flatnonzero(np.unpackbits(bits, count=n, bitorder="little").view(np.bool_))
         self._check()
         if not ids.size:
             raise SamplingError("sampling: no token of the vocabulary goes on with the constraint")
-        return Candidates(ids, logits[ids])
+        return Candidates(ids, logits.take(ids))
 
     def accept(self, token: int) -> None:
         """Go on after a token of the answer."""

@@ -60,7 +60,7 @@ class _Words:
 
 @lru_cache(maxsize=2)
 def vocabulary_of(tokenizer: Tokenizer) -> Any:
-    """An `LLTokenizer` of the tokenizer: 1.5 s for 128K tokens, kept for the last two.
+    """An `LLTokenizer` of the tokenizer: 2 s for 128K tokens, kept for the last two.
 
     Where nothing ends generation, a token after the last one does, which is never sampled.
     """

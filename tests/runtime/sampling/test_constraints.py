@@ -156,6 +156,9 @@ REFUSED = {
     "gbnf, no rule": (("gbnf", "root ::= nothing"), "nothing"),
     "kind": (("yaml", ""), "yaml"),
     "value": (("regex", 5), "5"),
+    "half a character": (("regex", "a\ud800"), "surrogate"),
+    "half a trigger": (("regex", "a", ("\ud800",)), "surrogate"),
+    "trigger and after": (("regex", "a", ("b",), "c"), "after"),
     "trigger": (("regex", "a", ("",)), "trigger"),
 }
 
