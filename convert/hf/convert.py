@@ -62,6 +62,11 @@ def convert(
     check_embedding(stored, n_vocab)
     vocabulary = read_vocabulary(source, architecture, n_vocab, pre)
     planned = plan(architecture, config, stored, len(vocabulary.tokens.texts))
+    if vocabulary.by_rules:
+        notice(
+            f"the pre-tokenizer is {vocabulary.pre} by its rules: llama.cpp's table of hashes does "
+            "not know the vocabulary"
+        )
     for line in left_out(config, stored):
         notice(line)
 

@@ -243,7 +243,8 @@ def test_what_is_refused_says_why(tmp_path: Path) -> None:
     (tmp_path / "tekken.json").write_text("{}")
     assert "tekken.json" in refusal(tmp_path)
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(small_json()))
+    odd = {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated", "invert": False}
+    path.write_text(json.dumps(small_json() | {"pre_tokenizer": odd}))
     assert "the pre-tokenizer is unknown" in refusal(tmp_path)
     told = refusal(tmp_path, pre="dance")
     assert "no pre-tokenizer of this name" in told

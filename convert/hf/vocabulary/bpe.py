@@ -12,6 +12,7 @@ from ...errors import ConvertError
 from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .library import LibraryTokenizer, read
 from .pretokenizers import pre_tokenizer_of
+from .rules import name_of
 from .sentencepiece import PieceType
 from .tokens import Tokens, added_tokens
 
@@ -55,20 +56,24 @@ def byte_level_tokens(
     return tokenizer, tokens
 
 
-def pre_tokenizer(tokenizer: LibraryTokenizer) -> str:
-    """The pre-tokenizer's name, by llama.cpp's hashes; `ConvertError` for one that has none.
+def pre_tokenizer(tokenizer: LibraryTokenizer, ignore_merges: bool) -> tuple[str, bool]:
+    """The pre-tokenizer's name, and whether llama.cpp's hashes know it; else its rules do.
 
     The hashes are of ids with the special tokens that transformers adds, which differ by its
-    version. So the bare ids count as well.
+    version. So the bare ids count as well. ignore_merges: as tokenizer.json says. `ConvertError`
+    for one that neither knows.
     """
     for ids in tokenizer.check_ids:
-        name = pre_tokenizer_of(ids)
-        if name is not None:
-            return name
+        if (name := pre_tokenizer_of(ids)) is not None:
+            return name, True
+    whole, bare = tokenizer.check_ids
+    adds_bos = whole[:1] != bare[:1]
+    if (name := name_of(tokenizer.cuts, ignore_merges, adds_bos)) is not None:
+        return name, False
     raise ConvertError(
         "the pre-tokenizer is unknown: the vocabulary gives ids that llama.cpp's table of hashes "
-        "does not have; if you know its name, say it with --pre NAME (`kvarn convert --help` lists "
-        "the names)"
+        "does not have, and no known one cuts texts as it does; if you know its name, say it with "
+        "--pre NAME (`kvarn convert --help` lists the names)"
     )
 
 

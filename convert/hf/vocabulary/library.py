@@ -15,6 +15,7 @@ from typing import Any
 from ....system.text import one_line
 from ...errors import ConvertError
 from .pretokenizers import CHECK_TEXT
+from .rules import PROBES
 
 _SECONDS = 30
 # Beside the process itself, which has some 100 MB; a vocabulary of 250,000 tokens takes twelve
@@ -41,6 +42,8 @@ class LibraryTokenizer:
     added: dict[int, AddedToken]
     check_ids: list[list[int]]
     """Ids of `CHECK_TEXT`, with the special tokens that are put around texts, and without."""
+    cuts: list[list[tuple[int, int]]]
+    """First and stop of each word of each of `PROBES`."""
 
 
 def read(
@@ -55,6 +58,7 @@ def read(
         **request,
         "added": list(added),
         "check": CHECK_TEXT,
+        "probes": PROBES,
         "max_bytes": _BYTES + _BYTES_PER_BYTE * n_bytes,
         "max_seconds": _SECONDS,
     }
@@ -83,6 +87,7 @@ def read(
         answer["vocab"],
         {token: AddedToken(*entry) for token, *entry in answer["added"]},
         answer["ids"],
+        [[(first, stop) for first, stop in cuts] for cuts in answer["cuts"]],
     )
 
 

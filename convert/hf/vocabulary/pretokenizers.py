@@ -119,6 +119,8 @@ laguna 972da7b59cec44d1f0a490a86c96df53859e486e481563e5dddac155013d87ac
 ufakzeka 653660222fb704f61cbf2b618a8ae6502b7f8b20c980f9a5de07ed78e13319cd
 """
 _NAMES = {value: name for name, value in map(str.split, _TABLE.split("\n")[1:-1])}
+NAMES = frozenset(_NAMES.values())
+"""All names that the table has."""
 
 
 def pre_tokenizer_of(ids: Sequence[int]) -> str | None:

@@ -34,6 +34,8 @@ class Vocabulary:
     tokens: Tokens
     space_prefix: bool | None
     special: SpecialVocab
+    by_rules: bool = False
+    """Whether `pre` was recognised by its rules alone."""
 
     def add(self, writer: GGUFWriter) -> None:
         """Write the keys, as llama.cpp's converter does."""
@@ -60,10 +62,10 @@ def read_vocabulary(
     """The vocabulary of a model's folder.
 
     n_vocab: config.json's; ids up to it that no file names become unused tokens. pre: the name of
-    the pre-tokenizer of a byte-level vocabulary (default: by the ids that it gives).
+    the pre-tokenizer of a byte-level vocabulary (default: by the ids that it gives, or its rules).
 
     Raises `ConvertError` for a kind of tokenizer that GGUF files or kvarn do not have, and for a
-    pre-tokenizer that llama.cpp's table of hashes does not know.
+    pre-tokenizer that neither llama.cpp's table of hashes nor `rules` knows.
     """
     if not any((folder / name).is_file() for name in _FILES):
         tekken = "but Mistral's tekken.json" if (folder / "tekken.json").is_file() else "at all"
@@ -87,7 +89,10 @@ def read_vocabulary(
         raise ConvertError(
             f"--pre {pre:.40}: kvarn knows no pre-tokenizer of this name: expected one of {known}"
         )
-    name = pre or pre_tokenizer(tokenizer)
+    hashed, name = True, pre
+    if name is None:
+        ignores = bool(saved) and saved["model"].get("ignore_merges") is True
+        name, hashed = pre_tokenizer(tokenizer, ignores)
     add_prefix = settings.get("add_prefix_space")
     prefix = add_prefix if architecture.permuted and isinstance(add_prefix, bool) else None
     special = _special(folder, None)
@@ -96,7 +101,7 @@ def read_vocabulary(
             f"the tokenizer has no merges, and nothing else makes its token {brief(joined)}: "
             "expected merges in tokenizer.json or merges.txt"
         )
-    return Vocabulary("gpt2", name, tokens, prefix, special)
+    return Vocabulary("gpt2", name, tokens, prefix, special, not hashed)
 
 
 def _saved_tokenizer(folder: Path) -> dict[str, Any]:

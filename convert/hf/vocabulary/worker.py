@@ -63,7 +63,15 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
             tokenizer.encode(request["check"], add_special_tokens=special).ids
             for special in (True, False)
         ],
+        "cuts": [_cuts(tokenizer, text) for text in request["probes"]],
     }
+
+
+def _cuts(tokenizer: Any, text: str) -> list[tuple[int, int]]:
+    """First and stop of each word of a text, by the pre-tokenizer; none where there is none."""
+    if tokenizer.pre_tokenizer is None:
+        return []
+    return [span for _, span in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
 
 
 def _written(tokenizer: Any, entry: Any) -> str:
