@@ -16,6 +16,7 @@ from .filling import fill
 from .generation import Generation
 from .mark import Mark, mark, return_to
 from .prompt import checked_ids, n_shared, prompt_ids
+from .reading import Reading
 from .saving import Saving
 from .token_reader import TokenReader
 
@@ -179,20 +180,18 @@ class Context(CacheAccess):
         Raises `ContextError` for an empty prompt in an empty context, ids outside the vocabulary,
         bytes, and prompts longer than the room left; the context is unchanged then.
         """
-        ids = self.encode(prompt, special=special)
-        self._reader.check(ids)
-        self._reader.begin_prompt(len(ids), anew=False)
-        clock, done = Clock(), 0
-        for chunk in self._reader.chunks(ids):
-            done += len(chunk)
-            on_engine(self._reader.step, chunk, done == len(ids))
-            if done == len(ids) or self._saving.due_while_reading(len(self.tokens)):
-                self.commit()
-            if progress is not None:
-                progress(done, len(ids))
-        self._reader.end_text()
-        self.stats.add_prefill(len(ids), clock)
+        reading, is_read = self.reading(prompt, special=special), False
+        while not is_read:
+            is_read = reading.step()
+            if progress is not None and reading.n_tokens:
+                progress(reading.done, reading.n_tokens)
         return self.logits
+
+    def reading(
+        self, prompt: str | Sequence[int], slice: int | None = None, *, special: bool = False
+    ) -> Reading:
+        """Begin to `prefill`, up to `slice` tokens at a step. Refuses what `prefill` refuses."""
+        return Reading(self, self.encode(prompt, special=special), slice)
 
     def fill(self, n_tokens: int, progress: Progress | None = None) -> None:
         """Go on to `n_tokens` tokens without reading them, to measure long contexts: what was read

@@ -149,9 +149,19 @@ class TokenReader:
         """`ids` in pieces for one pass each; read a piece before you ask for the next one."""
         done = 0
         while done < len(ids):
-            size = min(self._chunk - len(self.tokens) % self._chunk, len(ids) - done)
+            size = self.next_slice(len(ids) - done)
             yield ids[done : done + size]
             done += size
+
+    def next_slice(self, n_left: int, most: int | None = None) -> int:
+        """How many of `n_left` tokens a pass reads now: `most` of them, to the end of the chunk."""
+        size = min(self._chunk - len(self.tokens) % self._chunk, n_left)
+        return size if most is None else min(size, most)
+
+    @property
+    def ends_chunk(self) -> bool:
+        """Whether the tokens fill their last chunk."""
+        return len(self.tokens) % self._chunk == 0
 
     def can_truncate(self, n_tokens: int) -> bool:
         """Whether the context can be cut to `n_tokens` tokens: not once tokens were evicted."""

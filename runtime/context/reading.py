@@ -1,0 +1,76 @@
+"""A prompt that is read in slices, between which other contexts may compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..engine import on_engine
+from ..stats import Clock, Stats
+from .prompt import ContextError
+
+if TYPE_CHECKING:
+    from .token_reader import TokenReader
+
+
+class ReadingContext(Protocol):
+    """What a reading needs of a context."""
+
+    tokens: list[int]
+    stats: Stats
+
+    @property
+    def reader(self) -> TokenReader: ...
+    def commit(self) -> None: ...
+
+
+class Reading:
+    """The reading of a prompt into one context; `Context.prefill` does it to its end.
+
+        reading = context.reading(prompt, 128)
+        while not reading.step():
+            …                 # others compute; who does not go on has nothing to undo
+
+    slice: the most tokens of a step, None for those of a chunk (`Device.chunk`). A step never goes
+    beyond the end of a chunk, where a store that saves is saved, as it is at the end. Steps of any
+    size give the bits of the prompt read at once. Contexts that evict read whole chunks, whatever
+    `slice` says: there, what a token meets depends on where passes end.
+
+    n_tokens: of the prompt; done: those of them that were read, which the context holds.
+    """
+
+    def __init__(self, context: ReadingContext, ids: Sequence[int], slice: int | None) -> None:
+        if slice is not None and slice < 1:
+            raise ContextError(f"a slice of a prompt has at least one token, not {slice}")
+        reader = context.reader
+        reader.check(ids)
+        reader.begin_prompt(len(ids), anew=False)
+        self._context, self._ids, self._first = context, ids, len(context.tokens)
+        self._slice = slice if reader.cache.keeps_all else None
+        self.n_tokens, self.done = len(ids), 0
+
+    def step(self) -> bool:
+        """Read the next slice; returns whether the prompt is read, with the logits of its end.
+
+        Raises what `Context.prefill` raises: after `Stopped` the context is as before the step,
+        which can be tried again; after `StoreError` it has read the slice. `ContextError` if the
+        context was used otherwise since the step before.
+        """
+        context, reader, clock = self._context, self._context.reader, Clock()
+        if len(context.tokens) != self._first + self.done:
+            raise ContextError(
+                f"cannot go on reading: the context has {len(context.tokens)} tokens, not the "
+                f"{self._first + self.done} with which the last step ended"
+            )
+        n = reader.next_slice(self.n_tokens - self.done, self._slice)
+        if n:
+            piece = self._ids[self.done : self.done + n]
+            on_engine(reader.step, piece, self.done + n == self.n_tokens)
+            self.done += n
+        is_read = self.done == self.n_tokens
+        if n and (is_read or reader.ends_chunk):
+            context.commit()
+        if is_read:
+            reader.end_text()
+        context.stats.add_prefill(n, clock)
+        return is_read
