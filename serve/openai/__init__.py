@@ -14,12 +14,14 @@ from .chat import chat
 from .completions import completions
 from .embeddings import embeddings
 from .models import model, models
+from .responses import ResponsesRequest, responses
 from .types import ChatRequest, CompletionRequest, EmbeddingsRequest
 
 OPERATIONS = (
     Operation("GET", "/v1/models", models, summary="The model that is served"),
     Operation("GET", "/v1/models/{id:path}", model, summary="The model of this name"),
     Operation("POST", "/v1/chat/completions", chat, ChatRequest, "Answer a conversation"),
+    Operation("POST", "/v1/responses", responses, ResponsesRequest, "Answer a conversation"),
     Operation("POST", "/v1/completions", completions, CompletionRequest, "Continue texts"),
     Operation("POST", "/v1/embeddings", embeddings, EmbeddingsRequest, "Vectors of texts"),
 )

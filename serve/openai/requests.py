@@ -7,12 +7,12 @@ from typing import Any
 from ...runtime.serving.protocol import Chat, Constraint
 from ..answers import messages as forms
 from ..answers.collecting import arguments_of
-from ..answers.fields import constraint_of, schema_constraint
+from ..answers.fields import Constrained, constraint_of, schema_constraint
 from ..answers.messages import chat_of
 from ..answers.tools import Choice, Tools, function, named, skipped
 from ..service import Service
 from ..wire.errors import ApiError, invalid
-from .types import ChatRequest, Generated, Message, NamedChoice, ResponseFormat, Tool, ToolCall
+from .types import ChatRequest, Message, NamedChoice, ResponseFormat, Tool, ToolCall
 
 ROLES = {"system": "system", "developer": "system", "user": "user"}
 MOST_ANSWERS = 64
@@ -96,7 +96,7 @@ def _tool(service: Service, i: int, tool: Tool) -> dict[str, Any] | None:
     return function(tool.function.name, tool.function.description, tool.function.parameters)
 
 
-def form_of(body: Generated, wanted: ResponseFormat | None) -> Constraint | None:
+def form_of(body: Constrained, wanted: ResponseFormat | None) -> Constraint | None:
     """What the answer must match. Raises `ApiError` 400 where two fields say it."""
     constraint = constraint_of(body)
     if wanted is None or wanted.type == "text":

@@ -1,0 +1,64 @@
+"""The body of a request to /v1/responses; fields that it does not name are ignored."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from ...answers.fields import Constrained
+from ...answers.messages import Part
+from ..types import ResponseFormat
+
+
+class Item(msgspec.Struct, kw_only=True):
+    """A message, a call, its result, or reasoning: its type says which fields it has."""
+
+    type: str = "message"
+    role: str | None = None
+    content: str | list[Part] | None = None
+    summary: list[Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[Part] | None = None
+
+
+class Tool(msgspec.Struct, kw_only=True):
+    """A function. Tools of other types run at OpenAI's, and are left out."""
+
+    type: str
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class NamedChoice(msgspec.Struct, kw_only=True):
+    type: str
+    name: str | None = None
+
+
+class Text(msgspec.Struct, kw_only=True):
+    format: ResponseFormat | None = None
+
+
+class ReasoningWanted(msgspec.Struct, kw_only=True):
+    effort: str | None = None
+
+
+class ResponsesRequest(Constrained, kw_only=True):
+    """A conversation. previous_response_id, background: of servers that keep answers."""
+
+    input: str | list[Item]
+    model: str | None = None
+    instructions: str | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: int | None = None
+    text: Text | None = None
+    reasoning: ReasoningWanted | None = None
+    stream: bool | None = None
+    previous_response_id: str | None = None
+    background: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
