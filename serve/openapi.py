@@ -32,13 +32,14 @@ def description_of(operations: Sequence[Operation]) -> Handler:
     async def openapi(service: Service, body: None, request: Request) -> Response:
         """The OpenAPI description."""
         if not made:
-            made.update(_description(operations))
+            made.update(described(operations))
         return json_response(made)
 
     return openapi
 
 
-def _description(operations: Sequence[Operation]) -> dict[str, Any]:
+def described(operations: Sequence[Operation]) -> dict[str, Any]:
+    """The description of these operations."""
     bodies = [operation.body for operation in operations if operation.body is not None]
     references, schemas = msgspec.json.schema_components(
         bodies, ref_template="#/components/schemas/{name}"

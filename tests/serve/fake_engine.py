@@ -1,14 +1,19 @@
-"""An engine that answers at once, as a test says it should; no model, no process."""
+"""An engine that answers at once, as a test says it should; no model, no process. Messages are
+encoded as for a real one, and dropped."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.protocol import (
     Chat,
     Done,
+    Embed,
+    Generate,
     Logprob,
     PackFacts,
     Pieces,
@@ -17,6 +22,7 @@ from kvarn.runtime.serving.protocol import (
     Reading,
     Ready,
     Refused,
+    Render,
     Rendered,
     Text,
     Vectors,
@@ -62,6 +68,7 @@ class FakeEngine:
         self.asked.append((prompt, fields))
         id, complete = len(self.asked), False
         try:
+            msgspec.msgpack.encode(Generate(id, 0, prompt, **fields))
             if self.refusal is not None:
                 raise RequestRefused(self.refusal)
             yield Progress(id, self.n_cached, 10, self.n_cached)
@@ -91,7 +98,10 @@ class FakeEngine:
         yield Done(1, "stop", len(text))
 
     async def render(self, prompt: Prompt, with_ids: bool = False) -> Rendered:
+        msgspec.msgpack.encode(Render(1, prompt))
         if isinstance(prompt, list):
+            if max(prompt) > 255:
+                raise RequestRefused(Refused(1, "invalid", "an id is outside the vocabulary"))
             return Rendered(1, bytes(prompt).decode("latin-1"), len(prompt), prompt)
         if isinstance(prompt, Text):
             text = prompt.text
@@ -102,6 +112,7 @@ class FakeEngine:
         return Rendered(1, text, len(text.encode()), ids, [bytes([id]) for id in ids])
 
     async def embed(self, prompts: list[Prompt]) -> Vectors:
+        msgspec.msgpack.encode(Embed(1, 0, prompts))
         one = bytes.fromhex("0000803f00000000000000000000803f")  # 1, 0, 0, 1 as float32
         return Vectors(1, [one] * len(prompts), 3 * len(prompts))
 
