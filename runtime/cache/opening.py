@@ -12,7 +12,7 @@ from ..keep.scored.queries import Queries
 from ..methods import called
 from ..prefill import Exact
 from ..store import StoreError
-from ..store.windowed import MOST_WINDOW, windows_of
+from ..store.windowed import MOST_WINDOW
 from .base import KVCache, closed_on_error
 from .scored import ScoredCache
 from .slots import SlotCache
@@ -66,7 +66,7 @@ def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
     if config.one_geometry:
         return
     kind = f"architecture {config.architecture.name}, whose layers differ in their keys and values"
-    if not all(windows_of(config)[i] for i, layer in enumerate(config.kv_layers) if layer.window):
+    if any((layer.window or 0) > MOST_WINDOW for layer in config.kv_layers):
         raise StoreError(f"windows of more than {MOST_WINDOW:,} tokens cannot be held for {kind}")
     if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
         raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.store import Disk
 
-from . import plain
+from . import plain, tiny_models
+from .tiny_cases import SWA
 
 NAMES = ["gemma4", "gemma4-shared", "gemma4-experts"]
 N = 2700
@@ -110,3 +112,13 @@ def test_missing_tensors(tensor: str, message: str, golden_models: Callable[[str
     arrays = {name: values for name, values in golden.arrays.items() if name != tensor}
     with pytest.raises(ModelError, match=message):
         Weights.load(plain.as_tensors(arrays), ModelConfig.from_metadata(golden.metadata))
+
+
+def test_windows_that_no_store_holds_are_refused(
+    golden_models: Callable[[str], Any], tmp_path: Path
+) -> None:
+    case = golden_models("gemma4").case
+    long = replace(case, keys=case.keys | {SWA: 3_000_000})
+    tiny_models.write(path := tmp_path / "long.gguf", long, 1)
+    with pytest.raises(kvarn.KvarnError, match="windows of more than 4,096 tokens cannot be held"):
+        kvarn.load(path).context(64)
