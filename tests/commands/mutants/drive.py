@@ -29,8 +29,11 @@ from typing import Any
 BASES = (
     *("llama-mha", "llama-mha/bpe", "llama-yarn", "gemma3", "phi3-long", "cohere2", "qwen3"),
     *("qwen35", "qwen3next", "lfm2", "granite", "muse-glimmer", "stablelm-12b"),
-    *("qwen3moe", "glm4moe"),
+    *("qwen3moe", "glm4moe", "laguna", "gpt-oss", "gemma4", "gemma4-shared", "gemma4-experts"),
+    *("qwen35moe", "lfm2moe", "olmo2-window", "exaone4", "hunyuan-dense", "phi2"),
 )
+KEYS_ALONE = ("gemma3", "olmo2-window", "exaone4", "hunyuan-dense", "phi2")
+"""Those that are not run, as their kernels are many; their keys are inspected."""
 WATCHDOG = 60
 """Seconds for one mutant: some twenty for the kernels that it is the first to need."""
 
@@ -75,7 +78,7 @@ def gguf_cases() -> Any:
                 lambda path: ["inspect", "--json", str(path)],
                 lambda path: ["tokenize", "-m", str(path), "a b"],
             ]
-            if mutant.runs and base != "gemma3":  # its kernels are many; its keys are inspected
+            if mutant.runs and base not in KEYS_ALONE:
                 commands.append(lambda path: ["run", "-n", "2", "-p", "a b", "-m", str(path)])
             yield f"{base}: {mutant.name}", make, commands
 

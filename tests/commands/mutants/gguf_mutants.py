@@ -42,6 +42,7 @@ VALUES: dict[str, tuple[int, Any]] = {
     "no numbers": (ARRAY, (U32, [])),
     "no strings": (ARRAY, (STRING, [])),
     "numbers": (ARRAY, (U32, [1, 2])),
+    "a number for each layer": (ARRAY, (U32, [0, 1, 2, 3, 5, 8, 1025])),
     "ones": (ARRAY, (U8, [1] * 100_000)),
     "nans": (ARRAY, (F32, [float("nan")] * 200)),
     "strings": (ARRAY, (STRING, ["a", ESCAPE])),
@@ -59,7 +60,9 @@ ABSENT = (
     *("attention.recurrent_layers", "nextn_predict_layers", "embedding_scale", "residual_scale"),
     *("attention.scale", "rope.scaling.alpha", "rope.scaling.finetuned"),
     *("expert_group_count", "expert_group_used_count", "expert_weights_scale"),
-    *("expert_gating_func", "leading_dense_block_count"),
+    *("expert_gating_func", "leading_dense_block_count", "expert_shared_count"),
+    *("attention.shared_kv_layers", "attention.key_length_swa", "rope.dimension_count_swa"),
+    *("full_attention_interval", "embedding_length_per_layer_input"),
 )
 GENERAL = (
     *("general.name", "general.type", "general.alignment", "split.no", "split.count"),
@@ -230,6 +233,13 @@ def _of_tensors(file: File) -> Iterator[Mutant]:
 
     names = [str(name) for name, *_ in file.tensors]
     others = ("blk.0.ssm", "blk.0.short", "blk.1.exp", "blk.1.ffn_gate_", "blk.1.ffn_down_")
+    others += (
+        "blk.1.attn_gate",
+        "blk.1.attn_sinks",
+        "blk.1.layer_output",
+        "blk.1.inp_gate",
+        "per_",
+    )
     kinds = [i for i, name in enumerate(names) if name.startswith(others)]
     for index in sorted({0, 1, 3, *kinds, len(names) - 1}):
         name, dims, _, _, data = file.tensors[index]
