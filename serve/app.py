@@ -1,39 +1,48 @@
-"""The ASGI application: all APIs behind one guard."""
+"""The ASGI application: all APIs behind one guard.
+
+The APIs are imported by a thread after the engine was started: that takes as long as all that must
+be there before. Until then /health is answered, and other requests wait.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any
 
 from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
 
-from .anthropic import OPERATIONS as ANTHROPIC
-from .native import OPERATIONS as NATIVE
-from .ollama import OPERATIONS as OLLAMA
-from .openai import OPERATIONS as OPENAI
-from .openapi import description_of
-from .operations import Operation, route
+from .health import HEALTH
+from .operations import route
 from .service import Service
 from .wire.guard import Guard
-
-APIS: tuple[Operation, ...] = (*OPENAI, *ANTHROPIC, *OLLAMA, *NATIVE)
-OPERATIONS = (
-    *APIS,
-    Operation("GET", "/openapi.json", description_of(APIS), summary="This description"),
-)
 
 
 def application(service: Service) -> Guard:
     """All paths over one engine, which starts and stops with the application."""
+    loading: asyncio.Future[Router]
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
+        nonlocal loading
         await service.engine.open()
+        loading = asyncio.ensure_future(asyncio.to_thread(_router, service))
         try:
             yield
         finally:
             await service.engine.stop(service.settings.limits.stop_seconds)
 
-    routes = [route(service, operation) for operation in OPERATIONS]
-    return Guard(Router(routes, redirect_slashes=False, lifespan=lifespan), service)
+    async def apis(scope: Scope, receive: Receive, send: Send) -> None:
+        await (await loading)(scope, receive, send)
+
+    routes = [route(service, HEALTH)]
+    return Guard(Router(routes, False, apis, lifespan=lifespan), service)
+
+
+def _router(service: Service) -> Router:
+    module: Any = import_module(".apis", __package__)
+    made: Router = module.router(service)
+    return made

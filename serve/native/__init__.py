@@ -9,7 +9,7 @@ metrics.py  /metrics
 from ..operations import Operation
 from .metrics import metrics
 from .packs import PackRequest, packs, read_pack, remove_pack
-from .state import health, props
+from .state import props
 from .tokens import (
     DetokenizeRequest,
     TemplateRequest,
@@ -20,7 +20,6 @@ from .tokens import (
 )
 
 OPERATIONS = (
-    Operation("GET", "/health", health, summary="Whether the model is there"),
     Operation("GET", "/props", props, summary="The model and how it is served"),
     Operation("GET", "/metrics", metrics, summary="Counters, as Prometheus reads them"),
     Operation("POST", "/tokenize", tokenize, TokenizeRequest, "The tokens of a text"),

@@ -1,4 +1,4 @@
-"""/health and /props: what the server is doing, and with what."""
+"""/props: the model and how it is served."""
 
 from __future__ import annotations
 
@@ -7,27 +7,7 @@ from starlette.responses import Response
 
 from ... import __version__
 from ..service import Service, model_id
-from ..wire.encoding import JSON, encode, json_response
-from ..wire.errors import RETRY_SECONDS
-
-_STATUS = {"ready": "ok", "loading": "loading model", "stopping": "stopping"}
-
-
-async def health(service: Service, body: None, request: Request) -> Response:
-    """200 when requests are answered, 503 before and after."""
-    engine = service.engine
-    state = "stopping" if service.is_stopping else engine.state
-    answer = {
-        "status": _STATUS.get(state, "error"),
-        "detail": engine.step if state == "loading" else engine.reason,
-        "restarts": engine.restarts,
-        "requests": service.n_requests - 1,
-        "notices": list(engine.notices),
-    }
-    if state == "ready":
-        return json_response(answer)
-    headers = {"Retry-After": str(RETRY_SECONDS[503])}
-    return Response(encode(answer), 503, headers, JSON)
+from ..wire.encoding import json_response
 
 
 async def props(service: Service, body: None, request: Request) -> Response:

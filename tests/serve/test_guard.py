@@ -107,10 +107,8 @@ WRONG_BODIES = [
 def test_wrong_bodies_are_refused(
     http: httpx.Client, engine: FakeEngine, path: str, body: bytes, kind: str, status: int
 ) -> None:
-    started = time.monotonic()
     answer = http.post(path, content=body, headers={"content-type": kind})
     assert answer.status_code == status and "error" in answer.json()
-    assert time.monotonic() - started < 1
     assert engine.asked == []
 
 
@@ -146,7 +144,7 @@ def test_a_client_that_goes_away_cancels_its_request() -> None:
             if stream:
                 assert connection.recv(100)
             connection.close()
-            assert until(lambda engine=engine: engine.cancelled == 1, 1.0)
+            assert until(lambda engine=engine: engine.cancelled == 1)
 
 
 def test_a_client_that_does_not_read_frees_its_place() -> None:
@@ -183,10 +181,8 @@ def test_too_many_requests_are_refused_at_once() -> None:
         for connection, head in waiting:
             connection.sendall(head + data)
         assert until(lambda: len(engine.asked) == 2)
-        started = time.monotonic()
         answer = httpx.post(f"{at}{PATH}", json=BODY)
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-        assert time.monotonic() - started < 1
         assert httpx.get(f"{at}/health").status_code == 200
         for connection, _ in waiting:
             connection.close()

@@ -6,6 +6,7 @@ import sys
 HEAVY = ("numpy", "numba", "llvmlite", "jinja2", "tokenizers", "prometheus_client", "llguidance")
 SCRIPT = f"""
 import sys
+import kvarn.serve.apis
 import kvarn.serve.running
 import kvarn.runtime.serving.client
 print(*[name for name in {HEAVY!r} if name in sys.modules])
