@@ -96,6 +96,11 @@ class Context(CacheAccess):
         if self._cache.store.saves:
             on_engine(self._saving.commit)
 
+    @property
+    def is_due_while_reading(self) -> bool:
+        """Whether a store that saves is to be saved now, in the middle of a prompt."""
+        return self._saving.due_while_reading(len(self.tokens))
+
     def stop_at(self, flag: int) -> None:
         """Have passes raise `jit.launch.launcher.Stopped`, the context as it was before the pass,
         once the int64 at the address `flag` is not 0, which anybody may write."""

@@ -21,6 +21,8 @@ class ReadingContext(Protocol):
 
     @property
     def reader(self) -> TokenReader: ...
+    @property
+    def is_due_while_reading(self) -> bool: ...
     def commit(self) -> None: ...
 
 
@@ -32,9 +34,9 @@ class Reading:
             …                 # others compute; who does not go on has nothing to undo
 
     slice: the most tokens of a step, None for those of a chunk (`Device.chunk`). A step never goes
-    beyond the end of a chunk, where a store that saves is saved, as it is at the end. Steps of any
-    size give the bits of the prompt read at once. Contexts that evict read whole chunks, whatever
-    `slice` says: there, what a token meets depends on where passes end.
+    beyond the end of a chunk. Steps of any size give the bits of the prompt read at once. Contexts
+    that evict read whole chunks, whatever `slice` says: there, what a token meets depends on where
+    passes end. A store that saves is saved when `Saving.due_while_reading` says so, and at the end.
 
     n_tokens: of the prompt; done: those of them that were read, which the context holds.
     """
@@ -49,8 +51,10 @@ class Reading:
         self._slice = slice if reader.cache.keeps_all else None
         self.n_tokens, self.done = len(ids), 0
 
-    def step(self) -> bool:
+    def step(self, slice: int | None = None) -> bool:
         """Read the next slice; returns whether the prompt is read, with the logits of its end.
+
+        slice: the most tokens of this step, where those of all steps are not fixed.
 
         Raises what `Context.prefill` raises: after `Stopped` the context is as before the step,
         which can be tried again; after `StoreError` it has read the slice. `ContextError` if the
@@ -62,13 +66,14 @@ class Reading:
                 f"cannot go on reading: the context has {len(context.tokens)} tokens, not the "
                 f"{self._first + self.done} with which the last step ended"
             )
-        n = reader.next_slice(self.n_tokens - self.done, self._slice)
+        most = slice if self._slice is None and reader.cache.keeps_all else self._slice
+        n = reader.next_slice(self.n_tokens - self.done, most)
         if n:
             piece = self._ids[self.done : self.done + n]
             on_engine(reader.step, piece, self.done + n == self.n_tokens)
             self.done += n
         is_read = self.done == self.n_tokens
-        if n and (is_read or reader.ends_chunk):
+        if n and (is_read or context.is_due_while_reading):
             context.commit()
         if is_read:
             reader.end_text()

@@ -158,11 +158,6 @@ class TokenReader:
         size = min(self._chunk - len(self.tokens) % self._chunk, n_left)
         return size if most is None else min(size, most)
 
-    @property
-    def ends_chunk(self) -> bool:
-        """Whether the tokens fill their last chunk."""
-        return len(self.tokens) % self._chunk == 0
-
     def can_truncate(self, n_tokens: int) -> bool:
         """Whether the context can be cut to `n_tokens` tokens: not once tokens were evicted."""
         held = len(self.tokens)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
 from ...system.terminal import say
 from ..batch import Batch
@@ -31,6 +32,7 @@ from ..engine import on_engine
 from ..loading.load import load
 from ..memory import available_bytes
 from ..packs import remove_pack
+from ..rehearsal import rehearsals
 from .contexts import listed_packs, pack_folder, request_of
 from .flags import SLOTS, Flags
 from .frames import BadMessage, Connection
@@ -98,16 +100,29 @@ class Engine:
         words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
         request = request_of(words)
         self._n_ctx = start.n_ctx or _room(self._model, request, start.parallel)
+        self._compile(request)
         folder = Path(start.cache_path)
         self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
         self._preparing = Preparing(self._model, self._n_ctx, words, self._library.answers)
         self._preparing.template.start()
         batch = Batch(self._model)
         self._scheduler = Scheduler(start.parallel, batch, self._library, self._send)
+        self._scheduler.notices = self._notices
         self._answered: OrderedDict[int, _Answered] = OrderedDict()
         self._pool = ThreadPoolExecutor(2, "kvarn-prepare")
         self._open: set[int] = set()
         """Requests that are waiting or running."""
+
+    def _compile(self, request: ContextRequest) -> None:
+        """Compile the kernels that requests usually need and this machine lacks."""
+        if self._model.transformer.device is not CPU:
+            return
+        prefills = [request.prefill] if request.prefill else []
+        methods = [request.attend], [request.keep], prefills
+        for task in rehearsals(self._model.path, request.store.types(), *methods):
+            if not task.is_compiled(self._model):
+                self._send(Loading(f"compiling kernels, on first use: {task.name}"))
+                task(self._model)
 
     def run(self) -> None:
         """Serve until the server stops the engine, or is gone."""

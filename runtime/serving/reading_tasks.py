@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..context import Context
+    from ..context.reading import Reading
     from ..model import Model
     from .flags import Flags
     from .preparing import PackRequest
@@ -100,47 +101,48 @@ class PackReading(Task):
         super().__init__(asked.id, asked.slot, flags, send)
         self._asked, self._model = asked, model
         self._context: Context | None = None
-        self._n_before = self._done = 0
+        self._reading: Reading | None = None
+        self._n_before = 0
         self._seconds = 0.0
-        self._is_open = False
+        self._is_read = False
 
     def open(self) -> None:
         """See `Task`."""
         asked = self._asked
         self._context = context = self._model.open(asked.request)
         context.stop_at(self._flags.address(self.slot))
-        self._n_before = self._done = len(context.tokens)
+        self._n_before = len(context.tokens)
         if n_common(asked.ids, context.tokens) < self._n_before:
             raise Refusal(
                 "invalid",
                 f"pack {asked.path.name} holds {self._n_before:,} tokens of another text: choose "
                 "another name, or remove it",
             )
-        self._is_open = True
+        self._reading = context.reading(asked.ids[self._n_before :])
         self._tell()
 
     @property
     def reads(self) -> bool:
         """See `Task`."""
-        return self._is_open and self._done < len(self._asked.ids)
+        return self._reading is not None and not self._is_read
 
     @property
     def finish(self) -> Finish | None:
         """See `Task`."""
-        return "stop" if self._is_open and not self.reads else None
+        return "stop" if self._is_read else None
 
     def read(self, n_tokens: int) -> int:
         """See `Task`."""
-        assert self._context is not None
-        began, slice = time.perf_counter(), self._asked.ids[self._done :][:n_tokens]
-        self._context.prefill(slice)
-        self._done += len(slice)
+        assert self._reading is not None
+        began, before = time.perf_counter(), self._reading.done
+        self._is_read = self._reading.step(n_tokens)
         self._seconds += time.perf_counter() - began
         self._tell()
-        return len(slice)
+        return self._reading.done - before
 
     def _tell(self) -> None:
-        self._send(Progress(self.id, self._done, len(self._asked.ids), self._n_before))
+        done = self._n_before + (0 if self._reading is None else self._reading.done)
+        self._send(Progress(self.id, done, len(self._asked.ids), self._n_before))
 
     def close(self, finish: Finish | None) -> None:
         """See `Task`."""

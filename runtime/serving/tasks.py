@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..context.generation import Generation
+    from ..context.reading import Reading as PromptReading
     from .flags import Flags
     from .preparing import Prepared
 
@@ -34,6 +35,10 @@ class Task(ABC):
     @property
     def is_cancelled(self) -> bool:
         return self._flags.is_ended(self.slot)
+
+    def cancel(self) -> None:
+        """Have it end, and a pass that works for it alone."""
+        self._flags.end(self.slot)
 
     @property
     def is_paused(self) -> bool:
@@ -80,7 +85,7 @@ class Answering(Task):
         self._prepared, self._library, self._on_end = prepared, library, on_end
         self._lease: Lease | None = None
         self._generation: Generation | None = None
-        self._left: Sequence[int] = ()
+        self._reading: PromptReading | None = None
         self._n_prompt = self._n_cached = 0
         self._seconds = [0.0, 0.0]
         self._tokens: list[int] = []
@@ -97,31 +102,31 @@ class Answering(Task):
                 raise too_long(len(ids), asked.n_ctx)
         self._lease = self._library.open(ids, asked.request, asked.n_ctx)
         self.context.stop_at(self._flags.address(self.slot))
-        self._left = ids[self._lease.cached :]
+        self._reading = self.context.reading(ids[self._lease.cached :])
         self._n_cached, self._n_prompt = self._lease.cached, len(ids)
         self._generation = self.context.generation(
             (), asked.max_tokens, asked.sampler, asked.stop
         )  # its constraint is compiled while the prompt is read
         self._text = self._generation.text(asked.special)
         self._tell_progress()
-        if not self._left:
-            self._begin()
 
     @property
     def reads(self) -> bool:
         """See `Task`."""
-        return bool(self._left)
+        return self._reading is not None
 
     def read(self, n_tokens: int) -> int:
         """See `Task`."""
-        began, slice = time.perf_counter(), self._left[:n_tokens]
-        self.context.prefill(slice)
-        self._left = self._left[len(slice) :]
+        assert self._reading is not None
+        began, before = time.perf_counter(), self._reading.done
+        is_read = self._reading.step(n_tokens)
+        n_read = self._reading.done - before
         self._seconds[0] += time.perf_counter() - began
         self._tell_progress()
-        if not self._left:
+        if is_read:
+            self._reading = None
             self._begin()
-        return len(slice)
+        return n_read
 
     @property
     def context(self) -> Context:
@@ -170,8 +175,8 @@ class Answering(Task):
         self._tokens, self._logprobs = [], []
 
     def _tell_progress(self) -> None:
-        done = self._n_prompt - len(self._left)
-        self._send(Progress(self.id, done, self._n_prompt, self._n_cached))
+        n_read = 0 if self._reading is None else self._reading.done
+        self._send(Progress(self.id, self._n_cached + n_read, self._n_prompt, self._n_cached))
 
     def close(self, finish: Finish | None) -> None:
         """See `Task`."""
