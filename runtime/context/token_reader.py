@@ -205,8 +205,7 @@ class TokenReader:
 
     def end_text(self) -> None:
         """A prompt, a document or a message ends here: a cut may come back to just this place."""
-        if self.cache.store.states is not None:
-            self.cache.store.states.pin(len(self.tokens))
+        self.cache.store.end_text(len(self.tokens))
 
     def _cut(self, n_tokens: int) -> None:
         if n_tokens < len(self.tokens):

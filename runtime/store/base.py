@@ -173,6 +173,12 @@ class KVStore(ABC):
         if self.states is not None:
             self.states.pin(n_tokens)
 
+    def end_text(self, n_tokens: int) -> None:
+        """A prompt, a document or a message ends after `n_tokens`, those held now: be able to go
+        back to just there, where that costs little."""
+        if self.states is not None:
+            self.states.pin(n_tokens)
+
     def first(self, layer: int) -> int:
         """The first token that the layer holds."""
         return 0

@@ -146,6 +146,10 @@ class ResidentStore(KVStore):
         if self._behind is not None:
             self._behind.pin(n_tokens)
 
+    def end_text(self, n_tokens: int) -> None:
+        if self._behind is not None:
+            self._behind.end_text(n_tokens)
+
     def first(self, layer: int) -> int:
         return 0 if self._behind is None else self._behind.first(layer)
 

@@ -52,15 +52,20 @@ class Checkpoints:
             return end * SEGMENT
         return windowed.go_back(n_tokens)
 
-    def write(self, n_full: int, taken: Collection[int]) -> tuple[Checkpoint, ...]:
+    def write(
+        self, n_full: int, taken: Collection[int], pinned: Collection[int]
+    ) -> tuple[Checkpoint, ...]:
         """Write the checkpoints that a commit with `n_full` full segments needs and no file has
-        yet, to slots that are not taken, and sync them. Returns all that it needs."""
+        yet, to slots that are not taken, and sync them. Returns all that it needs.
+
+        pinned: full segments before pins. Those before a pack's own first one after its parent's
+        are kept, too."""
         n_before, written = self.windowed.n_before, False
         free = (slot for slot in count() if slot not in taken)
         kept: dict[int, Checkpoint] = {}
         parent, spacing = self._folder.manifest.parent, self.windowed.every // SEGMENT
         shared = 0 if parent is None else parent.n_segments
-        for segment in wanted(n_full, n_before, spacing, shared):
+        for segment in wanted(n_full, n_before, spacing, (shared, *pinned)):
             if segment in self.named:
                 kept[segment] = self.named[segment]
             elif (rows := self.windowed.end_of(segment)) is not None:

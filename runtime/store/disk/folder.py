@@ -40,7 +40,7 @@ from .format import centre, checkpoints, log, superblock, tail
 from .format.checkpoints import Checkpoint
 from .format.log import KV, Tables
 from .format.manifest import Manifest
-from .format.superblock import Commit
+from .format.superblock import Commit, Tail
 
 SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)
 _MOST_PARENTS = 16
@@ -170,11 +170,8 @@ class PackFolder:
         data = []
         for segment in range(max(0, n_full - n_segments(self._window)), n_full):
             if segment not in named:
-                raise PackDamaged(
-                    self.path,
-                    f"{superblock.NAME} lacks the last tokens of segment {segment} in layers with "
-                    "a window",
-                )
+                lacks = f"lacks the last tokens of segment {segment} in layers with a window"
+                raise PackDamaged(self.path, f"{superblock.NAME} {lacks}")
             data.append(self.read_checkpoint(named[segment]))
         shape = len(data) * min(self._window, SEGMENT), self.windowed_rows.n_bytes
         return np.frombuffer(b"".join(data), np.uint8).reshape(shape)
@@ -250,18 +247,22 @@ class PackFolder:
         if n_full > len(tables.tokens):
             raise PackDamaged(self.path, f"{log.NAME} lacks segments of the last commit")
         tables.cut(n_full)
-        data = b""
-        if n_open := commit.n_tokens - n_full * SEGMENT:
-            data = self._read(tail.file_name(commit.tail.epoch), commit.tail.n_bytes)
-        chain = bytes.fromhex(commit.tail.chain) if n_open else b""
-        rows, last = tail.decode(
-            data, self.tail_row_bytes, n_full * SEGMENT, n_open, chain, self.path
-        )
+        rows, last = self.read_tail(commit.tail, commit.n_tokens)
         ids = np.frombuffer(b"".join(tables.tokens), "<u4").tolist()
         named = {c.segment: c for c in commit.checkpoints}
         before = self.read_recent(named, n_full if recent else 0)
         commit = replace(commit, probe=commit.probe or self.manifest.probe)
         return State(commit, tables, rows, ids + last, hidden, before)
+
+    def read_tail(self, place: Tail, n_tokens: int) -> tuple[NDArray[np.uint8], list[int]]:
+        """Rows and ids of the tokens of the open segment of a commit with so many tokens in all;
+        `PackDamaged` if they are not as written."""
+        data, chain, n_open = b"", b"", n_tokens % SEGMENT
+        if n_open:
+            data = self._read(tail.file_name(place.epoch), place.n_bytes)
+            chain = bytes.fromhex(place.chain)
+        base = n_tokens - n_open
+        return tail.decode(data, self.tail_row_bytes, base, n_open, chain, self.path)
 
     def _tables(self, log_bytes: int, chain: str) -> Tables:
         tables = Tables()

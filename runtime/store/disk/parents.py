@@ -7,16 +7,20 @@ a shorter chain does not have, are copied.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ....ops.attention.layout import SEGMENT, n_segments
+from ..rows import U8
+from .errors import PackDamaged
 from .folder import PackFolder, State
 from .format.checkpoints import newest_end
 from .format.log import KV
 from .format.manifest import Parent
+from .format.superblock import Pin, Tail
 from .plane import read_slot
 
 MOST_DEPTH = 8
@@ -62,22 +66,39 @@ def beginning(folder: PackFolder, state: State, n_tokens: int) -> State:
     """
     if n_tokens >= len(state.tokens):
         return state
-    n_full, named = n_tokens // SEGMENT, {c.segment: c for c in state.commit.checkpoints}
-    if folder.windowed_layers and n_full < state.n_full:
-        window = max(folder.manifest.windows)
-        n_full = newest_end(named, n_segments(window), n_full)
-        n_tokens = n_full * SEGMENT
-    rows = state.rows[: n_tokens - n_full * SEGMENT]
-    if n_full < state.n_full and n_tokens % SEGMENT:
+    n_full = n_tokens // SEGMENT
+    if n_full == state.n_full:
+        rows, recent = state.rows, state.recent
+    elif folder.windowed_layers:
+        n_tokens, rows, recent = _with_windows(folder, state, n_tokens)
+        n_full = n_tokens // SEGMENT
+    else:
         segment = np.frombuffer(segment_bytes(folder, state, KV, n_full), np.uint8)
-        rows = folder.rows.gather(segment, 0, n_tokens % SEGMENT)
-    recent = state.recent if n_full == state.n_full else folder.read_recent(named, n_full)
+        rows, recent = folder.rows.gather(segment, 0, n_tokens % SEGMENT), state.recent
+    rows = rows[: n_tokens - n_full * SEGMENT]
     state.tables.cut(n_full)
     n_prompt = min(state.commit.n_prompt, n_tokens)
     commit = replace(state.commit, n_tokens=n_tokens, n_prompt=n_prompt)
     return replace(
         state, commit=commit, rows=rows, tokens=state.tokens[:n_tokens], hidden=None, recent=recent
     )
+
+
+def _with_windows(folder: PackFolder, state: State, n_tokens: int) -> tuple[int, U8, U8]:
+    """(n, rows of the open segment, recent) of the most tokens, up to `n_tokens`, of which layers
+    with a window have what comes before: those before a pin, or before a checkpoint."""
+    named = {c.segment: c for c in state.commit.checkpoints}
+    n_before = n_segments(max(folder.manifest.windows))
+    places = {SEGMENT * newest_end(named, n_before, n_tokens // SEGMENT): Pin(0, Tail())}
+    for pin in state.commit.pins:
+        in_segment = pin.n_tokens // SEGMENT == n_tokens // SEGMENT
+        if pin.n_tokens <= n_tokens or in_segment:
+            places[min(pin.n_tokens, n_tokens)] = pin
+    for n in sorted(places, reverse=True):
+        with suppress(PackDamaged):  # a pin's file may be gone: an archive has none
+            rows, _ = folder.read_tail(places[n].tail, places[n].n_tokens)
+            return n, rows, folder.read_recent(named, n // SEGMENT)
+    return 0, state.rows[:0], state.recent[:0]
 
 
 def shared(folder: PackFolder, state: State) -> Parent | None:

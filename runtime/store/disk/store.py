@@ -110,15 +110,12 @@ class DiskStore(HostStore[DiskColumn]):
         n_tokens = (segment + 1) * SEGMENT
         self.reserve(n_tokens)
         for name, item_bytes in {KV: 0, **state.tables.item_bytes}.items():
-            if segment >= len(state.tables.places[name]):
-                continue
-            data = np.frombuffer(segment_bytes(parent, state, name, segment), np.uint8)
-            if name == KV:
-                self._kv.buffer(segment)[:] = data
-                continue
-            column = self._column(name, item_bytes)
-            column.plane.buffer(segment)[:] = data
-            column.filled[column.filled == segment * SEGMENT] = n_tokens
+            if segment < len(state.tables.places[name]):
+                plane = self._kv if name == KV else self._column(name, item_bytes).plane
+                data = segment_bytes(parent, state, name, segment)
+                plane.buffer(segment)[:] = np.frombuffer(data, np.uint8)
+                if name != KV and (filled := self.columns[name].filled)[0] == n_tokens - SEGMENT:
+                    filled[:] = n_tokens
         if n_tokens % COPIED == 0:
             self.commit(state.tokens[:n_tokens], None, min(state.commit.n_prompt, n_tokens))
 
@@ -246,13 +243,12 @@ class DiskStore(HostStore[DiskColumn]):
         if self._writer is None:
             return
         self.cut(len(tokens))
+        kept_apart = self._checkpoints, self._states
         if self._allow is not None:
-            kept_apart = self._checkpoints, self._states
             self._allow(self._writer.most_growth(len(tokens), self._planes(), *kept_apart))
         columns = [(column.plane, int(column.filled.min())) for column in self.columns.values()]
         try:
             state = Saved(tokens, hidden, n_prompt, self.n_apart)
-            kept_apart = self._checkpoints, self._states
             self._writer.commit(state, self._probe, self._kv, columns, *kept_apart)
         except OSError as error:
             raise PackError(
@@ -267,6 +263,11 @@ class DiskStore(HostStore[DiskColumn]):
     @property
     def written_bytes(self) -> int:
         return self.folder.n_written
+
+    def end_text(self, n_tokens: int) -> None:
+        super().end_text(n_tokens)
+        if self._writer is not None:
+            self._writer.text_end = n_tokens
 
     def add_probes(self, measured: Mapping[int, ProbeSums]) -> None:
         for layer, sums in measured.items():

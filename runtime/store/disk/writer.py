@@ -30,10 +30,11 @@ from .format import log, superblock, tail
 from .format.checkpoints import Checkpoint
 from .format.log import Place
 from .format.states import StateSlot
-from .format.superblock import Commit, Tail
+from .format.superblock import Commit, Pin, Tail
 from .plane import Plane
 from .saved_states import SavedStates
 
+_MOST_PINS = 4
 _MOST_RECORDS = 4 * SEGMENT  # in a tail file, of which at most 1,024 are valid
 
 _BLOCK = 4096  # bytes to which the end of a file is rounded up on disk
@@ -54,6 +55,9 @@ class Writer:
         self._tail_end = state.commit.n_tokens
         self._valid = state.commit.n_tokens
         self._failed = False
+        self._pins = list(state.commit.pins)
+        self.text_end = -1
+        """After how many tokens a text ends; a commit of just these tokens pins the place."""
         self._recover()
 
     @property
@@ -65,6 +69,7 @@ class Writer:
         """The tokens from `start` on are not valid any more on disk."""
         self._valid = min(self._valid, start)
         self._tail_end = min(self._tail_end, start)
+        self._pins = [pin for pin in self._pins if pin.n_tokens <= start]
 
     def commit(
         self,
@@ -94,7 +99,8 @@ class Writer:
         named: tuple[Checkpoint, ...] = ()
         if checkpoints is not None:
             taken = {c.slot for old in (self._commit, self._other) for c in old.checkpoints}
-            named = checkpoints.write(len(tokens) // SEGMENT, taken)
+            pinned = [pin.n_tokens // SEGMENT for pin in self._pins]
+            named = checkpoints.write(len(tokens) // SEGMENT, taken, pinned)
         state_slots: tuple[StateSlot, ...] = ()
         if states is not None:
             taken = {s.slot for old in (self._commit, self._other) for s in old.states}
@@ -105,7 +111,8 @@ class Writer:
             n_tokens=len(tokens),
             log_bytes=log_bytes,
             log_chain=log_chain,
-            tail=self._append_tail(tokens, kv, checkpoints),
+            tail=(place := self._append_tail(tokens, kv, checkpoints)),
+            pins=self._pinned(place, len(tokens)) if checkpoints is not None else (),
             n_prompt=state.n_prompt,
             n_apart=state.n_apart,
             probe=dict(probe),
@@ -148,7 +155,8 @@ class Writer:
     def _recover(self) -> None:
         """After a crash: sync the commit that was read, remove files that no superblock names."""
         files.sync(self._folder.fd(superblock.NAME))
-        named = {tail.file_name(commit.tail.epoch) for commit, _ in self._folder.commits()}
+        epochs = {epoch for commit, _ in self._folder.commits() for epoch in commit.epochs}
+        named = set(map(tail.file_name, epochs))
         for path in self._folder.path.iterdir():
             if tail.NAMES.fullmatch(path.name) and path.name not in named:
                 self._folder.forget(path.name)
@@ -197,7 +205,7 @@ class Writer:
         if len(tokens) <= first:
             return old
         if fresh or not old.epoch:
-            old = Tail(max(old.epoch, self._other.tail.epoch) + 1)
+            old = Tail(max(self._commit.epochs | self._other.epochs) + 1)
         rows = self._folder.rows.gather(kv.buffer(n_full), first - base, len(tokens) - base)
         if checkpoints is not None:
             rows = np.hstack([rows, checkpoints.windowed.take(first, len(tokens))])
@@ -211,15 +219,21 @@ class Writer:
         self._tail_segment, self._tail_end = n_full, len(tokens)
         return Tail(old.epoch, old.n_bytes + len(data), chain.hex())
 
+    def _pinned(self, place: Tail, n_tokens: int) -> tuple[Pin, ...]:
+        """The pins of a commit with that tail: the newest ones."""
+        if n_tokens == self.text_end:
+            others = [pin for pin in self._pins if pin.n_tokens != n_tokens]
+            self._pins = [*others, Pin(n_tokens, place)][-_MOST_PINS:]
+        return tuple(self._pins)
+
     def _put(self, commit: Commit, hidden: NDArray[np.float32] | None) -> None:
-        """Write the superblock, then remove the tail file that none names any more."""
+        """Write the superblock, then remove the tail files that none names any more."""
         size = superblock.slot_bytes(self._folder.manifest.model.n_embd)
         data = superblock.encode(commit, hidden)
         self._folder.write_at(superblock.NAME, data, commit.sequence % 2 * size)
         files.sync(self._folder.fd(superblock.NAME))
-        named = {commit.tail.epoch, self._commit.tail.epoch}
-        if self._other.tail.epoch not in named:
-            self._folder.forget(tail.file_name(self._other.tail.epoch))
+        for epoch in self._other.epochs - commit.epochs - self._commit.epochs:
+            self._folder.forget(tail.file_name(epoch))
         self._other = self._commit
         self._commit, self._valid = commit, commit.n_tokens
 

@@ -97,6 +97,7 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
         tail=place,
         checkpoints=tuple(replace(checkpoint, slot=i) for i, checkpoint in enumerate(named)),
         states=tuple(replace(one, slot=i) for i, one in enumerate(state.commit.states)),
+        pins=(),
     )
     small = {
         manifest.NAME: facts.encode(),

@@ -43,11 +43,12 @@ class Checkpoint:
         )
 
 
-def wanted(n_full: int, n_before: int, spacing: int, shared: int = 0) -> list[int]:
+def wanted(n_full: int, n_before: int, spacing: int, others: Collection[int] = ()) -> list[int]:
     """The segments of which a commit with `n_full` full ones keeps the last tokens: those before
     its open segment, before the one before, before each multiple of `spacing` segments, and before
-    a pack's own first one after `shared` of its parent."""
-    ends = {n_full, n_full - 1, min(shared, n_full), *range(spacing, n_full, spacing)}
+    each of `others`."""
+    ends = {n_full, n_full - 1, *range(spacing, n_full, spacing)}
+    ends |= {min(other, n_full) for other in others}
     segments = {s for end in ends for s in range(max(0, end - n_before), end)}
     return sorted(segments)[-MOST:]
 

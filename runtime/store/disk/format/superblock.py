@@ -47,6 +47,25 @@ class Tail:
 
 
 @dataclass(frozen=True)
+class Pin:
+    """A place where a text ended, in a pack with windows: its tail file stays, so that a new pack
+    can begin with the tokens of its open segment up to there."""
+
+    n_tokens: int
+    tail: Tail
+
+    def data(self) -> list[Any]:
+        """For JSON."""
+        return [self.n_tokens, self.tail.epoch, self.tail.n_bytes, self.tail.chain]
+
+    @staticmethod
+    def of(data: Any) -> Pin:
+        """The reverse; ValueError for anything else."""
+        n_tokens, epoch, n_bytes, chain = data
+        return Pin(number(n_tokens, 1), Tail(number(epoch), number(n_bytes), _chain(chain)))
+
+
+@dataclass(frozen=True)
 class Commit:
     """One state of a pack: everything that a reader needs to find it."""
 
@@ -65,6 +84,13 @@ class Commit:
     """Of layers that carry a state, in the order of positions."""
     n_apart: int | None = None
     """See `KVStore`; written where prompts are read in blocks."""
+    pins: tuple[Pin, ...] = ()
+    """The oldest first; older versions of kvarn do not read them."""
+
+    @property
+    def epochs(self) -> set[int]:
+        """Of the tail files that it names."""
+        return {self.tail.epoch, *(pin.tail.epoch for pin in self.pins)}
 
 
 def slot_bytes(n_embd: int) -> int:
@@ -75,13 +101,15 @@ def slot_bytes(n_embd: int) -> int:
 def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
     """The bytes of a superblock."""
     data = asdict(commit) | {"probe": prompts.probe_data(commit.probe)}
-    del data["checkpoints"], data["states"]
+    del data["checkpoints"], data["states"], data["pins"]
     if commit.n_apart is None:
         del data["n_apart"]
     if commit.checkpoints:
         data["checkpoints"] = [checkpoint.data() for checkpoint in commit.checkpoints]
     if commit.states:
         data["states"] = [slot.data() for slot in commit.states]
+    if commit.pins:
+        data["pins"] = [pin.data() for pin in commit.pins]
     body = json.dumps(data).encode()
     state = b"" if hidden is None else hidden.astype("<f4").tobytes()
     head = _HEAD.pack(_MAGIC, len(body), len(state))
@@ -120,6 +148,7 @@ def _commit(data: dict[str, Any]) -> Commit:
         tuple(map(Checkpoint.of, data.get("checkpoints", ()))),
         tuple(map(StateSlot.of, data.get("states", ()))),
         number(data["n_apart"]) if "n_apart" in data else None,
+        tuple(map(Pin.of, data.get("pins", ()))),
     )
 
 

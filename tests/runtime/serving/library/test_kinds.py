@@ -34,6 +34,25 @@ def test_branches(make: Make, kind: Model, n: int) -> None:
     library.give_back(lease)
 
 
+@pytest.mark.parametrize("n_said", [30, 1200])
+@pytest.mark.parametrize("n", [1300, 2048])
+def test_the_same_prompt_after_its_answer(make: Make, kind: Model, n: int, n_said: int) -> None:
+    """The end of a prompt is a place to which one comes back, whatever followed."""
+    library, ids = make(of=kind), ids_of(kind, n)
+    first = read(library, ids)
+    for token in ids_of(kind, n_said, seed=3):
+        first.context.decode(token)
+    other = [*ids, 5, 6]
+    second = read(library, other)
+    assert second.cached == n
+    np.testing.assert_array_equal(second.context.logits, anew(kind, other))
+    library.give_back(first)
+    library.give_back(second)
+    third = read(make(of=kind), other[:-1])
+    assert third.cached == n
+    np.testing.assert_array_equal(third.context.logits, anew(kind, other[:-1]))
+
+
 def test_the_next_turn(make: Make, kind: Model) -> None:
     library, ids = make(of=kind), ids_of(kind, 1300)
     first = read(library, ids)

@@ -49,6 +49,8 @@ class History:
         fill(store, self.tokens, start)
         if self.states and self.random.random() < 0.3:
             store.pin(len(self.tokens))
+        if self.random.random() < 0.3:
+            store.end_text(len(self.tokens))
         if self.random.random() < 0.7:
             fill_column(store, self.tokens)
         self.commit(store)
@@ -75,6 +77,9 @@ class History:
         assert (reader.saved.hidden is None) == (not found)
         assert reader.saved.hidden is None or (reader.saved.hidden == hidden_of(found)).all()
         check(reader, found)
+        for pin in reader.folder.last_commit().pins:
+            rows, _ = reader.folder.read_tail(pin.tail, pin.n_tokens)
+            assert len(rows) == pin.n_tokens % SEGMENT
         reader.close()
         if found == self.underway:
             self.unsynced = self.committed
