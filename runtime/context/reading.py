@@ -73,9 +73,9 @@ class Reading:
             on_engine(reader.step, piece, self.done + n == self.n_tokens)
             self.done += n
         is_read = self.done == self.n_tokens
-        if n and (is_read or context.is_due_while_reading):
-            context.commit()
         if is_read:
             reader.end_text()
+        if n and (is_read or context.is_due_while_reading):
+            context.commit()
         context.stats.add_prefill(n, clock)
         return is_read

@@ -7,8 +7,7 @@ import pytest
 
 import kvarn
 from kvarn.jit.launch.launcher import Stopped
-from kvarn.ops.attention.layout import SEGMENT
-from kvarn.runtime.context import Context
+from kvarn.runtime.context import Context, saving
 from kvarn.runtime.context.prompt import CHUNK, ContextError
 from kvarn.runtime.model import Model
 
@@ -76,29 +75,27 @@ def test_a_stopped_step_can_be_tried_again(tiny: Model) -> None:
     np.testing.assert_array_equal(context.logits, tiny.context(CHUNK).prefill(ids))
 
 
-def test_a_store_is_saved_where_segments_end(
-    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(20.0, [10, 2 * CHUNK, 1110]), (0.0, [10, 310, CHUNK, 812, 1024, 1110])],
+)
+def test_a_store_is_saved_at_the_ends_of_segments_or_after_a_while(
+    seconds: float,
+    expected: list[int],
+    tiny: Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(saving, "READING_SECONDS", seconds)
     with tiny.context(1200, store=kvarn.Disk(tmp_path / "pack")) as context:
         saves, commit = [], context.commit
         monkeypatch.setattr(
             context, "commit", lambda: saves.append(len(context.tokens)) or commit()
         )
         context.prefill(ids_of(tiny, 10))
-        read(context, ids_of(tiny, 1100), 100)
-        assert saves == [10, SEGMENT, 1110]
+        read(context, ids_of(tiny, 1100), 300)
+        assert saves == expected
         monkeypatch.undo()
-
-
-def test_steps_may_differ_in_size(tiny: Model) -> None:
-    ids = ids_of(tiny, 700)
-    context = tiny.context(1024)
-    reading, ends = context.reading(ids), []
-    for size in (100, None, 1, 300):
-        reading.step(size)
-        ends.append(reading.done)
-    assert ends == [100, CHUNK, CHUNK + 1, 700]
-    np.testing.assert_array_equal(context.logits, tiny.context(1024).prefill(ids))
 
 
 @pytest.mark.parametrize(
