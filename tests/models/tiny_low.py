@@ -15,11 +15,8 @@ from typing import Any
 import gguf
 import numpy as np
 
-from kvarn.models import ModelConfig
-from kvarn.models.transformer import Transformer
-from kvarn.models.weights import Weights
-
-from . import plain, tiny_models, tiny_quants
+from . import tiny_models, tiny_quants
+from .exact import exact_logits
 from .tiny_cases import CASES, Tiny
 
 DENSE = (
@@ -104,18 +101,15 @@ def ids(name: str) -> list[int]:
 
 
 def exact(name: str, kind: str) -> np.ndarray:
-    """Logits of the decoded weights, by references in float64 (sums in float32 between them)."""
+    """Logits of the decoded weights, in float64."""
     decoded: dict[str, Any] = {
         tensor: data
         if stored == "F32"
         else gguf.quants.dequantize(data, gguf.GGMLQuantizationType[stored])
         for tensor, (data, stored) in tensors(name, kind).items()
     }
-    config = ModelConfig.from_metadata(tiny_models.metadata(case_of(name)))
-    weights = Weights.load(plain.as_tensors(decoded), config, device=plain.Plain())
-    model, attention = Transformer(config, weights, 64), plain.PlainAttention(config)
-    attention.sinks = weights.sink_logits
-    return plain.read(model, attention, ids(name))
+    case = case_of(name)
+    return exact_logits(tiny_models.metadata(case), decoded, ids(name), case.n_ctx)
 
 
 def error(logits: np.ndarray, expected: np.ndarray) -> float:
