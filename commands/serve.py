@@ -21,7 +21,7 @@ from ..system.extras import how_to_install
 from ..system.reading import MOST_TEXT, read_file
 from ..system.terminal import say
 from ..system.values import count, n_bytes
-from .options.model_options import add_model_options
+from .options.model_options import add_model_options, check_placement
 from .options.values import positive, typed
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
             f"--host {options.host} lets other machines ask: give --api-key KEY, or --no-auth to "
             "let everybody"
         )
+    check_placement(options.device, options.kv_on)
     words = _words(vars(options))
     cache = home() / "serve"
     settings: Settings = module.Settings(

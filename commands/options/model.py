@@ -15,6 +15,7 @@ from ...system.errors import KvarnError
 from ...system.terminal import say
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import byte_bar
+from .model_options import check_placement
 
 if TYPE_CHECKING:
     from ...convert.hub import Pulled
@@ -36,8 +37,7 @@ class ModelRequest:
         """Made once, before anything is read or loaded. Raises `KvarnError` for `--kv-on` without
         a GPU."""
         device, kv_on = getattr(options, "device", "cpu"), getattr(options, "kv_on", None)
-        if kv_on not in (None, "auto") and device == "cpu":
-            raise KvarnError(f"--kv-on {kv_on} has no effect without --device cuda: give both")
+        check_placement(device, kv_on)
         return cls(options.model, options.hf, options.threads, device, kv_on or "auto")
 
     @property

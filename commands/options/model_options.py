@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ...runtime.loading.device_names import DEVICES, KV_ON
+from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.text import one_line, shown
 from .values import NO_MODEL, file_path, positive
@@ -66,6 +67,12 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
     group.add_argument(
         "-fa", "--flash-attn", nargs="?", type=_flash_attention, help=argparse.SUPPRESS
     )
+
+
+def check_placement(device: str, kv_on: str | None) -> None:
+    """Raises `KvarnError` for `--kv-on` without a GPU."""
+    if kv_on not in (None, "auto") and device == "cpu":
+        raise KvarnError(f"--kv-on {kv_on} has no effect without --device cuda: give both")
 
 
 def model_word(text: str) -> Path:

@@ -30,6 +30,7 @@ NOT_TYPED = {
     "kvarn doctor --compile": "needs a GPU",
     "make gpu-check": "needs a GPU",
     "make gpu-bench MODEL=model.gguf": "needs a GPU",
+    "kvarn serve [MODEL]": "answers until it is told to end: tests/commands/test_serve.py types it",
     "make test": "runs this test",
     "make test-cuda": "installs PyTorch from the package registry",
     "make coverage": "runs this test",
