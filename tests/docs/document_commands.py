@@ -41,7 +41,7 @@ Block = list[Step]
 
 def blocks(document: Path) -> list[Block]:
     """All that a document tells its reader to type; each command in a sentence is a block."""
-    code, prose = _parts(document.read_text(encoding="utf-8"))
+    code, prose = parts(document.read_text(encoding="utf-8"))
     found = [block for language, text in code if (block := _block(language, text))]
     for span in _INLINE.findall("\n".join(prose)):
         text = " ".join(span.split())
@@ -55,7 +55,7 @@ def _is_mention(text: str) -> bool:
     return not rest or (program in ("kvarn", "make") and len(rest) == 1 and rest[0].islower())
 
 
-def _parts(text: str) -> tuple[list[tuple[str, str]], list[str]]:
+def parts(text: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Blocks of code with their language ("" for none), and the other lines."""
     code: list[tuple[str, str]] = []
     prose: list[str] = []

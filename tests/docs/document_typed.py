@@ -25,12 +25,12 @@ NOT_TYPED = {
     "pip install '.[train]'": "installs PyTorch from the package registry",
     "pip install cffi": "installs cffi from the package registry",
     "pip install 'llguidance>=1.9'": "installs llguidance from the package registry",
+    "pip install '.[serve]'": "installs from the package registry",
     "pip install '.[cuda]'": "installs PyTorch from the package registry",
     "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
     "kvarn doctor --compile": "needs a GPU",
     "make gpu-check": "needs a GPU",
     "make gpu-bench MODEL=model.gguf": "needs a GPU",
-    "kvarn serve [MODEL]": "answers until it is told to end: tests/commands/test_serve.py types it",
     "make test": "runs this test",
     "make test-cuda": "installs PyTorch from the package registry",
     "make coverage": "runs this test",
@@ -69,6 +69,9 @@ NOT_TYPED = {
 }
 
 NEEDS_TORCH = ("kvarn", "learn")
+SERVES = "kvarn serve"
+ADDRESS = "localhost:8080"
+"""What starts a server, and what asks it, is typed by test_serve.py."""
 
 FILLED = {
     "kvarn COMMAND --help": [f"kvarn {name} --help" for name in COMMANDS],
@@ -88,6 +91,7 @@ FILLED = {
         f"kvarn pack {name} --help"
         for name in "build index ls info verify rm export import".split()
     ],
+    "kvarn serve [MODEL]": ["kvarn serve --help"],
     "kvarn inspect FILE": ["kvarn inspect model.gguf"],
     "kvarn tokenize [-m MODEL] [TEXT … | -f FILE]": [
         "kvarn tokenize TEXT",
@@ -201,12 +205,14 @@ questions for an hour."""
 def typed(step: Step, as_written: bool = False) -> list[Step]:
     """What is typed for a step of a document."""
     text = step.text
-    if step.mention or text in NOT_TYPED or (lacks_torch(step)):
+    if step.mention or text in NOT_TYPED or lacks_torch(step):
         return []
     if text == "make run":
         return recipe("run")
     if text in FILLED:
         return [] if as_written else [Step("shell", filled) for filled in FILLED[text]]
+    if text.startswith(SERVES) or ADDRESS in text:
+        return []
     return [step if as_written else Step(step.kind, SMALLER.get(text, text))]
 
 

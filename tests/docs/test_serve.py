@@ -1,0 +1,122 @@
+"""What docs/serve.md says, typed as it is written, but for the port: `kvarn serve` and its options,
+requests, and the settings of other programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kvarn.cli import build_parser
+from kvarn.commands import COMMANDS
+
+from .document_commands import ROOT, parts
+from .document_server import ANSWER, Served, served, write_model
+from .document_typed import ADDRESS, SERVES
+
+BLOCKS = parts((ROOT / "docs" / "serve.md").read_text(encoding="utf-8"))[0]
+STARTS = [
+    line for _, text in BLOCKS for line in text.splitlines() if line.startswith(SERVES)
+]  # fmt: skip
+REQUESTS = [text for _, text in BLOCKS if text.startswith("curl ")]
+CHAT = "/v1/chat/completions"
+
+
+def blocks_with(program: str) -> str:
+    """The text of all blocks of code that call a program."""
+    chosen = [text for _, text in BLOCKS if f"{program} " in text]
+    assert chosen
+    return "\n".join(chosen)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, model: Path) -> Path:
+    """Where a reader types."""
+    shutil.copy(model, tmp_path / "model.gguf")
+    (tmp_path / "keys.txt").write_text("secret\n")
+    (tmp_path / "a.py").write_text("print(6 * 7)\n")
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Served]:
+    with served(folder, ["serve", "model.gguf", "-c", "64K"]) as running:
+        yield running
+
+
+def typed(text: str, server: Served) -> str:
+    """What a shell prints, which ends at the first error."""
+    curl = 'curl() { command curl --fail-with-body "$@"; }\n'
+    written = curl + text.replace(f"http://{ADDRESS}", server.url)
+    done = subprocess.run(
+        ["bash", "-eu", "-c", written],
+        cwd=server.folder, env=os.environ | {"HOME": str(server.folder)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}\n{server.log()}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", STARTS)
+def test_servers_start_and_end(command: str, folder: Path) -> None:
+    port = ["--port", "8080"]
+    words = shlex.split(command.partition("  ")[0])[1:]
+    build_parser(*COMMANDS).parse_args(words)
+    if port[0] in words:
+        assert words[-2:] == port, "the test puts another port in place of the last option"
+        words = words[:-2]
+    with served(folder, words):
+        pass
+
+
+def test_requests_are_answered(server: Served) -> None:
+    assert len(REQUESTS) >= 5
+    for text in REQUESTS:
+        answer = typed(text, server)
+        assert '"error"' not in answer
+        if "kestrel" in text:
+            assert "mill" in answer
+        if '"pack": "mill"' in text:
+            assert '"n_tokens"' in answer and ANSWER in answer
+            assert answer.endswith('{"packs":[]}')
+
+
+def test_the_client_of_python_answers(server: Served) -> None:
+    (text,) = (text for language, text in BLOCKS if language == "python")
+    script = text.replace(f"http://{ADDRESS}", server.url)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, ANSWER), done.stderr
+
+
+def test_settings_of_editors_name_the_server() -> None:
+    continues = yaml.safe_load(next(text for language, text in BLOCKS if language == "yaml"))
+    zed = json.loads(next(text for language, text in BLOCKS if language == "json"))
+    (provider,) = zed["language_models"]["openai_compatible"].values()
+    assert continues["models"][0]["apiBase"] == provider["api_url"] == f"http://{ADDRESS}/v1"
+    assert continues["models"][0]["model"] == provider["available_models"][0]["name"] == "default"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["llm", "aider", "qwen"])
+def test_programs_are_answered(program: str, server: Served) -> None:
+    """Each as its section says."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not on the PATH")
+    answer = typed(blocks_with(program), server)
+    assert ANSWER in answer
+    assert set(server.statuses(CHAT)) == {"200"}
