@@ -18,6 +18,9 @@ from ..store import Disk, Ram
 from .protocol import PackFacts
 from .refusal import Refusal
 
+_NAME_BYTES = 200
+"""Of a pack's name; file systems allow 255, of which temporary files beside it need some."""
+
 
 class BadWord(KvarnError):
     """A word about reading that a request cannot have."""
@@ -44,8 +47,10 @@ def request_of(words: Mapping[str, Any]) -> ContextRequest:
 
 def pack_folder(name: str, *, exists: bool = True) -> Path:
     """The folder of the pack that a request names: one of the user's, and no other path."""
-    if os.sep in name or (os.altsep or os.sep) in name:
-        raise Refusal("invalid", f"pack {name!r:.80} is no name: expected a plain word")
+    is_path = os.sep in name or (os.altsep or os.sep) in name
+    if is_path or len(os.fsencode(name)) > _NAME_BYTES:
+        expected = f"a plain word of at most {_NAME_BYTES} bytes"
+        raise Refusal("invalid", f"pack {name!r:.80} is no name: expected {expected}")
     path = pack_path(name)
     if exists and not (path / "pack.json").is_file():
         raise Refusal("not found", f"there is no pack {name!r:.80}")

@@ -101,7 +101,7 @@ class Preparing:
             reading.keep_in_library,
             asked.prompt if isinstance(asked.prompt, Chat) and pack is None else None,
             asked.max_tokens,
-            _sampler(asked.sampling, asked.constraint),
+            _sampler(asked.sampling, asked.constraint, self._model.config.n_vocab),
             "n_probs" in asked.sampling,
             stop_strings(stops),
             asked.special,
@@ -198,7 +198,9 @@ def _check_chat(prompt: Chat) -> None:
         raise Refusal("invalid", "the last message is no answer in text to go on with")
 
 
-def _sampler(options: Mapping[str, Any], constraint: protocol.Constraint | None) -> Sampler:
+def _sampler(
+    options: Mapping[str, Any], constraint: protocol.Constraint | None, n_vocab: int
+) -> Sampler:
     """The sampler of the options by name; `SamplingError` for a name or a value that is none."""
     known = {one.name for one in fields(Sampler)} - {"constraint"}
     if unknown := next((name for name in options if name not in known), ""):
@@ -206,11 +208,20 @@ def _sampler(options: Mapping[str, Any], constraint: protocol.Constraint | None)
     given = dict(options)
     if isinstance(bias := options.get("logit_bias"), dict):
         given["logit_bias"] = {_token(key): x for key, x in bias.items()}
+        if (token := _absent(given["logit_bias"], n_vocab)) is not None:
+            raise SamplingError(
+                f"sampling: logit_bias names token {token}, expected ids from 0 to {n_vocab - 1}"
+            )
     if constraint is not None:
         given["constraint"] = Constraint(
             constraint.kind, constraint.value, constraint.trigger, constraint.after
         )
     return Sampler(**given)
+
+
+def _absent(bias: Mapping[Any, Any], n_vocab: int) -> int | None:
+    """A token of the biases that the vocabulary has not; None if it has all."""
+    return next((id for id in bias if isinstance(id, int) and id >= n_vocab), None)
 
 
 def _token(key: Any) -> Any:

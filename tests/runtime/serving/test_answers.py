@@ -175,6 +175,8 @@ def test_methods_of_a_request_are_used(engine: Live, model: Model) -> None:
         (Text("a " * 4000), {}, "too long", "2,048"),
         (Text("a"), {"sampling": {"temperature": 1}}, "invalid", "temperature"),
         (Text("a"), {"sampling": {"top_p": 7}}, "invalid", "top_p"),
+        (Text("a"), {"sampling": {"logit_bias": {"99999999": 1.0}}}, "invalid", "token 99999999"),
+        (Text("a"), {"reading": Reading(pack="x" * 300)}, "invalid", "at most 200 bytes"),
         (Text("a"), {"max_tokens": -1}, "invalid", "max_tokens"),
         (Text("a"), {"max_tokens": "x"}, "invalid", "max_tokens"),
         (Text("a"), {"reading": Reading(words={"methot": "x"})}, "invalid", "methot"),
