@@ -23,6 +23,12 @@ _OPTIONS = {
 }
 """Field → option of `Sampler`."""
 _READING = ("method", "budget", "keep", "prefill")
+MOST_STOPS = 64
+MOST_STOP_CHARACTERS = 1_000
+"""Of all stop texts together: each character that is generated is compared with them."""
+MOST_CONSTRAINT_BYTES = 64 << 10
+"""Of a schema, grammar or regular expression. Checking one costs more than its size: 0.5 s
+for a schema of 57 KB, over 25 s for one of 259 KB, and holds up all others meanwhile."""
 _CONSTRAINTS = ("json_schema", "grammar", "regex")
 
 
@@ -81,9 +87,21 @@ def sampling_of(fields: Sampled, path: str = "") -> dict[str, Any]:
     return options
 
 
-def stops_of(stop: str | list[str] | None) -> list[str]:
-    """The texts at which an answer ends; empty ones, which some clients send, are none."""
-    return [text for text in ([stop] if isinstance(stop, str) else stop or []) if text]
+def stops_of(stop: str | list[str] | None, field: str = "stop") -> list[str]:
+    """The texts at which an answer ends; empty ones, which some clients send, are none.
+
+    Raises `ApiError` 400 for more than `MOST_STOPS`, or `MOST_STOP_CHARACTERS` in all.
+    """
+    stops = [text for text in ([stop] if isinstance(stop, str) else stop or []) if text]
+    n_characters = sum(map(len, stops))
+    if len(stops) > MOST_STOPS or n_characters > MOST_STOP_CHARACTERS:
+        raise ApiError(
+            400,
+            f"{field} has {len(stops):,} texts of {n_characters:,} characters, expected at most "
+            f"{MOST_STOPS} of {MOST_STOP_CHARACTERS:,}",
+            field,
+        )
+    return stops
 
 
 def reading_of(fields: Read) -> Reading:
@@ -112,14 +130,23 @@ def constraint_of(fields: Constrained) -> Constraint | None:
     if fields.json_schema is not None:
         return schema_constraint(fields.json_schema)
     if fields.regex is not None:
-        return Constraint("regex", fields.regex)
-    grammar = fields.grammar or ""
+        return Constraint("regex", _checkable(fields.regex, "regex"))
+    grammar = _checkable(fields.grammar or "", "grammar")
     return Constraint("gbnf" if "::=" in grammar else "lark", grammar)
 
 
 def schema_constraint(schema: dict[str, Any]) -> Constraint:
-    """Answers that match a JSON schema."""
-    return Constraint("json_schema", msgspec.json.encode(schema).decode())
+    """Answers that match a JSON schema. Raises `ApiError` 400 for one of too many bytes."""
+    text = msgspec.json.encode(schema).decode()
+    return Constraint("json_schema", _checkable(text, "json_schema"))
+
+
+def _checkable(text: str, name: str) -> str:
+    """A constraint's text, if it can be checked in about a second."""
+    if (n_bytes := len(text.encode())) > MOST_CONSTRAINT_BYTES:
+        most = f"{MOST_CONSTRAINT_BYTES:,}"
+        raise ApiError(400, f"{name} has {n_bytes:,} bytes, expected at most {most}", name)
+    return text
 
 
 def _word(value: str | float) -> str:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ..answers.answering import begin, whole
 from ..answers.asking import Ask
 from ..answers.collecting import Whole, arguments_of
-from ..answers.fields import reading_of, sampling_of, tokens_of
+from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
 from ..wire.encoding import json_response
 from ..wire.errors import invalid
@@ -59,7 +59,7 @@ def _ask(service: Service, body: MessagesRequest) -> Ask:
         conversation(body, tools),
         tokens_of(body.max_tokens, "max_tokens"),
         sampling_of(body),
-        [text for text in body.stop_sequences or () if text],
+        stops_of(body.stop_sequences, "stop_sequences"),
         tools.beside(form_of(body)),
         reading_of(body),
         tools=tools,

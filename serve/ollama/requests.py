@@ -27,7 +27,7 @@ def ask_of(body: Generated, prompt: Prompt, facts: Ready, tools: Tools | None = 
         prompt,
         tokens_of(limit, "options.num_predict"),
         sampling_of(options, "options."),
-        stops_of(options.stop),
+        stops_of(options.stop, "options.stop"),
         (tools or Tools()).beside(form_of(body.format)),
         reading_of(options),
         n_ctx=min(n_ctx, facts.n_ctx) if n_ctx else None,

@@ -205,6 +205,19 @@ WRONG = [
     ({"max_tokens": -5}, "max_tokens is -5, expected 1 or more", "max_tokens"),
     ({"tool_choice": "required"}, None, "tool_choice"),
     ({"grammar": "root ::= x", "regex": "x"}, None, "regex"),
+    (
+        {"stop": ["x"] * 65},
+        "stop has 65 texts of 65 characters, expected at most 64 of 1,000",
+        "stop",
+    ),
+    ({"stop": "x" * 1001}, None, "stop"),
+    (
+        {"regex": "x" * 70_000},
+        "regex has 70,000 bytes, expected at most 65,536",
+        "regex",
+    ),
+    ({"grammar": "x" * 70_000}, None, "grammar"),
+    ({"json_schema": {"title": "x" * 70_000}}, None, "json_schema"),
     ({"response_format": {"type": "json_schema"}}, None, "response_format.json_schema.schema"),
 ]
 
