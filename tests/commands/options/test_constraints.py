@@ -61,7 +61,8 @@ def test_what_is_no_form_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_writes_what_matches(capsys: pytest.CaptureFixture[str]) -> None:
-    properties = '"properties": {"age": {"type": "integer"}}, "required": ["age"]'
+    age = '"age": {"type": "integer", "minimum": 0, "maximum": 999}'
+    properties = f'"properties": {{{age}}}, "required": ["age"]'
     schema = f'{{"type": "object", {properties}, "additionalProperties": false}}'
     assert main(["run", "-p", "The captain:", "-n", "200", "--json-schema", schema]) == 0
     assert type(json.loads(capsys.readouterr().out)["age"]) is int
