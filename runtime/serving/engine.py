@@ -132,6 +132,8 @@ class Engine:
         computing.start()
         try:
             self._receive()
+            if not self._scheduler.is_stopping:  # the server is gone, and cannot do it
+                Path(self._start.cancel_path).unlink(missing_ok=True)
         finally:
             self._scheduler.stop(0.0)
             computing.join()

@@ -236,7 +236,7 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def raw(tmp_path: Path) -> Iterator[tuple[Connection[FromEngine], socket.socket, int]]:
+def raw(tmp_path: Path) -> Iterator[tuple[Connection[FromEngine], socket.socket, int, Path]]:
     """An engine that is ready, at the end of a bare socket."""
     here, other = socket.socketpair()
     process = subprocess.Popen([*COMMAND, str(other.fileno())], pass_fds=(other.fileno(),))
@@ -247,10 +247,10 @@ def raw(tmp_path: Path) -> Iterator[tuple[Connection[FromEngine], socket.socket,
     connection.send(start_of(tmp_path, cancel_path=str(path)))
     while not isinstance(message := connection.receive(), Ready):
         assert isinstance(message, Loading)
-    yield connection, here, process.pid
+    yield connection, here, process.pid, path
     here.close()
-    path.unlink()
     assert process.wait(30) == 0
+    path.unlink(missing_ok=True)
     assert not flags.is_ended(0)
 
 
@@ -261,9 +261,9 @@ def next_of(connection: Connection[FromEngine], kind: type) -> object:
 
 
 def test_a_malformed_message_is_refused_and_others_go_on(
-    raw: tuple[Connection[FromEngine], socket.socket, int],
+    raw: tuple[Connection[FromEngine], socket.socket, int, Path],
 ) -> None:
-    connection, here, _ = raw
+    connection, here, *_ = raw
     for data in (b"\xc1", b"\x81\xa4type\xa4What", b"\x93\x01\x02\x03", os.urandom(64)):
         here.sendall(LENGTH.pack(len(data)) + data)
     wrong = encoded(Generate(7, 0, Text("a"), max_tokens="x"))  # type: ignore[arg-type]
@@ -281,16 +281,29 @@ def test_a_malformed_message_is_refused_and_others_go_on(
     assert done.id == 9
 
 
-def test_sigterm_ends_an_engine_in_order(
-    raw: tuple[Connection[FromEngine], socket.socket, int],
+def test_an_engine_whose_server_is_gone_leaves_no_file(
+    raw: tuple[Connection[FromEngine], socket.socket, int, Path],
 ) -> None:
-    connection, _, pid = raw
+    _, here, _, path = raw
+    assert path.exists()
+    here.shutdown(socket.SHUT_RDWR)
+    began = time.monotonic()
+    while path.exists():
+        assert time.monotonic() < began + 30
+        time.sleep(0.01)
+
+
+def test_sigterm_ends_an_engine_in_order(
+    raw: tuple[Connection[FromEngine], socket.socket, int, Path],
+) -> None:
+    connection, _, pid, path = raw
     connection.send(Generate(1, 0, Text("Once"), max_tokens=10))
     next_of(connection, Pieces)
     os.kill(pid, signal.SIGTERM)
     done = next_of(connection, Done)
     assert isinstance(done, Done)
     assert done.finish == "length"
+    assert path.exists(), "the next engine of the same server maps it, too"
 
 
 def test_the_server_process_imports_nothing_that_computes() -> None:
