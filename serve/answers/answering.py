@@ -131,6 +131,8 @@ async def _answer(service: Service, ask: Ask) -> AsyncIterator[Event]:
             if isinstance(sent, Pieces) and sent.logprobs:
                 yield Logprobs(sent.logprobs)
             n_tokens += len(sent.tokens) if isinstance(sent, Pieces) else 0
+            if isinstance(sent, Done) and sent.finish == "cancelled":
+                raise ApiError(503, "the server ends, and ended the answer: ask again later")
             for event in _parsed(parser, sent):
                 if ask.tools.one_call and isinstance(event, CallBegins) and answer.calls:
                     yield answer.cut(n_tokens)
@@ -145,8 +147,8 @@ async def _answer(service: Service, ask: Ask) -> AsyncIterator[Event]:
 
 async def _remember(service: Service, prompt: Prompt, answer: Whole, done: Done) -> None:
     """Tell the engine the message that clients will send back. (A continued one has another
-    beginning, and one that was cancelled no reader.)"""
-    if isinstance(prompt, Chat) and not prompt.continues and done.finish != "cancelled":
+    beginning.)"""
+    if isinstance(prompt, Chat) and not prompt.continues:
         await service.engine.remember(done.id, answer.message())
 
 
