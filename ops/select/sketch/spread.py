@@ -23,6 +23,7 @@ from ..work import NEAR_TOKENS as TOKENS
 from .sums import class_bytes, lowest_class, set_limits
 
 _SUMMED = TOKENS if AT_ONCE == 32 else 4 * TOKENS  # at a time: what registers hold for two queries
+_TABLES = 64  # of a query, at most, in one block of code: LLVM takes minutes for twice as many
 
 
 @intrinsic
@@ -38,17 +39,41 @@ def _classes_64(typingctx, lowest, factors, classes):
 
 
 @intrinsic
+def _sum_first(typingctx, kind, planes, tables, sums):
+    """What `_sum_some` begins with where a query has more than _TABLES tables: the sums over the
+    first half of them; nothing else."""
+
+    def codegen(ctx, b, sig, vals):
+        planes, tables, sums = (at(b, x) for x in vals[1:])
+        n = kind.bits // 4
+        for first in range(0, kind.queries, 2) if n > _TABLES else ():
+            pair = range(first, min(first + 2, kind.queries))
+            for h, totals in zip(pair, _totals(b, n, range(n // 2), (planes, tables, None), pair)):
+                for part, total in enumerate(totals):
+                    write(b, total, sums, SEGMENT * h + AT_ONCE * part)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n), codegen
+
+
+@intrinsic
 def _sum_some(typingctx, kind, planes, classes, tables, limits, masks, sums):
     """`sums.sums_64` of _SUMMED tokens, from their planes and classes; addresses all.
 
-    limits: int8 [query][64] as there; masks uint64 [query][16], of which theirs are written.
+    limits: int8 [query][64] as there; masks uint64 [query][16], of which theirs are written. sums:
+    hold those of `_sum_first`.
     """
 
     def codegen(ctx, b, sig, vals):
         planes, classes, tables, limits, masks, sums = (at(b, x) for x in vals[1:])
+        n = kind.bits // 4
+        begun = n > _TABLES
+        memory = planes, tables, sums if begun else None
         for first in range(0, kind.queries, 2):
             pair = range(first, min(first + 2, kind.queries))
-            for h, totals in zip(pair, _totals(b, kind.bits // 4, planes, tables, pair)):
+            of_pair = _totals(b, n, range(n // 2 if begun else 0, n), memory, pair)
+            for h, totals in zip(pair, of_pair):
                 limit = read(b, limits, v.vty(v.I8, 16), 64 * h)
                 for part, total in enumerate(totals):
                     # No sum is -128, so that all are above a limit of -128.
@@ -65,19 +90,26 @@ def _sum_some(typingctx, kind, planes, classes, tables, limits, masks, sums):
     return types.void(kind, n, n, n, n, n, n), codegen
 
 
-def _totals(b, n_tables, planes, tables, queries):
-    """The sums of each of the queries for each AT_ONCE tokens."""
+def _totals(b, n_tables, wanted, memory, queries):
+    """The sums over the `wanted` tables of each of the queries for each AT_ONCE tokens.
+
+    memory: planes, tables, and the sums so far or None.
+    """
+    planes, tables, sums = memory
     totals: list[list[ir.Value]] = [[] for _ in queries]
+    if sums is not None:
+        steps = range(0, _SUMMED, AT_ONCE)
+        totals = [[read(b, sums, WIDEST, SEGMENT * h + t) for t in steps] for h in queries]
     places = [
         t // TOKENS * n_tables * TOKENS + t % TOKENS for t in range(0, _SUMMED, AT_ONCE)
     ]  # of the tokens' first half bytes
-    for i in range(n_tables):
+    for i in wanted:
         entries = [read(b, tables, v.vty(v.I8, 16), 16 * (h * n_tables + i)) for h in queries]
         for part, place in enumerate(places):
             x = read(b, planes, WIDEST, place + i * TOKENS)
             for total, table in zip(totals, entries):
                 d = look_up(b, table, x)
-                if i == 0:
+                if len(total) == part:
                     total.append(d)
                 else:
                     total[part] = add_saturated(b, total[part], d)
@@ -109,6 +141,8 @@ def sum_spread(kind, lowest, least, spread, n, tables, limits, scan, buffer):
     table, below, n_bytes = address(tables), address(scan.limits), bits_of(kind) // 8
     masks, sums = address(scan.masks[buffer]), address(scan.sums[buffer])
     set_limits(lowest, least, limits, below)
+    for t in range(0, SEGMENT, _SUMMED):
+        _sum_first(kind, planes + 2 * t * n_bytes, table, sums + t)
     for t in range(0, SEGMENT, _SUMMED):
         _sum_some(
             kind, planes + 2 * t * n_bytes, classes + t, table, below, masks + t // 8, sums + t

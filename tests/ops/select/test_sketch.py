@@ -84,7 +84,7 @@ class Sketches:
         return [index[i, :n].copy() for i, n in enumerate(counts)]
 
 
-@pytest.mark.parametrize(("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (128, "f16")])
+@pytest.mark.parametrize(("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (512, "f16")])
 def test_sketches_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
     cache = make_cache(head_dim, kind, kind, 2, 1100)
     rng = np.random.default_rng(2)
@@ -121,7 +121,8 @@ def test_estimates_are_unbiased_over_rotations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "kind", "heads", "n_kv_heads"), [(64, "q8_0", 8, 2), (128, "f16", 3, 1)]
+    ("head_dim", "kind", "heads", "n_kv_heads"),
+    [(64, "q8_0", 8, 2), (128, "f16", 3, 1), (512, "f16", 4, 1)],
 )
 def test_all_candidates_give_the_exact_choice(
     make_cache, queries, head_dim: int, kind: str, heads: int, n_kv_heads: int

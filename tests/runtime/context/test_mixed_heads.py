@@ -50,6 +50,10 @@ PREFILLS = [
 ]
 
 
+FAST = ["gemma4", "gemma4-shared", pytest.param("gemma4-experts", marks=pytest.mark.slow)]
+"""LLVM takes minutes for kernels of many rows and heads of 512 numbers."""
+
+
 @pytest.fixture(scope="module", params=["gemma4", "gemma4-shared", "gemma4-experts"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> kvarn.Model:
     return written(request.param, tmp_path_factory.mktemp("mixed"))
@@ -211,6 +215,7 @@ def test_layers_choose_by_queries_of_their_own(model: kvarn.Model, ids: list[int
         assert len(seen) == len(whole)
 
 
+@pytest.mark.parametrize("model", FAST, indirect=True)
 @pytest.mark.parametrize("prefill", PREFILLS, ids=str)
 def test_sparse_prompts_do_not_depend_on_calls_or_stores(
     prefill: Prefill, model: kvarn.Model, ids: list[int], tmp_path: Path
@@ -233,6 +238,7 @@ def test_sparse_prompts_do_not_depend_on_calls_or_stores(
     assert verify(tmp_path / "pack") == []
 
 
+@pytest.mark.parametrize("model", FAST, indirect=True)
 def test_a_sparse_prompt_that_reads_all_is_an_exact_one(model: kvarn.Model, ids: list[int]) -> None:
     prefill = SparsePrefill(k=2048, from_=0)
     np.testing.assert_array_equal(after(model, ids, prefill=prefill), after(model, ids))
