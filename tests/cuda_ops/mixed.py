@@ -127,7 +127,7 @@ class MixedDevice(RecordingDevice):
     def weight(self, *args: Any, **kwargs: Any) -> Any:
         return CPU.weight(*args, **kwargs)
 
-    def activations(self, max_rows: int, n_cols: int) -> Any:
+    def activations(self, max_rows: int, n_cols: int, *, alone: bool = False) -> Any:
         return Inputs(CPU.activations(max_rows, n_cols))
 
     def linear_many(self, act: Any, weights: Any, outs: Any) -> None:

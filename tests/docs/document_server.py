@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import pytest
 
 from kvarn.cli import main
 
@@ -46,7 +47,9 @@ def write_model(folder: Path) -> Path:
     hf_folders.write_llama(saved, _LONG, tensors)
     (saved / "chat_template.jinja").write_text(_TEMPLATE)
     path = folder / "model.gguf"
-    assert main(["convert", str(saved), str(path)]) == 0
+    with pytest.MonkeyPatch.context() as patched:  # or it is the last model of other tests, too
+        patched.setenv("KVARN_HOME", str(folder / "converting"))
+        assert main(["convert", str(saved), str(path)]) == 0
     return path
 
 

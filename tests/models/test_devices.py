@@ -98,7 +98,7 @@ class Elsewhere(Cpu):
         function(*map(self.get, inputs), result)
         opened(out)[:] = result
 
-    def activations(self, max_rows: int, n_cols: int) -> Any:
+    def activations(self, max_rows: int, n_cols: int, *, alone: bool = False) -> Any:
         return Inputs(super().activations(max_rows, n_cols))
 
     def linear(self, act: Any, weight: Any, out: Any) -> None:

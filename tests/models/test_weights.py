@@ -39,8 +39,8 @@ def load(golden: Any, plain: ModuleType, **changes: Any) -> Weights:
         ),
         (
             "llama-mha",
-            {"blk__0__attn_norm__weight": np.zeros((1, 64), np.float32)},
-            "blk.0.attn_norm.weight has shape (1, 64), expected (64,)",
+            {"blk__0__attn_norm__weight": np.zeros((2, 64), np.float32)},
+            "blk.0.attn_norm.weight has shape (2, 64), expected (64,)",
         ),
         (
             "llama-mha",

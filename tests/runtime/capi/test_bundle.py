@@ -16,7 +16,7 @@ from kvarn.runtime.capi.build import BuildError
 from kvarn.runtime.capi.bundle import NONE, bundle, kernels, packages, python, rehearse
 
 PACKAGE = Path(kvarn.__file__).parent
-OPTIONAL = {"cffi", "faiss", "gguf", "torch"}
+OPTIONAL = {"cffi", "faiss", "gguf", "llguidance", "msgspec", "torch"}
 """To build libkvarn, for one index, to write encoders, to look for GPUs."""
 
 RENDER = """

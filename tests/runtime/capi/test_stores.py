@@ -49,4 +49,4 @@ def test_a_full_disk_loses_nothing_that_was_saved(host: Host, tmp_path: Path) ->
     assert found["code"] == -1
     assert "No space left on device" in found["said"] and "keeps its last commit" in found["said"]
     assert found["freed"] == [1, ""]
-    assert found["held"] == 512
+    assert found["held"] == 1024

@@ -227,11 +227,11 @@ def test_a_killed_process_is_gone_on_from(pack: Path, model: Model, tmp_path: Pa
     ids, killed = ids_of(model, N), tmp_path / "killed"
     code = [sys.executable, "-c", KILLED, str(model.path), str(killed), ",".join(map(str, ids))]
     assert subprocess.run(code, timeout=300, check=False).returncode == -signal.SIGKILL
-    assert pack_info(killed).n_tokens == 1536
+    assert pack_info(killed).n_tokens == 1024
     assert pack_info(killed).prefill == "blocks (of 1,024 tokens, up to token 2,048)"
     with model.context(N + 100, store=Disk(killed)) as context:
         assert context.plan.prefill == BLOCKS
-        context.prefill(ids[1536:])
+        context.prefill(ids[1024:])
     assert _bytes_of(killed) == _bytes_of(pack)
 
 

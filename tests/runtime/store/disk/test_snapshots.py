@@ -80,7 +80,7 @@ def test_saving_takes_a_small_part_of_the_time(
     )
     with tiny.context(4096, keep=STREAMING, store=kvarn.Disk(tmp_path / "pack")) as context:
         context.prefill(ids_of(tiny, 1200))
-    assert written == [512, 1200]
+    assert written == [1024, 1200]
 
 
 def test_what_does_not_fit_is_refused_with_both_sides(
