@@ -88,7 +88,9 @@ def server(service: Service) -> Server:
 def listen(host: str, port: int) -> socket.socket:
     """A socket that takes connections: before a model is loaded, and its port known."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends at once (TCP_NODELAY) only where the protocol is named. Else a body waits for
+    # 40 ms, until the client has acknowledged the head.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -1,7 +1,11 @@
 """The server's process: what it imports, and that it answers while the model loads."""
 
+import asyncio
+import socket
 import subprocess
 import sys
+
+from kvarn.serve.running import listen
 
 HEAVY = ("numpy", "numba", "llvmlite", "jinja2", "tokenizers", "prometheus_client", "llguidance")
 SCRIPT = f"""
@@ -18,3 +22,22 @@ def test_the_server_imports_nothing_that_computes() -> None:
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "\n\n"), done.stderr
+
+
+def test_answers_are_sent_at_once() -> None:
+    """Head and body are two writes: without TCP_NODELAY the second waits for 40 ms."""
+
+    async def option() -> int:
+        accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+        listener = listen("127.0.0.1", 0)
+        async with await asyncio.start_server(
+            lambda _, writer: accepted.set_result(writer), sock=listener
+        ):
+            _, client = await asyncio.open_connection(*listener.getsockname())
+            connection = (await accepted).get_extra_info("socket")
+            value = int(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            (await accepted).close()
+            client.close()
+        return value
+
+    assert asyncio.run(option())
