@@ -91,6 +91,8 @@ class EngineClient:
         self._settled = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._failed = ""
+        """Of a last engine that never was ready: why."""
 
     async def open(self) -> None:
         """Begin to start the engine."""
@@ -199,12 +201,14 @@ class EngineClient:
         pause = 0.0
         try:
             while not self._is("stopped"):
-                self.state, self.step, self.reason = "loading", "starting", ""
+                self.state, self.reason = "loading", ""
+                self.step = f"starting{self._failed}"
                 code = await self._run_engine()
                 if self._is("stopped"):
                     return
                 pause = 0.0 if self._is("ready") else min(max(2 * pause, 0.25), LONGEST_PAUSE)
                 self.reason = self.reason or f"the engine ended with {_ending(code)}"
+                self._failed = "" if self._is("ready") else f"; last time it failed: {self.reason}"
                 if self.facts is None:  # it never was ready: the next one would fail as well
                     self.state = "stopped"
                     self._on_failure()
@@ -273,7 +277,7 @@ class EngineClient:
 
     def _take(self, message: Any) -> None:
         if isinstance(message, Loading):
-            self.step = message.step
+            self.step = message.step + self._failed
         elif isinstance(message, Ready):
             self.facts = message
             if self.state == "loading":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...system.errors import KvarnError, message_of
+from ..sampling.errors import NotFinite, SamplingError
 from .protocol import Kind, Refused
 
 
@@ -27,6 +28,8 @@ def refused(id: int, error: Exception, kind: Kind = "engine") -> Refused:
     """What tells of an error; kind: of those that kvarn has words for and that have none."""
     if isinstance(error, Refusal):
         kind = error.kind
+    elif isinstance(error, SamplingError) and not isinstance(error, NotFinite):
+        kind = "invalid"  # such as a grammar that became too complex on the way
     elif not isinstance(error, KvarnError):
         kind = "engine"
     return Refused(id, kind, " ".join(message_of(error).split()))
