@@ -107,6 +107,37 @@ def test_what_is_too_much_is_refused_at_once(engine: Live) -> None:
     assert seconds < 2
 
 
+def test_an_answer_goes_on_while_a_prompt_is_read(engine: Live) -> None:
+    """It has 30% of the time: at least half of that by its own speed."""
+
+    async def beside() -> float:
+        n_tokens = 0
+
+        async def generate() -> None:
+            nonlocal n_tokens
+            async for message in engine.client.generate(Text("Once"), **ENDLESS):
+                if isinstance(message, Pieces):
+                    n_tokens += len(message.tokens)
+
+        async def rate(until: float | asyncio.Task[Answer]) -> float:
+            began, before = time.perf_counter(), n_tokens
+            await (asyncio.sleep(until) if isinstance(until, float) else until)
+            return (n_tokens - before) / (time.perf_counter() - began)
+
+        task = asyncio.create_task(generate())
+        while not n_tokens:
+            await asyncio.sleep(0.01)
+        alone = await rate(0.5)
+        reading = asyncio.create_task(engine.answer(f"Again: {LONG}", max_tokens=1))
+        share = await rate(reading) / alone
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await is_free(engine)
+        return share
+
+    assert engine.run(beside()) > 0.15
+
+
 def test_an_answer_that_nobody_reads_is_paused(engine: Live) -> None:
     """It takes no more memory, leaves others their time, and goes on once it is read."""
 

@@ -12,6 +12,7 @@ import pytest
 
 from kvarn.runtime.model import Model
 from kvarn.runtime.serving.library import Lease, Library
+from kvarn.runtime.serving.library.room import NoRoom
 from kvarn.runtime.serving.library.shelf import LEAST
 from kvarn.runtime.store.disk import files
 from kvarn.runtime.store.disk.verify import verify
@@ -125,6 +126,24 @@ def test_what_has_no_room_is_read_in_memory(
     assert not library.problem
     again = library.open(ids, PLAIN, N_CTX)
     assert again.cached == 0 or again.context.tokens == ids[: again.cached]
+
+
+def test_a_branch_without_room_follows_what_was_read(
+    make: Make, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, ids = make(), ids_of(model, 900)
+    library.give_back(read(library, ids))
+
+    def refuse(*_: object) -> None:
+        raise NoRoom("no room")
+
+    monkeypatch.setattr(library._room, "take", refuse)
+    branch = [*ids[:500], *ids_of(model, 60, seed=1)]
+    lease = read(library, branch)
+    assert lease.cached == 500
+    np.testing.assert_array_equal(lease.context.logits, anew(model, branch))
+    library.give_back(lease)
+    assert library.n_entries == 1
 
 
 def test_a_full_disk_is_told_once_and_memory_goes_on(
