@@ -253,7 +253,8 @@ class Library:
             context = self._model.open(replace(request, store=Disk(source.path, how.k, how.v)))
             return self._leased(source, context, ids)
         entry = Entry(self._folder / secrets.token_hex(8), how, np.empty(0, np.uint32))
-        self._room.take(entry, _FRESH_BYTES + (0 if source is None else source.most_copied))
+        n_copied = 0 if source is None else source.most_copied
+        self._room.take(entry, _FRESH_BYTES + n_copied, source)
         if source is not None and source.context is not None:
             source.context.commit()
         parent = None if source is None else source.path

@@ -29,11 +29,14 @@ class Room:
         """Bytes on disk, at most."""
         return sum(entry.n_bytes for entry in self._entries if entry.is_ours)
 
-    def take(self, entry: Entry, n_bytes: int) -> None:
-        """Let an entry grow by `n_bytes`; `NoRoom` if all that can be removed is too little."""
+    def take(self, entry: Entry, n_bytes: int, source: Entry | None = None) -> None:
+        """Let an entry grow by `n_bytes`; `NoRoom` if all that can be removed is too little.
+
+        source: what a new entry begins with; it is not removed.
+        """
         if entry.path.exists():
             entry.measure()
-        self.shrink(self.most_bytes - n_bytes, entry)
+        self.shrink(self.most_bytes - n_bytes, entry, source)
         if (total := self.n_bytes + n_bytes) > self.most_bytes:
             raise NoRoom(
                 f"what was read takes its {human_bytes(self.most_bytes)} of disk space, and what "
@@ -42,11 +45,15 @@ class Room:
             )
         entry.n_bytes += n_bytes
 
-    def shrink(self, most_bytes: int, keep: Entry | None = None) -> None:
-        """Remove entries, those first that were not used for the longest time and that no other
-        begins with, until `most_bytes` are left, or nothing that can be removed."""
+    def shrink(self, most_bytes: int, *keep: Entry | None) -> None:
+        """Remove entries but `keep`, those first that were not used for the longest time and that
+        no other begins with, until `most_bytes` are left, or nothing that can be removed."""
         while self.n_bytes > most_bytes:
-            spare = [entry for entry in self._entries if entry.is_spare and entry is not keep]
+            spare = [
+                entry
+                for entry in self._entries
+                if entry.is_spare and not any(entry is one for one in keep)
+            ]
             if not spare:
                 return
             self._remove(min(spare, key=lambda entry: entry.used))

@@ -146,6 +146,19 @@ def test_a_branch_without_room_follows_what_was_read(
     assert library.n_entries == 1
 
 
+def test_what_a_branch_begins_with_is_not_removed_for_it(make: Make, model: Model) -> None:
+    library, ids = make(), ids_of(model, 900)
+    library.give_back(read(library, ids))
+    (entry,) = library._shelf.entries.values()
+    library._room.most_bytes = library.n_bytes + 1000
+    branch = [*ids[:500], *ids_of(model, 60, seed=1)]
+    lease = read(library, branch)
+    assert lease.cached == 500
+    np.testing.assert_array_equal(lease.context.logits, anew(model, branch))
+    assert entry.path.exists()
+    assert library.n_bytes <= library._room.most_bytes
+
+
 def test_a_full_disk_is_told_once_and_memory_goes_on(
     make: Make, model: Model, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
