@@ -138,7 +138,8 @@ def test_a_document_is_read_once(at: str) -> None:
     body = {"messages": HELLO, "max_tokens": 2, "pack": "mills"}
     usage = httpx.post(f"{at}/v1/chat/completions", json=body).json()["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] >= n_tokens - 1
-    assert httpx.delete(f"{at}/packs/mills").json()["packs"] == []
+    left = httpx.delete(f"{at}/packs/mills").json()["packs"]
+    assert "mills" not in [pack["name"] for pack in left]
 
 
 def test_a_signal_ends_streams_and_the_server() -> None:
