@@ -68,7 +68,7 @@ def test_a_killed_engine_fails_its_requests_and_starts_again(engine: Live) -> No
 
 
 def test_an_engine_that_is_told_to_end_lets_streams_end(tmp_path: Path) -> None:
-    with live(start_of(tmp_path)) as running:
+    with live(start_of(tmp_path, n_ctx=32_768)) as running:  # more than a second generates
 
         async def stop() -> tuple[Answer, Answer]:
             short = asyncio.create_task(running.answer("Once", sampling=GREEDY, max_tokens=20))
