@@ -44,7 +44,7 @@ class Entry:
     read_as: None if this model cannot use it. n_bytes: on disk, at most. used: when, a number that
     grows. above: the entry that it begins with; n_children: entries that begin with this one.
     context: what writes to it now. n_readers: contexts that read it without writing. is_ours: it
-    may be removed.
+    may be removed. version: of a pack of the user's, when its tokens were read, see `version_of`.
     """
 
     path: Path
@@ -57,6 +57,7 @@ class Entry:
     n_readers: int = 0
     context: Context | None = field(default=None, repr=False)
     is_ours: bool = True
+    version: tuple[str, int] | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -142,5 +143,14 @@ def tokens_of(path: Path) -> U32:
         return as_tokens(folder.state().tokens)
     except OSError as error:
         raise PackError(path, f"cannot be read: {error.strerror or error}") from error
+    finally:
+        folder.close()
+
+
+def version_of(path: Path) -> tuple[str, int]:
+    """A pack's id and the number of its last commit; `PackError` if it cannot be opened."""
+    folder = PackFolder(path)
+    try:
+        return folder.manifest.id, folder.last_commit().sequence
     finally:
         folder.close()

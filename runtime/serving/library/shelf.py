@@ -15,11 +15,12 @@ from ...store import PackError
 from ...store.disk.contents import remove_files
 from ...store.disk.errors import PackDamaged
 from ...store.disk.format.manifest import NAME, Manifest
-from .entry import Entry, ReadAs, disk_bytes, read_as, tokens_of
+from .entry import Entry, ReadAs, disk_bytes, read_as, tokens_of, version_of
 from .tree import TokenTree, as_tokens
 
 if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
+    from ...store.disk.format.manifest import Parent
     from .tree import U32, Match
 
 
@@ -28,6 +29,8 @@ LEAST = 16
 LEAST_KEPT = 64
 """Tokens that an entry must have to be kept: fewer are read in no time."""
 _CANDIDATES = 64
+EMPTY = np.empty(0, np.uint32)
+"""The tokens of an entry whose tokens are not known yet."""
 
 
 def best_of(match: Match[Entry]) -> Entry | None:
@@ -60,9 +63,9 @@ class Shelf:
         for path in sorted(path for path in folder.iterdir() if path.is_dir()):
             with suppress(OSError):
                 self._load(path)
+        self._unread = list(self.entries.values())
         for entry in list(self.entries.values()):
             self.link(entry)
-        self._unread = list(self.entries.values())
 
     def _load(self, path: Path) -> None:
         if not (path / NAME).exists():
@@ -75,7 +78,7 @@ class Shelf:
             return
         except PackError:
             how = None  # of another version of kvarn
-        entry = Entry(path, how, np.empty(0, np.uint32), used=path.stat().st_mtime)
+        entry = Entry(path, how, EMPTY, used=path.stat().st_mtime)
         entry.measure()
         self.entries[path] = entry
 
@@ -88,12 +91,28 @@ class Shelf:
             return
         if parent is None:
             return
-        above = self.entries.get(Path(parent.path))
+        above = self.entries.get(Path(parent.path)) or self._of_user(parent)
         if above is None:
             entry.read_as = None
             return
         entry.above = above
         above.n_children += 1
+
+    def _of_user(self, parent: Parent) -> Entry | None:
+        """The user's pack that an entry begins with, whose tokens are read when they are wanted;
+        None if it is not there any more."""
+        path = Path(parent.path)
+        try:
+            manifest = Manifest.read(path)
+        except PackError:
+            return None
+        if manifest.id != parent.id:
+            return None
+        how = read_as(manifest, self._model)
+        entry = Entry(path, how, EMPTY, is_ours=False)
+        self.entries[path] = entry
+        self._unread.append(entry)
+        return entry
 
     def tree(self, how: ReadAs) -> TokenTree[Entry]:
         """The entries that were read in one way."""
@@ -122,14 +141,21 @@ class Shelf:
     def include(self, path: Path) -> Entry:
         """Know a pack of the user's; `PackError` if contexts of the model cannot begin with it."""
         path = path.resolve()
-        if path not in self.entries:
-            how = read_as(Manifest.read(path), self._model)
-            if how is None:
-                raise PackError(path, "contexts of this model cannot begin with it")
-            entry = Entry(path, how, tokens_of(path), disk_bytes(path), is_ours=False)
-            self.entries[path] = entry
-            self.know(entry, entry.tokens)
-        return self.entries[path]
+        version, entry = version_of(path), self.entries.get(path)
+        if entry is not None and version == entry.version:
+            return entry
+        if entry is not None and entry.version is not None and version[0] != entry.version[0]:
+            self.lose(entry, PackError(path, "it is another pack now"))
+            self.entries.pop(path, None)
+            entry = None
+        if entry is None:
+            entry = Entry(path, read_as(Manifest.read(path), self._model), EMPTY, is_ours=False)
+        if entry.read_as is None:
+            raise PackError(path, "contexts of this model cannot begin with it")
+        self.know(entry, tokens_of(path))
+        entry.n_bytes, entry.version = disk_bytes(path), version
+        self.entries[path] = entry
+        return entry
 
     def touch(self, entry: Entry) -> None:
         """It is used now."""

@@ -132,3 +132,45 @@ def test_packs_of_the_user_are_begun_with_and_stay(
     library._room.shrink(0)
     assert library.n_entries == 0
     assert verify(tmp_path / "book") == []
+
+
+def test_what_follows_a_pack_of_the_user_is_found_after_a_restart(
+    make: Make, model: Model, tmp_path: Path
+) -> None:
+    """It is of no use only once the pack is gone, or another one has its name."""
+    from kvarn.runtime.packs import build_pack, remove_pack
+
+    book, ids = tmp_path / "book", ids_of(model, 1800)
+    build_pack(model, book, ids)
+    library, question = make(), [*ids, *ids_of(model, 300, seed=1)]
+    library.include(book)
+    library.give_back(read(library, question))
+    library = make()
+    lease = library.open([*question, 1], PLAIN, N_CTX)
+    assert lease.cached == len(question)
+    library.give_back(lease)
+    assert library.n_entries == 1 and list(library.include(book)) == ids
+    library.close()
+    remove_pack(book)
+    build_pack(model, book, ids_of(model, 1800, seed=2))
+    library = make()
+    lease = read(library, question)
+    assert lease.cached == 0
+    np.testing.assert_array_equal(lease.context.logits, anew(model, question))
+
+
+def test_a_pack_of_the_user_that_has_changed_is_read_anew(
+    make: Make, model: Model, tmp_path: Path
+) -> None:
+    from kvarn.runtime.packs import build_pack, remove_pack
+
+    book, ids, other = tmp_path / "book", ids_of(model, 1800), ids_of(model, 1500, seed=2)
+    library = make()
+    for text in (ids[:1100], ids, other):
+        if text is other:
+            remove_pack(book)
+        build_pack(model, book, text)
+        assert list(library.include(book)) == text
+        lease = read(library, question := [*text, *ids_of(model, 70, seed=1)])
+        np.testing.assert_array_equal(lease.context.logits, anew(model, question))
+        library.give_back(lease)
