@@ -67,7 +67,7 @@ class StraightSign(torch.autograd.Function):
     """(sign(y) + tanh(y)) / 2, whose gradient is tanh's.
 
     The forward pass includes half of the effect of rounding to bits, so that training accounts for
-    it. Using the whole sign was as good, tanh alone clearly worse (docs/learn.md).
+    it. Using the whole sign was as good, tanh alone clearly worse (docs/guides/learn.md).
     """
 
     @staticmethod

@@ -25,7 +25,7 @@ class Settings:
     loss: "softmax" or the paper's "bce", see `networks`. labels: tokens that each query should
     find, of those between sink and window. queries: of each chunk, learned from in `steps` steps.
     negatives: keys that are no labels, drawn for each step. rate: Adam's. The defaults were
-    measured, see docs/learn.md.
+    measured, see docs/guides/learn.md.
     """
 
     length: int

@@ -15,7 +15,7 @@ another thread can end a computation without the interpreter's lock.
 
 **The lock.** A long launch lets other Python threads run meanwhile. Taking the lock back from a
 busy thread costs up to the interpreter's switch interval of 5 ms, so a short launch keeps it. A
-launch is long if it took `LONG` the last time. See `docs/performance.md`.
+launch is long if it took `LONG` the last time. See `docs/internals/performance.md`.
 """
 
 from __future__ import annotations

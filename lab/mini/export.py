@@ -22,7 +22,7 @@ from .model import MiniConfig
 
 CONTEXT_LENGTH = {"cohere2": 131_072, "llama": 16_384}
 """Without positions in the global layers, models recall far beyond the trained length
-(docs/mini.md); with rope in all layers they hardly do."""
+(docs/internals/mini.md); with rope in all layers they hardly do."""
 NAMES = {"cohere2": "kvarn-mini", "llama": "kvarn-mini-llama"}
 DESCRIPTION = (
     "A small base model of the kvarn runtime: continues English prose, and finds again what a long "

@@ -25,10 +25,11 @@ SHARE = "1.5%"
 class Auto(TopK):
     """`full` up to `full_up_to` tokens in the store, with the same bits; then `topk`.
 
-    The defaults are those with which real models lose least for what they read (docs/methods.md):
-    each query head chooses a share, and the rest counts by its means where the store has them, in
-    order and in the host's memory. The default of full_up_to is where questions about packs
-    begin to be read sparsely (`--prefill-from`). A context for no more tokens is `full` altogether.
+    The defaults are those with which real models lose least for what they read
+    (docs/guides/methods.md): each query head chooses a share, and the rest counts by its means
+    where the store has them, in order and in the host's memory. The default of full_up_to is where
+    questions about packs begin to be read sparsely (`--prefill-from`). A context for no more tokens
+    is `full` altogether.
     All options of `topk` can be given.
     """
 

@@ -1,4 +1,4 @@
-/* kvarn for C and for what can call C: models in GGUF files, contexts, text. See docs/embedding.md.
+/* kvarn for C and for what can call C: models in GGUF files, contexts, text. See docs/guides/embedding.md.
 
    Results     A status is 1 or more, or one of the negative codes below; a handle is not NULL, or
                NULL. Then kvarn_error() says in one line what went wrong. 0 is never returned.

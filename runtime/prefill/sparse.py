@@ -21,7 +21,7 @@ INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")
 LEAST_K = 16
 RERANK = 2
-"""Candidates for each token that is wanted, by signatures; found in docs/performance.md."""
+"""Candidates for each token that is wanted, by signatures: docs/internals/performance.md."""
 
 
 @dataclass(frozen=True)

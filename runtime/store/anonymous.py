@@ -42,9 +42,9 @@ class Pieces:
 
     Index data of a segment is less than a huge page, and K and V of one seldom end with one: in a
     mapping of their own, a part of them would lie in pages of 4 KB, for which the tables of
-    addresses are searched at nearly each access (see docs/performance.md). A mapping has as many
-    pieces as its owner has then, so that a small context takes no more than it needs, and is freed
-    with the last of them.
+    addresses are searched at nearly each access (see docs/internals/performance.md). A mapping has
+    as many pieces as its owner has then, so that a small context takes no more than it needs, and
+    is freed with the last of them.
     """
 
     def __init__(self, n_bytes: int, contents: str) -> None:

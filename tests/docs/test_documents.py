@@ -14,11 +14,11 @@ from kvarn.cli import build_parser, main
 from kvarn.commands import COMMANDS, REAL_MODEL
 
 from ..convert import hf_folders, hub_server
-from .document_commands import DOCUMENTS, PROGRAMS, Step, blocks
+from .document_commands import DOCUMENTS, PROGRAMS, ROOT, Step, blocks
 from .document_reader import Reader
 from .document_typed import FILLED, MAKEFILE, NOT_TYPED, SMALLER, lacks_torch, typed
 
-READ = {document.name: blocks(document) for document in DOCUMENTS}
+READ = {str(document.relative_to(ROOT)): blocks(document) for document in DOCUMENTS}
 STEPS = {step.text: step for found in READ.values() for block in found for step in block}
 
 

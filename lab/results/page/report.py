@@ -31,7 +31,7 @@ SMALL = """## On our small models
 
 From here on written by `make results` from [results/plan.json](results/plan.json) and
 [results/data](results/data). Scores are points of 100, and brackets hold 95% intervals that are
-robust to contexts ([docs/eval.md](../docs/eval.md#intervals)). One seed of planes, encoders and
+robust to contexts ([eval.md](../docs/guides/eval.md#intervals)). One seed of planes, encoders and
 draws was measured, so no interval contains their variance.
 
 ### Which budget suffices
@@ -75,7 +75,7 @@ from them, and what real models say, is in [RESULTS.md](../RESULTS.md).
 WHY = """For each claim that is refuted or cannot be told: whether method, budget or tasks are why.
 An arm *falls short* where the whole interval of its score less full attention's is more than a
 point below 0. *Softmax covered* and *output error* are those of
-[docs/methods.md](../../docs/methods.md), over the steps that were probed; of methods that evict,
+[methods.md](../../docs/guides/methods.md), over the steps that were probed; of methods that evict,
 those at the tokens of the true reply, layer by layer.
 """
 OPEN = """### What is not measured

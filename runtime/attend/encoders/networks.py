@@ -110,7 +110,7 @@ class SimHash(Encoder):
 
     The directions of layer l are the normals of `hyperplanes` with the seed (seed, l), drawn by
     element. HashAttention's LSH baseline adds a coordinate to keys, which makes angles follow q·k
-    (Neyshabur and Srebro 2015); this has none (docs/methods.md).
+    (Neyshabur and Srebro 2015); this has none (docs/guides/methods.md).
     """
 
     bits: int

@@ -195,7 +195,8 @@ class DiskStore(HostStore[DiskColumn]):
     def _hold(self, plane: Plane) -> None:
         """Copy the mapped segments of a column in use to memory, if there is room beside K and V.
 
-        All of it is read for each token, from a file in pages of 4 KB: see docs/performance.md.
+        All of it is read for each token, from a file in pages of 4 KB
+        (docs/internals/performance.md).
         """
         n_bytes = len(plane.places) * plane.segment_bytes
         if plane.io == "mmap" and n_bytes >= WORTH_COPYING:
