@@ -11,12 +11,13 @@ from .ollama import OPERATIONS as OLLAMA
 from .openai import OPERATIONS as OPENAI
 from .openapi import description_of
 from .operations import Operation, route
+from .page import OPERATIONS as PAGE
 from .service import Service
 
 APIS: tuple[Operation, ...] = (HEALTH, *OPENAI, *ANTHROPIC, *OLLAMA, *NATIVE)
 
 
 def router(service: Service) -> Router:
-    """All paths."""
+    """All paths: the APIs, their description, and the page."""
     openapi = Operation("GET", "/openapi.json", description_of(APIS), summary="This description")
-    return Router([route(service, one) for one in (*APIS, openapi)], redirect_slashes=False)
+    return Router([route(service, one) for one in (*APIS, openapi, *PAGE)], redirect_slashes=False)

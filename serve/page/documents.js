@@ -1,0 +1,121 @@
+// Documents: opened or pasted, read by the server with its progress shown, and chosen to ask about.
+
+import { get, post, remove } from "./api.js";
+
+const byId = (id) => document.getElementById(id);
+const texts = new Map(); // of the documents that this page has read, by name
+
+let reading = null;
+
+export function chosenPack() {
+  return byId("pack").value;
+}
+
+/** The text of the chosen document if this page has read it, else "". */
+export function chosenText() {
+  return texts.get(chosenPack()) ?? "";
+}
+
+/** Ask which documents there are. Keeps the choice. */
+export async function listPacks(choice = chosenPack()) {
+  show((await get("/packs")).packs, choice);
+}
+
+function show(packs, choice) {
+  const options = packs
+    .filter((pack) => pack.is_sound !== false)
+    .map(({ name, n_tokens }) => new Option(`${name} (${counted(n_tokens)} tokens)`, name));
+  byId("pack").replaceChildren(new Option("no document", ""), ...options);
+  byId("pack").value = options.some((option) => option.value === choice) ? choice : "";
+  byId("remove").hidden = !byId("pack").value;
+}
+
+function counted(n) {
+  return n.toLocaleString("en");
+}
+
+function tell(line) {
+  byId("read-status").textContent = line;
+}
+
+/** Read what was pasted or opened; a second call stops the first. */
+async function read(on) {
+  if (reading) {
+    reading.abort();
+    return;
+  }
+  const text = byId("text").value;
+  const name = byId("name").value.trim() || "document";
+  if (!text) {
+    tell("Choose a file or paste a text first.");
+    return;
+  }
+  reading = new AbortController();
+  byId("read").textContent = "Stop";
+  const bar = byId("progress");
+  bar.hidden = false;
+  bar.removeAttribute("value");
+  const began = performance.now();
+  tell(`Reading ${name}`);
+  try {
+    for await (const { data } of post("/packs", { name, text }, reading.signal)) {
+      if (data?.total) showProgress(bar, data, began);
+      if (data?.pack) await chooseRead(name, text, data, on);
+    }
+  } catch (error) {
+    if (error.status === 401) on.onKey();
+    tell(error.name === "AbortError" ? "Stopped. Read it again to go on." : error.message);
+  } finally {
+    bar.hidden = true;
+    byId("read").textContent = "Read";
+    reading = null;
+  }
+}
+
+function showProgress(bar, { done, total, cached }, began) {
+  bar.max = total;
+  bar.value = done;
+  const seconds = (performance.now() - began) / 1000;
+  const rate = Math.round((done - cached) / seconds);
+  const speed = done > cached && seconds > 0.2 ? `, ${rate} tokens/s` : "";
+  tell(`${counted(done)} of ${counted(total)} tokens${speed}`);
+}
+
+async function chooseRead(name, text, { pack, seconds }, on) {
+  texts.set(name, text);
+  await listPacks(name);
+  const speed = seconds ? `, ${Math.round(pack.n_tokens / seconds)} tokens/s` : "";
+  tell(`Read ${counted(pack.n_tokens)} tokens${speed}.`);
+  byId("new").open = false;
+  on.onChosen();
+  on.onRead();
+}
+
+async function open(file) {
+  if (!file) return;
+  byId("text").value = await file.text();
+  byId("name").value = file.name.replace(/^\.+/, "").slice(0, 100);
+  byId("read").focus();
+}
+
+/** on: {onChosen: another document is asked about, onRead: one was read, onKey: a key is wanted}. */
+export function startDocuments(on) {
+  byId("document-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    read(on);
+  });
+  byId("file").addEventListener("change", (event) => open(event.target.files[0]));
+  byId("pack").addEventListener("change", () => {
+    byId("remove").hidden = !chosenPack();
+    on.onChosen();
+    byId("pack").focus();
+  });
+  byId("remove").addEventListener("click", async () => {
+    try {
+      show((await remove(`/packs/${encodeURIComponent(chosenPack())}`)).packs, "");
+      on.onChosen();
+    } catch (error) {
+      tell(error.message);
+    }
+  });
+}
