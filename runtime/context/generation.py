@@ -71,7 +71,7 @@ class Generation:
 
     finish: None while running; "eos" an end-of-generation token, or a constraint that nothing can
     extend, "stop" a stop string, "length" `max_tokens` were made, "context" the context is full.
-    end_token: the token of "eos", if one was sampled.
+    end_token: the token of "eos", if one was sampled. last_token: the last one of the answer.
 
     The last sampled token is not in the context: a following prompt continues without it.
 
@@ -97,6 +97,7 @@ class Generation:
         self.context = context
         self.finish: Finish | None = None
         self.end_token: int | None = None
+        self.last_token: int | None = None
         self.n_tokens = 0
         self._prompt = prompt
         self._max_tokens = max_tokens
@@ -139,6 +140,7 @@ class Generation:
             return None
         sampler.accept(token)
         self.n_tokens += 1
+        self.last_token = token
         return token
 
     def goes_on(self) -> bool:

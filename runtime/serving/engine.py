@@ -75,11 +75,12 @@ _MOST_ANSWERED = 64
 
 
 class _Answered(NamedTuple):
-    """A chat, the ids of its prompt and answer, and the token that ended it."""
+    """A chat, the ids of its prompt and answer, and the token that ended it; None: its constraint
+    did."""
 
     chat: Chat
     ids: NDArray[np.uint32]
-    end_token: int
+    end_token: int | None
 
 
 class Engine:
@@ -241,8 +242,11 @@ class Engine:
 
     def _has_answered(self, asked: Prepared, generation: Generation) -> None:
         """Keep the tokens of an answer to a chat until the server has told its message."""
-        if asked.chat is not None and generation.end_token is not None:
-            ids = np.asarray(generation.context.tokens, np.uint32)
+        if asked.chat is not None:
+            tokens = generation.context.tokens
+            if generation.end_token is None and generation.last_token is not None:
+                tokens = [*tokens, generation.last_token]  # which was sampled, and not read
+            ids = np.asarray(tokens, np.uint32)
             self._answered[asked.id] = _Answered(asked.chat, ids, generation.end_token)
             while len(self._answered) > _MOST_ANSWERED:
                 self._answered.popitem(last=False)

@@ -35,6 +35,8 @@ Message = Mapping[str, Any]
 Render = Callable[[Sequence[Message]], Rendered]
 """The text of messages, with the tools and variables of one request, up to where an answer
 begins."""
+ANY_END = 0xFFFFFFFF
+"""In a record: a constraint ended the answer."""
 MOST = 4096
 """Answers that are kept: the newest ones."""
 
@@ -60,13 +62,15 @@ class Answers:
         messages: Sequence[Message],
         variables: Mapping[str, Any],
         ids: Sequence[int],
-        end: int,
+        end: int | None,
     ) -> None:
         """Know that `ids`, a prompt and its answer, stand for the messages, the last of which is
         the answer. variables: of the template, and the tools. end: the end-of-generation token that
-        ended the answer and is not in `ids`; other answers are not kept."""
-        if end not in self._tokenizer.eog_ids or not ids:
+        ended the answer and is not in `ids`; None where a constraint ended it: the template says
+        which token comes then. Answers that other tokens end are not kept."""
+        if (end is not None and end not in self._tokenizer.eog_ids) or not ids:
             return
+        end = ANY_END if end is None else end
         record = Record(_digests(messages, variables)[-1], end, as_tokens(ids))
         with self._lock:
             self._keep(record)
@@ -96,7 +100,8 @@ class Answers:
     ) -> list[int] | None:
         """The ids of what follows the answer that is message `i`, from its `end` on; None if that
         cannot be told."""
-        text, mark = self._tokenizer.text_of(end), f"answer{secrets.token_hex(8)}"
+        mark = f"answer{secrets.token_hex(8)}"
+        ends = self._tokenizer.eog_ids if end == ANY_END else [end]
         for stand_in in _stand_ins(messages[i], mark):
             try:
                 whole = render([*messages[:i], stand_in, *messages[i + 1 :]])
@@ -104,11 +109,13 @@ class Answers:
                 continue
             if whole.count(mark) != 1:
                 continue
-            at = _find(whole, text, whole.index(mark) + len(mark))
+            start = whole.index(mark) + len(mark)
+            places = [_find(whole, self._tokenizer.text_of(one), start) for one in ends]
+            at = min((at for at in places if at is not None), default=None)
             if at is None:
                 continue
             rest = prompt_ids(self._tokenizer, whole.rest(at), begins=False, special=True)
-            if rest[:1] == [end]:
+            if rest and rest[0] in ends:
                 return rest
         return None
 

@@ -29,7 +29,7 @@ _MOST_IDS = 1 << 28
 @dataclass(frozen=True)
 class Record:
     """The ids of a prompt and its answer, by the digest of their messages, and the token that ended
-    the answer."""
+    the answer, or `answers.ANY_END`."""
 
     digest: bytes
     end: int

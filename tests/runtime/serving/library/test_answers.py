@@ -43,6 +43,7 @@ NEEDS_CALLS = (
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 CALL = {"function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
 USER = {"role": "user", "content": "What is 1 + 2?"}
+NOTHING: Any = {"bos_token": None, "eos_token": None}
 Render = Callable[[Any], Any]
 
 
@@ -115,6 +116,29 @@ def test_calls_that_the_template_writes_otherwise_stay(
     known.remember([*sent, {"role": "assistant", "content": "three"}], {}, longer, end)
     sent += [{"role": "assistant", "content": "three"}, USER]
     assert known.prompt_ids(sent, {}, render)[: len(longer)] == longer
+
+
+def test_the_template_ends_what_a_constraint_has_ended(
+    mini: Model, end: int, render: Render, tmp_path: Path
+) -> None:
+    """The oracle: an answer of the same ids that the end token has ended. Records keep it."""
+    asked = {"role": "user", "content": f"what is {after(mini, end)}?"}
+    ids = generated(mini, render, [asked], "It is 3.")
+    answer = {"role": "assistant", "content": "It is 3."}
+    sent = [asked, answer, USER]
+    by_token = Answers(mini.tokenizer, None)
+    by_token.remember([asked, answer], {}, ids, end)
+    expected = by_token.prompt_ids(sent, {}, render)
+    assert expected[: len(ids)] == ids and expected[len(ids)] == end
+    file = tmp_path / "answers"
+    known = Answers(mini.tokenizer, file, 1 << 20)
+    known.remember([asked, answer], {}, ids, None)
+    assert known.prompt_ids(sent, {}, render) == expected
+    assert Answers(mini.tokenizer, file, 1 << 20).prompt_ids(sent, {}, render) == expected
+    # A template that writes no end token has the answer as it writes it itself.
+    bare = ChatTemplate("{% for m in messages %}{{ m.content }}!{% endfor %}", **NOTHING)
+    told = known.prompt_ids(sent, {}, bare.render)
+    assert told == prompt_ids(mini.tokenizer, bare.render(sent))
 
 
 def test_what_people_write_is_no_control_token(mini: Model, end: int, render: Render) -> None:
