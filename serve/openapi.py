@@ -19,7 +19,7 @@ _ERRORS = {
     "401": "No key, or a wrong one",
     "404": "Another model, a pack or path that is not there",
     "413": "A body that is too large",
-    "415": "A body that is not JSON",
+    "415": "A body that is packed",
     "429": "Too many requests",
     "503": "The model is loading, or was ended",
 }

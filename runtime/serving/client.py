@@ -130,10 +130,10 @@ class EngineClient:
             async for message in call.until_done():
                 yield message
 
-    async def render(self, prompt: Prompt, with_ids: bool = False) -> Rendered:
-        """The text and the tokens of a prompt."""
+    async def render(self, prompt: Prompt, with_ids: bool = False, alone: bool = False) -> Rendered:
+        """The text and the tokens of a prompt; alone: of a text as it stands."""
         with self._call() as call:
-            await self._send(Render(call.id, prompt, with_ids))
+            await self._send(Render(call.id, prompt, with_ids, alone))
             return await call.answer(Rendered)
 
     async def embed(self, prompts: list[Prompt]) -> Vectors:

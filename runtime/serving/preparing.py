@@ -154,7 +154,11 @@ class Preparing:
 
     def render(self, asked: Render) -> Rendered:
         """The text and tokens of a prompt."""
-        text, ids = self._read(asked.prompt, begins=True)
+        if asked.alone and isinstance(asked.prompt, Text):
+            text = asked.prompt.text
+            ids = self._model.tokenizer.encode(text, special=asked.prompt.special)
+        else:
+            text, ids = self._read(asked.prompt, begins=True)
         if not asked.with_ids:
             return Rendered(asked.id, str(text), len(ids))
         piece = self._model.tokenizer.piece

@@ -121,11 +121,13 @@ class Remember(_Message):
 
 
 class Render(_Message):
-    """The text and ids of a prompt; answered by `Rendered`. with_ids: the ids, not only a count."""
+    """The text and ids of a prompt; answered by `Rendered`. with_ids: the ids, not only a count.
+    alone: those of a `Text` as it stands, without what a prompt begins with."""
 
     id: int
     prompt: Prompt
     with_ids: bool = False
+    alone: bool = False
 
 
 class Embed(_Message):

@@ -15,9 +15,11 @@ from ..wire.encoding import json_response
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
-    """parse_special: texts of control tokens are control tokens."""
+    """parse_special: texts of control tokens are control tokens. add_special: the tokens that a
+    prompt begins with come first."""
 
     content: str
+    add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
 
@@ -35,7 +37,8 @@ async def tokenize(service: Service, body: TokenizeRequest, request: Request) ->
     service.ready()
     if not body.content:
         return json_response({"tokens": []})
-    made = await service.engine.render(Text(body.content, special=body.parse_special), True)
+    text = Text(body.content, special=body.parse_special)
+    made = await service.engine.render(text, True, alone=not body.add_special)
     if not body.with_pieces:
         return json_response({"tokens": made.ids})
     pairs = zip(made.ids, made.pieces, strict=True)

@@ -97,7 +97,7 @@ class FakeEngine:
         self.stored[name] = len(text)
         yield Done(1, "stop", len(text))
 
-    async def render(self, prompt: Prompt, with_ids: bool = False) -> Rendered:
+    async def render(self, prompt: Prompt, with_ids: bool = False, alone: bool = False) -> Rendered:
         msgspec.msgpack.encode(Render(1, prompt))
         if isinstance(prompt, list):
             if max(prompt) > 255:
@@ -109,6 +109,8 @@ class FakeEngine:
             assert isinstance(prompt, Chat)
             text = "".join(f"<{one['role']}>{one['content']}" for one in prompt.messages)
         ids = list(text.encode("utf-8")) if with_ids else []
+        if isinstance(prompt, Text) and not alone:
+            ids = [1, *ids]
         return Rendered(1, text, len(text.encode()), ids, [bytes([id]) for id in ids])
 
     async def embed(self, prompts: list[Prompt]) -> Vectors:

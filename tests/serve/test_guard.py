@@ -96,9 +96,8 @@ WRONG_BODIES = [
     (b"[" * 200_000, "application/json", 400),
     (b'{"messages":' + b'[{"a":' * 50_000, "application/json", 400),
     (b'{"messages": [], "tools": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001, "application/json", 400),
-    (b"<xml/>", "text/xml", 415),
-    (b"{}", "text/plain", 415),
-    (b"{}", "multipart/form-data", 415),
+    (b"<xml/>", "text/xml", 400),
+    (b"--a\r\n", "multipart/form-data; boundary=a", 400),
 ]
 
 

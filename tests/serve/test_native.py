@@ -19,6 +19,8 @@ def test_texts_become_tokens_and_back(http: httpx.Client, engine: FakeEngine) ->
         {"id": 169, "piece": [169]},
     ]
     assert http.post("/tokenize", json={"content": "h"}).json() == {"tokens": [104]}
+    begun = http.post("/tokenize", json={"content": "h", "add_special": True}).json()
+    assert begun == {"tokens": [1, 104]}
     assert http.post("/detokenize", json={"tokens": [104, 105]}).json() == {"content": "hi"}
     assert http.post("/detokenize", json={"tokens": [-1]}).status_code == 400
     messages = [{"role": "user", "content": "x"}]

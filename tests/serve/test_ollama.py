@@ -107,8 +107,18 @@ def test_errors_have_ollamas_shape(
         client.chat("toy", [{"role": "user", "content": "x", "images": ["aGk="]}])
 
 
-def test_curl_needs_no_content_type(http: httpx.Client, engine: FakeEngine) -> None:
-    form = {"content-type": "application/x-www-form-urlencoded"}
+KINDS = ["application/x-www-form-urlencoded", "text/plain", "application/JSON; charset=utf-8"]
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_json_is_taken_under_any_type(
+    http: httpx.Client, engine: FakeEngine, kind: str | None
+) -> None:
+    """But for pages of other sites, which a browser lets send text without asking."""
+    headers = {} if kind is None else {"content-type": kind}
     body = '{"model": "toy", "prompt": "Hi", "stream": false}'
-    assert http.post("/api/generate", content=body, headers=form).json()["response"] == "Hello!"
-    assert http.post("/v1/completions", content=body, headers=form).status_code == 415
+    assert http.post("/api/generate", content=body, headers=headers).json()["response"] == "Hello!"
+    answer = http.post("/v1/completions", content=body, headers=headers)
+    assert answer.json()["choices"][0]["text"] == "Hello!"
+    headers["origin"] = "http://elsewhere.example"
+    assert http.post("/v1/completions", content=body, headers=headers).status_code == 403

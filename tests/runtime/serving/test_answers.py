@@ -209,3 +209,12 @@ def test_an_answer_matches_its_constraint(engine: Live, ignore_eos: bool) -> Non
 def test_a_constraint_that_cannot_be_used_is_refused(engine: Live) -> None:
     with pytest.raises(RequestRefused, match="unclosed group"):
         engine.run(engine.answer(PROMPT, constraint=Constraint("regex", "a(b")))
+
+
+def test_a_text_alone_has_the_tokenizers_ids(engine: Live, model: Model) -> None:
+    for text in ("The mill", " ", model.tokenizer.text_of(min(model.tokenizer.eog_ids))):
+        prompt = Text(text, special=True)
+        made = engine.run(engine.client.render(prompt, with_ids=True, alone=True))
+        assert made.ids == model.tokenizer.encode(text, special=True)
+        whole = engine.run(engine.client.render(prompt, with_ids=True))
+        assert whole.ids == model.tokenizer.encode(text, bos=True, special=True)
