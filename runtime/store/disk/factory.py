@@ -20,7 +20,7 @@ from .errors import PackError, checked_path, opening
 from .folder import PackFolder
 from .format.manifest import NAME, Manifest, ModelFacts
 from .info import pack_head
-from .parents import begin
+from .parents import Beginning, begin
 from .plane import Io
 from .slots import DiskSlots
 from .store import DiskStore
@@ -116,10 +116,11 @@ class Disk(Store):
     def open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
         """The store; raises `PackError` if the pack cannot be used with this model."""
         with opening(Path(self.path)):
+            begun = self._create_missing(model, n_ctx)
             folder = self._folder(model, n_ctx)
             store = DiskStore(folder, self.io, states_of(model.config))
-            if self.parent is not None and folder.state().commit.sequence == 0:
-                above, state, _ = begin(Path(self.parent), self.n_shared)
+            if self.parent is not None and store.is_fresh:
+                above, state, _ = begun or begin(Path(self.parent), self.n_shared)
                 store.adopt(above, state)
             store.centre = folder.centre()
             return _with_known_tokens(store, folder.path, model)
@@ -131,26 +132,31 @@ class Disk(Store):
         if self.parent is not None:
             raise PackError(path, "a context that evicts cannot begin with another pack")
         with opening(path):
+            self._create_missing(model, n_ctx, slots)
             folder = self._folder(model, n_ctx, slots)
             store = DiskSlots(folder, states_of(model.config))
             store.centre = folder.centre()
             return _with_known_tokens(store, path, model)
 
+    def _create_missing(
+        self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None
+    ) -> Beginning | None:
+        """Make the pack if it is missing; returns what a new one begins with, if it does."""
+        path = Path(self.path)
+        if self.read_only or (path / NAME).exists():
+            return None
+        return self._create(path, model, _is_long(model, n_ctx, slots), slots)
+
     def _folder(self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None) -> PackFolder:
-        """The pack's folder, made if it is missing, and checked."""
-        path, config = Path(self.path), model.config
-        # A context that evicts has no end: it is rotated as a long one from the start.
-        long = slots is not None or n_ctx > config.n_ctx_orig
-        long_rope = config.rope_tensors == "longrope" and long
-        if not self.read_only and not (path / NAME).exists():
-            self._create(path, model, long_rope, slots)
+        """The pack's folder, checked."""
+        path = Path(self.path)
         folder = PackFolder(path, writable=not self.read_only)
-        self._check(path, folder.manifest, model, long_rope, slots)
+        self._check(path, folder.manifest, model, _is_long(model, n_ctx, slots), slots)
         return folder
 
     def _create(
         self, path: Path, model: ModelInfo, long_rope: bool, slots: SlotPlan | None
-    ) -> None:
+    ) -> Beginning | None:
         k, v = self.k or "f16", self.v or "f16"
         states = states_of(model.config)
         manifest = Manifest(
@@ -168,8 +174,9 @@ class Disk(Store):
             windows = windows_of(model.config) if slots is None else ()
             means = mean_keys(model) if has_centre(model.config, k) else None
             create(path, replace(manifest, windows=windows), means)
-            return
-        above, state, parent = begin(Path(self.parent), self.n_shared)
+            return None
+        begun = begin(Path(self.parent), self.n_shared)
+        above, state, parent = begun
         inherited = above.manifest
         self._check(above.path, inherited, model, long_rope)
         manifest = replace(
@@ -180,6 +187,7 @@ class Disk(Store):
             windows=inherited.windows,
         )
         create(path, manifest, above.centre(), state.recent)
+        return begun
 
     def _check(
         self,
@@ -231,6 +239,14 @@ class Disk(Store):
                 f"is one {sides[1]} that length, with other rope factors: change --ctx, or make "
                 "another pack",
             )
+
+
+def _is_long(model: ModelInfo, n_ctx: int, slots: SlotPlan | None) -> bool:
+    """Whether positions are rotated as those of a long context, where that differs."""
+    config = model.config
+    # A context that evicts has no end: it is rotated as a long one from the start.
+    long = slots is not None or n_ctx > config.n_ctx_orig
+    return config.rope_tensors == "longrope" and long
 
 
 def _with_known_tokens(store: S, path: Path, model: ModelInfo) -> S:

@@ -248,7 +248,7 @@ class PackFolder:
             raise PackDamaged(self.path, f"{log.NAME} lacks segments of the last commit")
         tables.cut(n_full)
         rows, last = self.read_tail(commit.tail, commit.n_tokens)
-        ids = np.frombuffer(b"".join(tables.tokens), "<u4").tolist()
+        ids = [token for segment in tables.tokens for token in segment.ids]
         named = {c.segment: c for c in commit.checkpoints}
         before = self.read_recent(named, n_full if recent else 0)
         commit = replace(commit, probe=commit.probe or self.manifest.probe)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,8 +41,16 @@ def depth_of(folder: PackFolder) -> int:
     return 0 if folder.parent is None else 1 + depth_of(folder.parent)
 
 
-def begin(path: Path, n_tokens: int | None) -> tuple[PackFolder, State, Parent | None]:
-    """A pack, the state of it that a new one begins with, and what that shares.
+class Beginning(NamedTuple):
+    """A pack, the state of it that a new one begins with, and what that shares."""
+
+    above: PackFolder
+    state: State
+    parent: Parent | None
+
+
+def begin(path: Path, n_tokens: int | None) -> Beginning:
+    """What a new pack begins with that begins with the one in `path`.
 
     n_tokens: it begins with so many, or fewer; None: with all.
     """
@@ -55,7 +64,7 @@ def begin(path: Path, n_tokens: int | None) -> tuple[PackFolder, State, Parent |
         # The tokens before the segments that would be copied are nowhere, in layers with a window.
         state = beginning(folder, state, n_shared * SEGMENT)
         parent = shared(folder, state)
-    return folder, state, parent
+    return Beginning(folder, state, parent)
 
 
 def beginning(folder: PackFolder, state: State, n_tokens: int) -> State:

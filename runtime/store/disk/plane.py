@@ -14,6 +14,7 @@ from .errors import PackDamaged
 from .folder import PackFolder, stride_of
 from .format.log import KV, PackFiles, Place
 from .mapping import Mapping
+from .shared import Piece, is_shared, shared_piece
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +78,10 @@ class Plane:
         self._mapped: dict[tuple[Path, str], _Slots] = {}
         # Segments in memory, by number: those after `places`, and with "pread" those before, too.
         self._memory: dict[int, tuple[memoryview, int]] = {}
-        contents = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
-        self._pieces = Pieces(max(1, self.segment_bytes), contents)  # of no layer: no bytes
+        # Those of them that other contexts hold, too: they are read, and never written.
+        self._shared: dict[int, Piece] = {}
+        self._contents = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
+        self._pieces = Pieces(max(1, self.segment_bytes), self._contents)  # of no layer: no bytes
         self.n_segments = len(places)
         self.addresses: list[NDArray[np.int64]] = []
         if io == "pread":
@@ -87,12 +90,40 @@ class Plane:
             self._table()
 
     def hold(self) -> None:
-        """Read all segments into memory, to stay there; `PackDamaged` if one is not as written."""
+        """Read all segments into memory, to stay there, but those that another context holds;
+        `PackDamaged` if one is not as written."""
         self.io = "pread"
+        self._check_files()
+        # Not of those for its own segments: a mapping is freed with the last of its pieces.
+        pieces = Pieces(max(1, self.segment_bytes), self._contents)
         for segment in range(len(self.places)):
             if segment not in self._memory:
-                self._memory[segment] = self._read(segment)
+                self._share(segment, pieces)
         self._table()
+
+    def _check_files(self) -> None:
+        """`PackDamaged` if a file ends before its last segment: those that other contexts hold are
+        not read again."""
+        last = {place.folder: place.slot for place in sorted(self.places, key=lambda it: it.slot)}
+        for folder, slot in last.items():
+            for name in folder.names(self.name):
+                stop = slot * stride_of(self.part_bytes) + self.part_bytes
+                if os.fstat(folder.fd(name)).st_size < stop:
+                    raise PackDamaged(folder.path, f"{name} is cut short in slot {slot}")
+
+    @property
+    def bytes_to_hold(self) -> int:
+        """Bytes that `hold` reads."""
+        n = sum(not is_shared(place, self.name, self.part_bytes) for place in self.places)
+        return n * self.segment_bytes
+
+    def _share(self, segment: int, pieces: Pieces) -> None:
+        def read() -> tuple[memoryview, int]:
+            return self._read(segment, pieces.take(len(self.places) - segment))
+
+        piece = shared_piece(self.places[segment], self.name, self.part_bytes, read)
+        self._shared[segment] = piece
+        self._memory[segment] = piece.memory, piece.address
 
     @property
     def segment_bytes(self) -> int:
@@ -116,10 +147,12 @@ class Plane:
     def reopen(self, segment: int, n_segments: int) -> None:
         """Move `segment` to memory, to be written again, and drop later ones; then grow again."""
         if segment not in self._memory:
-            self._memory[segment] = self._read(segment)
+            self._memory[segment] = self._read(segment, self._fresh())
+        elif segment in self._shared:
+            self._memory[segment] = self._copied(segment)
+        self._drop(segment + 1)
         del self.places[segment:]
-        for other in [n for n in self._memory if n > segment]:
-            del self._memory[other]
+        self._shared.pop(segment, None)
         self.n_segments = segment + 1
         self._table()
         self.grow(n_segments)
@@ -128,12 +161,23 @@ class Plane:
         """Replace the segments from `first` on by empty ones in memory, which are written again."""
         n_segments, self.n_segments = self.n_segments, min(first, self.n_segments)
         del self.places[first:]
-        for segment in [n for n in self._memory if n >= first]:
-            del self._memory[segment]
+        self._drop(first)
         self.grow(n_segments)
 
+    def _drop(self, first: int) -> None:
+        """Let go of the segments in memory from `first` on."""
+        for segment in [n for n in self._memory if n >= first]:
+            del self._memory[segment]
+            self._shared.pop(segment, None)
+
+    def _copied(self, segment: int) -> tuple[memoryview, int]:
+        """Memory of its own with the bytes of a shared segment."""
+        fresh = self._fresh()
+        np.frombuffer(fresh[0], np.uint8)[: self.segment_bytes] = self.buffer(segment)
+        return fresh
+
     def buffer(self, segment: int) -> NDArray[np.uint8]:
-        """All bytes of a segment in memory, file after file."""
+        """All bytes of a segment in memory, file after file; of a shared one, to read."""
         return np.frombuffer(self._memory[segment][0], np.uint8)[: self.segment_bytes]
 
     def seal(self, segment: int, slot: int, folder: PackFolder) -> Place:
@@ -188,9 +232,8 @@ class Plane:
             self._mapped[key] = _Slots(folder, name, stride_of(self.part_bytes), copy)
         return self._mapped[key]
 
-    def _read(self, segment: int) -> tuple[memoryview, int]:
-        """A full segment in memory, checked against its digests."""
-        fresh = self._fresh()
+    def _read(self, segment: int, fresh: tuple[memoryview, int]) -> tuple[memoryview, int]:
+        """Fresh memory with the bytes of a full segment, checked against its digests."""
         parts = np.frombuffer(fresh[0], np.uint8)[: self.segment_bytes]
         for file, part in enumerate(parts.reshape(self._n_files, self.part_bytes)):
             data = read_slot(self.places[segment], self.name, file, self.part_bytes)

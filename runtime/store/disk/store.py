@@ -74,6 +74,8 @@ class DiskStore(HostStore[DiskColumn]):
         self.n_kv_heads = model.n_kv_heads
         self.folder, self._io = folder, io
         state = folder.state(recent=True)
+        self.is_fresh = not state.commit.sequence
+        """Whether nothing has been saved since the pack was made."""
         self._tables: Tables = state.tables
         self._kv = Plane(KV, folder, state.tables.places[KV], 0, io)
         windows = folder.manifest.windows
@@ -193,7 +195,8 @@ class DiskStore(HostStore[DiskColumn]):
         return self.columns[name]
 
     def _hold(self, plane: Plane) -> None:
-        """Copy the mapped segments of a column in use to memory, if there is room beside K and V.
+        """Copy the mapped segments of a column in use to memory, if there is room beside K and V:
+        once for all contexts that read them.
 
         All of it is read for each token, from a file in pages of 4 KB
         (docs/internals/performance.md).
@@ -201,7 +204,7 @@ class DiskStore(HostStore[DiskColumn]):
         n_bytes = len(plane.places) * plane.segment_bytes
         if plane.io == "mmap" and n_bytes >= WORTH_COPYING:
             beside = len(self._kv.places) * self._kv.segment_bytes + ROOM_LEFT
-            if available_bytes() >= n_bytes + beside:
+            if available_bytes() >= plane.bytes_to_hold + beside:
                 plane.hold()
                 self.copied_bytes += n_bytes
 

@@ -140,7 +140,7 @@ def log_of(state: State) -> tuple[bytes, bytes]:
     for plane, places in tables.places.items():
         item_bytes = tables.item_bytes.get(plane, 0)
         for segment, place in enumerate(places):
-            moved, ids = replace(place, slot=segment), tables.tokens[segment]
+            moved, ids = replace(place, slot=segment), tables.tokens[segment].data
             record, chain = log.record(plane, segment, moved, ids, item_bytes, chain)
             records.append(record)
     return b"".join(records), chain

@@ -23,6 +23,7 @@ from typing import Protocol
 from .....ops.attention.layout import SEGMENT
 from ..errors import PackDamaged
 from ..files import DIGEST, digest
+from .segment_ids import SegmentIds, shared_ids
 
 NAME = "tokens"
 KV = ""
@@ -67,8 +68,8 @@ class Tables:
 
     places: dict[str, list[Place]] = field(default_factory=lambda: {KV: []})
     item_bytes: dict[str, int] = field(default_factory=dict)
-    tokens: list[bytes] = field(default_factory=list)
-    """Of each full segment, 1,024 x u32."""
+    tokens: list[SegmentIds] = field(default_factory=list)
+    """Of each full segment."""
     next_slot: dict[str, int] = field(default_factory=dict)
 
     def cut(self, n_segments: int) -> None:
@@ -135,7 +136,7 @@ def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFiles, n_layer
         digests = tuple(payload[i : i + DIGEST] for i in range(ids_end, len(payload), DIGEST))
         _check(segment, slot, len(tables.places[KV]), folder.path)
         tables.cut(segment)
-        tables.tokens.append(payload[_PLACE.size : ids_end])
+        tables.tokens.append(shared_ids(payload[_PLACE.size : ids_end]))
         _put(tables, KV, Place(folder, slot, digests))
     elif kind == _KIND_COLUMN and len(payload) > _PLACE.size + _ITEM.size + DIGEST:
         segment, slot = _PLACE.unpack_from(payload)
