@@ -108,6 +108,11 @@ class ChatTemplate:
         template.stop = (PLAIN_STOP,)
         return template
 
+    @property
+    def tells_tools(self) -> bool:
+        """Whether it tells the model of tools."""
+        return _TOOL_VARIANT in self.variants or "tools" in self.source
+
     def start(self) -> None:
         """Starts the process that renders, without waiting for it."""
         self._renderer.start()

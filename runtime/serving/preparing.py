@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...system.values import LARGEST
+from ..chat import lenient
 from ..chat.template import ChatTemplate, Message
 from ..context.prompt import check_readable, prompt_ids
 from ..context.request import ContextRequest
@@ -182,8 +183,15 @@ class Preparing:
         return self._template_of(prompt, prompt.messages[:-1]) + ending
 
     def _template_of(self, prompt: Chat, messages: Sequence[Message]) -> Marked:
-        """What the template makes of messages."""
-        return self.template.render(messages, tools=prompt.tools, **prompt.extra)
+        """What the template makes of messages, and of tools that it may leave out."""
+        template, tools = self.template, prompt.tools
+        if tools and not template.tells_tools:
+            messages, tools = lenient.with_tools(messages, tools), None
+
+        def render(form: Sequence[Message]) -> Marked:
+            return template.render(form, tools=tools, **prompt.extra)
+
+        return lenient.rendered(messages, render)
 
 
 def variables_of(prompt: Chat) -> dict[str, Any]:
