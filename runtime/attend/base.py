@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ..methods import Method, Progress
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .reads import LayerReads
-    from .selections import SelectionWriter
 
     F32 = NDArray[np.float32]
     I32 = NDArray[np.int32]
@@ -79,6 +78,13 @@ class Attend(Method, ABC):
         """
 
 
+class ChoiceObserver(Protocol):
+    """What is told of the tokens that a method chooses, such as `SelectionWriter`."""
+
+    def add(self, layer: int, stored: int, lists: U32, counts: I64, /) -> None:
+        """In a step of `stored` tokens, KV head j attends to positions lists[j, : counts[j]]."""
+
+
 class BoundAttend(ABC):
     """Attention of new queries over the stored tokens of one context."""
 
@@ -88,8 +94,9 @@ class BoundAttend(ABC):
     """What each layer has read so far, if the method chooses tokens."""
     prompt_reads: Sequence[LayerReads] = ()
     """What each layer has read of prompts, if their tokens choose, too."""
-    writer: SelectionWriter | None = None
-    """Records the tokens that a method with `selects` chooses; None: no recording."""
+    observer: ChoiceObserver | None = None
+    """Is told of the tokens that a method with `selects` chooses; None: nobody is, which costs
+    nothing. Calls are not recorded in graphs meanwhile."""
 
     records: bool = False
     """Whether a call for one token only launches kernels, so that it can be recorded in a graph

@@ -16,8 +16,8 @@ def recording(
 ) -> Iterator[None]:
     """Write the choices of a method with `selects` to a file, until the block ends."""
     with selection_file(path, source, tokens) as writer:
-        attend.writer = writer
+        attend.observer = writer
         try:
             yield
         finally:
-            attend.writer = None
+            attend.observer = None

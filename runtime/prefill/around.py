@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..attend.selections import SelectionWriter
+    from ..attend.base import ChoiceObserver
     from ..methods import Progress
 
     F32 = NDArray[np.float32]
@@ -39,13 +39,13 @@ class AroundPrompts(BoundAttend):
         self._inner.done(n_tokens)
 
     @property
-    def writer(self) -> SelectionWriter | None:  # type: ignore[override]
+    def observer(self) -> ChoiceObserver | None:  # type: ignore[override]
         """Of the choices for generated tokens."""
-        return self._inner.writer
+        return self._inner.observer
 
-    @writer.setter
-    def writer(self, writer: SelectionWriter | None) -> None:
-        self._inner.writer = writer
+    @observer.setter
+    def observer(self, observer: ChoiceObserver | None) -> None:
+        self._inner.observer = observer
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         self._inner.appended(layer, start, n_tokens)

@@ -8,5 +8,7 @@ engine.py       the engine process: receives messages
 preparing.py    from messages to tokens and options
 scheduler.py    which request it works on next
 tasks.py        what it does for a request, step by step
+lens.py         which passages of its prompt an answer read, as
+passages.py     messages have it
 contexts.py     the contexts of requests
 """

@@ -52,6 +52,7 @@ class Prepared:
     special: bool = False
     ignore_eos: bool = False
     echo: bool = False
+    lens: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Preparing:
             asked.special,
             asked.ignore_eos,
             asked.echo,
+            asked.lens,
         )
 
     def request(self, reading: Reading, pack: Path | None = None) -> ContextRequest:

@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from .passages import Lens
+
 FRAME_BYTES = 1 << 28
 """The most bytes of one message."""
 
@@ -95,7 +97,7 @@ class Generate(_Message):
     sampling: the options of `Sampler` by name, those that differ from its defaults; `n_probs`, 0
     too, asks for `Logprob`s. special: the text of the answer spells out control tokens, as parsers
     of tool calls need them. echo: the prompt is the first of the `Pieces`. n_ctx: room for so many
-    tokens, at most that of `Start`.
+    tokens, at most that of `Start`. lens: `Done` says what the answer read.
     """
 
     id: int
@@ -110,6 +112,7 @@ class Generate(_Message):
     echo: bool = False
     reading: Reading = msgspec.field(default_factory=Reading)
     n_ctx: int | None = None
+    lens: bool = False
 
 
 class Remember(_Message):
@@ -237,6 +240,7 @@ class Done(_Message):
     stop: str = ""
     read_seconds: float = 0.0
     generate_seconds: float = 0.0
+    lens: Lens | None = None
 
 
 Kind: TypeAlias = Literal["invalid", "too long", "not found", "busy", "engine"]

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .lens import LensTask
 from .library import Lease, Library
 from .protocol import Done, Finish, Logprob, Pieces, Progress
 from .refusal import too_long
@@ -90,6 +91,7 @@ class Answering(Task):
         self._seconds = [0.0, 0.0]
         self._tokens: list[int] = []
         self._logprobs: list[Logprob] = []
+        self._lens: LensTask | None = None
         self.next_token: int | None = None
 
     def open(self) -> None:
@@ -140,6 +142,8 @@ class Answering(Task):
         if asked.echo:
             text = asked.tokenizer.decode(asked.ids, special=asked.special)
             self._send(Pieces(self.id, text, list(asked.ids)))
+        if asked.lens:
+            self._lens = LensTask(self.context)
         assert self._generation is not None
         self._began = time.perf_counter()
         if self._generation.begin():
@@ -180,6 +184,8 @@ class Answering(Task):
 
     def close(self, finish: Finish | None) -> None:
         """See `Task`."""
+        watching, self._lens = self._lens, None
+        lens = None if watching is None else watching.finish()
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.context.stop_at(0)
@@ -196,6 +202,7 @@ class Answering(Task):
             stop = self._text.stop
             if generation.end_token is not None:
                 stop = self._prepared.tokenizer.piece(generation.end_token).decode(errors="replace")
+        read_seconds, generate_seconds = self._seconds
         self._send(
             Done(
                 self.id,
@@ -204,7 +211,9 @@ class Answering(Task):
                 self._n_cached,
                 0 if generation is None else generation.n_tokens,
                 stop,
-                *self._seconds,
+                read_seconds,
+                generate_seconds,
+                lens,
             )
         )
 

@@ -15,6 +15,7 @@ class Ask:
 
     sampling: options of `Sampler`. n_top: log probabilities of each token, and of so many others in
     its place; None: none. constraint: what the request says; a choice of tools is one, too.
+    lens: the end of the answer says what it read.
     """
 
     prompt: Prompt
@@ -28,13 +29,14 @@ class Ask:
     ignore_eos: bool = False
     echo: bool = False
     tools: Tools = field(default_factory=Tools)
+    lens: bool = False
 
     def fields(self, special: bool, constraint: Constraint | None) -> dict[str, Any]:
         """The fields of `Generate` but its prompt."""
         sampling = dict(self.sampling)
         if self.n_top is not None:
             sampling["n_probs"] = max(1, self.n_top)
-        names = "max_tokens stop ignore_eos echo reading n_ctx".split()
+        names = "max_tokens stop ignore_eos echo reading n_ctx lens".split()
         return {name: getattr(self, name) for name in names} | {
             "sampling": sampling,
             "special": special,

@@ -21,9 +21,9 @@ from ..service import Service, model_id
 from ..wire.encoding import event as sse
 from ..wire.encoding import json_response
 from ..wire.streams import EVENTS, Stream, with_last_words
-from .requests import conversation, form_of, n_of, top_of
+from .requests import check_lens, conversation, form_of, n_of, top_of
 from .types import ChatRequest
-from .usage import FINISH, last_words, logprobs_of, timings_of, usage_of
+from .usage import FINISH, last_words, lens_of, logprobs_of, timings_of, usage_of
 
 DONE = b"data: [DONE]\n\n"
 
@@ -32,6 +32,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     """Answer a conversation."""
     facts = service.model_called(body.model)
     asks = again(_ask(service, body), n_of(body.n))
+    check_lens(body.lens, len(asks))
     head = {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
@@ -46,7 +47,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     answers = await whole(service, request, asks)
     choices = [_choice(i, one, asks[i].n_top) for i, one in enumerate(answers)]
     ends = {"usage": usage_of(answers, len(answers)), "timings": timings_of(answers)}
-    return json_response({**head, "choices": choices, **ends})
+    return json_response({**head, "choices": choices, **ends, **lens_of(answers[0].done)})
 
 
 def _ask(service: Service, body: ChatRequest) -> Ask:
@@ -63,6 +64,7 @@ def _ask(service: Service, body: ChatRequest) -> Ask:
         n_top=n_top if body.logprobs else None,
         ignore_eos=bool(body.ignore_eos),
         tools=tools,
+        lens=bool(body.lens),
     )
 
 
@@ -115,7 +117,8 @@ async def _chunks(
             case Logprobs(tokens):
                 waiting.setdefault(i, []).extend(logprobs_of(tokens, asks[i].n_top or 0))
             case Done():
-                yield chunk(i, {}, FINISH[answers[i].end], timings=timings_of([answers[i]]))
+                ends = {"timings": timings_of([answers[i]]), **lens_of(event)}
+                yield chunk(i, {}, FINISH[answers[i].end], **ends)
             case _ if (delta := _delta(event)) is not None:
                 yield chunk(i, delta)
     if wants_usage:

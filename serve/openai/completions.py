@@ -24,9 +24,9 @@ from ..wire.encoding import json_response
 from ..wire.errors import ApiError
 from ..wire.streams import EVENTS, Stream, with_last_words
 from .chat import DONE
-from .requests import MOST_ANSWERS, form_of, n_of, top_of
+from .requests import MOST_ANSWERS, check_lens, form_of, n_of, top_of
 from .types import CompletionRequest
-from .usage import FINISH, last_words, timings_of, usage_of
+from .usage import FINISH, last_words, lens_of, timings_of, usage_of
 
 _MAX_TOKENS = 16
 """OpenAI's limit where a request has none."""
@@ -39,6 +39,7 @@ async def completions(service: Service, body: CompletionRequest, request: Reques
     asks = [one for prompt in _prompts(body.prompt) for one in again(_ask(body, prompt), n)]
     if len(asks) > MOST_ANSWERS:
         raise ApiError(400, f"prompt × n is {len(asks)}, expected at most {MOST_ANSWERS}", "prompt")
+    check_lens(body.lens, len(asks))
     head = {
         "id": f"cmpl-{uuid.uuid4().hex}",
         "object": "text_completion",
@@ -56,7 +57,7 @@ async def completions(service: Service, body: CompletionRequest, request: Reques
         for i, one in enumerate(answers)
     ]
     ends = {"usage": usage_of(answers, n), "timings": timings_of(answers)}
-    return json_response({**head, "choices": choices, **ends})
+    return json_response({**head, "choices": choices, **ends, **lens_of(answers[0].done)})
 
 
 def _prompts(given: Given | None) -> list[Prompt]:
@@ -76,6 +77,7 @@ def _ask(body: CompletionRequest, prompt: Prompt) -> Ask:
         n_top=None if body.logprobs is None else top_of(body.logprobs, "logprobs"),
         ignore_eos=bool(body.ignore_eos),
         echo=bool(body.echo),
+        lens=bool(body.lens),
     )
 
 
@@ -115,7 +117,7 @@ async def _chunks(
             continue
         i, event = numbered
         answers[i].add(event)
-        choice = None
+        choice, ends = None, dict[str, Any]()
         match event:
             case Progress():
                 yield b": %d of %d tokens read\n\n" % (event.done, event.total)
@@ -126,9 +128,9 @@ async def _chunks(
                 choice = _choice(i, text, None, logprobs)
             case Done():
                 logprobs = _logprobs(waiting.pop(i, []), asks[i].n_top)
-                choice = _choice(i, "", FINISH[answers[i].end], logprobs)
+                choice, ends = _choice(i, "", FINISH[answers[i].end], logprobs), lens_of(event)
         if choice is not None:
-            yield sse({**head, "choices": [choice]})
+            yield sse({**head, "choices": [choice], **ends})
     if usage_per:
         yield sse({**head, "choices": [], "usage": usage_of(answers, usage_per)})
     yield DONE

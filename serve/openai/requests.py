@@ -120,6 +120,12 @@ def n_of(n: int | None) -> int:
     return n or 1
 
 
+def check_lens(lens: bool | None, n_answers: int) -> None:
+    """Raises `ApiError` 400 for what several answers read: they would have one field for it."""
+    if lens and n_answers > 1:
+        raise ApiError(400, f"lens shows one answer, the request has {n_answers}", "lens")
+
+
 def top_of(n_top: int | None, field: str) -> int:
     """How many likely tokens are listed in the place of each."""
     if n_top is not None and not 0 <= n_top <= MOST_TOP:

@@ -70,13 +70,14 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 
 class Generated(Constrained, kw_only=True):
-    """What requests for text have in common."""
+    """What requests for text have in common. lens: say which passages the answer read."""
 
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = None
     ignore_eos: bool | None = None
+    lens: bool | None = None
 
 
 class ChatRequest(Generated, kw_only=True):

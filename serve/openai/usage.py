@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from ...runtime.serving.protocol import Done, Logprob
 from ..answers.collecting import End, Whole
 from ..wire.encoding import event
@@ -41,6 +43,13 @@ def timings_of(answers: Sequence[Whole]) -> dict[str, Any]:
         "predicted_n": sum(done.n_generated for done in ends),
         "predicted_ms": 1000 * sum(done.generate_seconds for done in ends),
     }
+
+
+def lens_of(done: Done | None) -> dict[str, Any]:
+    """What an answer read, beside its other fields, if the request asked for it."""
+    if done is None or done.lens is None:
+        return {}
+    return {"lens": msgspec.to_builtins(done.lens)}
 
 
 def last_words(error: ApiError) -> bytes:

@@ -20,10 +20,11 @@ export function showLens({ all, read, passages }) {
   byId("passages").replaceChildren(...passages.map(itemOf));
 }
 
-function itemOf(passage) {
+function itemOf(passage, number) {
   const item = document.createElement("li");
   const button = document.createElement("button");
   button.type = "button";
+  button.id = `passage-${number}`;
   button.className = "secondary outline";
   const start = document.createElement("span");
   start.className = "start";

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kvarn.runtime.serving.calls import RequestRefused
+from kvarn.runtime.serving.passages import Lens
 from kvarn.runtime.serving.protocol import (
     Chat,
     Done,
@@ -35,7 +36,7 @@ FACTS = Ready("Toy", "/models/toy.gguf", 4096, 8192, 300, 4, 1000, 2000, "llama"
 class FakeEngine:
     """answer: the pieces of each answer. refusal: of every request. asked: all prompts and fields.
     pause: seconds before each piece; reading: before the first. cancelled: answers that were not
-    read to the end."""
+    read to the end. lens: of answers whose request asks for one."""
 
     answer: list[str] = field(default_factory=lambda: ["Hel", "lo", "!"])
     refusal: Refused | None = None
@@ -55,6 +56,7 @@ class FakeEngine:
     remembered: list[dict[str, Any]] = field(default_factory=list)
     stored: dict[str, int] = field(default_factory=dict)
     cancelled: int = 0
+    lens: Lens = field(default_factory=lambda: Lens(True, 1.0))
     stopped: float | None = None
 
     async def open(self) -> None: ...
@@ -83,7 +85,9 @@ class FakeEngine:
                 yield Pieces(id, piece, [i], logprobs if wants else [])
             finish = self.finish if len(pieces) == len(self.answer) else "length"
             complete = True
-            yield Done(id, finish, 10, self.n_cached, len(pieces), self.stop_text, 0.5, 0.25)
+            counts = 10, self.n_cached, len(pieces)
+            lens = self.lens if fields["lens"] else None
+            yield Done(id, finish, *counts, self.stop_text, 0.5, 0.25, lens)
         finally:
             self.cancelled += not complete
 

@@ -68,6 +68,23 @@ def test_texts_are_those_of_the_model(client: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected
 
 
+def test_the_lens_shows_texts_of_the_prompt(at: str) -> None:
+    prompt = "".join(f"House {n} is the miller's. " for n in range(140))
+    asked: Any = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    reading = {"method": "topk", "budget": "2%", "lens": True}
+    answer = httpx.post(f"{at}/v1/completions", json={**asked, **reading}, timeout=120).json()
+    lens, ids = answer["lens"], httpx.post(f"{at}/tokenize", json={"content": prompt}).json()
+    tokens = ids["tokens"]
+    assert answer["usage"]["prompt_tokens"] == len(tokens) > 1024
+    assert not lens["all"] and 0 < lens["read"] < 0.3 and len(lens["passages"]) > 1
+    for one in lens["passages"]:
+        part = {"tokens": tokens[one["start"] : one["stop"]]}
+        text = httpx.post(f"{at}/detokenize", json=part).json()["content"]
+        assert text == one["text"] and 0 < one["share"] <= 1
+    shares = [one["share"] for one in lens["passages"]]
+    assert shares == sorted(shares, reverse=True) and sum(shares) <= 1.000001
+
+
 def test_all_apis_give_the_same_answer(at: str, client: openai.OpenAI) -> None:
     first = client.chat.completions.create(
         model="kvarn-mini", messages=HELLO, max_tokens=8, temperature=0

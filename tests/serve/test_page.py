@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
+from kvarn.runtime.serving.passages import Lens, Passage
 from kvarn.runtime.serving.protocol import Refused
 from kvarn.serve.page.files import FOLDER, PAGE, STATIC
 
@@ -192,6 +193,45 @@ def test_from_a_document_to_its_answer_by_keyboard(chromium: Browser) -> None:
     [(prompt, fields)] = engine.asked
     assert fields["reading"].pack == "mill"
     assert prompt.messages == [{"role": "user", "content": "Where is the mill?"}]
+    assert chromium.errors == []
+
+
+def test_the_lens_shows_passages_by_keyboard(chromium: Browser) -> None:
+    text = "It rained. The mill stood by the river. Nobody came."
+    passages = [Passage(3, 9, 0.75, " The mill stood by"), Passage(0, 2, 0.25, "<b>It</b>")]
+    engine = FakeEngine(lens=Lens(False, 0.125, passages))
+    with serving(engine) as address:
+        chromium.errors.clear()
+        chromium.open(address)
+        chromium.until("document.getElementById('model')?.textContent === 'toy'")
+        chromium.value("document.getElementById('new').open = true")
+        chromium.tab_to("text", shift=True)
+        chromium.type(text)
+        chromium.tab_to("read")
+        chromium.press("Enter")
+        chromium.until("document.activeElement?.id === 'question'")
+        chromium.type("Where?")
+        chromium.press("Enter")
+        chromium.until("document.querySelectorAll('#passages button').length === 2")
+        status = chromium.value("document.getElementById('lens-status').textContent")
+        chromium.until("document.activeElement?.id === 'question'")
+        chromium.tab_to("passage-1", shift=True)
+        chromium.press("Enter")
+        assert chromium.value("document.querySelector('#passage').textContent") == "<b>It</b>"
+        chromium.tab_to("passage-0", shift=True)
+        chromium.press("Enter")
+        marked = chromium.value("document.querySelector('#passage mark').textContent")
+        shown = chromium.value("document.querySelector('#passage').textContent")
+        engine.lens = Lens(True, 1.0)
+        chromium.tab_to("question")
+        chromium.type("And then?")
+        chromium.press("Enter")
+        all_read = "document.getElementById('lens-status').textContent.includes('read everything')"
+        chromium.until(all_read)
+        assert chromium.value("document.querySelectorAll('#passages button').length") == 0
+    assert "12.5%" in status
+    assert (marked, shown) == (" The mill stood by", text)
+    assert [fields["lens"] for _, fields in engine.asked] == [True, True]
     assert chromium.errors == []
 
 

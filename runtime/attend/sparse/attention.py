@@ -87,7 +87,7 @@ class SparseAttention(BoundAttend):
         self._recorded, self._prompt, self._uncounted = False, prompt, []
         # A single token of a prompt is one row of several where passes have a least number of rows.
         in_rows = n_tokens > 1 or (prompt and self._device.least_rows > 1)
-        records = self.records and not in_rows and self.writer is None
+        records = self.records and not in_rows and self.observer is None
         sources = self._index.sources(start) if records else None
         if sources is None or self._ahead.due(self._store):
             if self._on_gpu and not prompt:
@@ -205,10 +205,10 @@ class SparseAttention(BoundAttend):
         self._ahead.before(layer)
         wanted = self._index.wanted(among, self._layers.takes(layer.number, among.stop))
         index_bytes = self._index.choose(layer, q, among, wanted, chosen)
-        if self.writer is not None:
+        if self.observer is not None:
             lists, counts = map(self._device.get, (chosen.lists, chosen.counts))
             lists, stored_tokens = self._positions(layer, lists.view(np.uint32), among.stop)
-            self.writer.add(layer.number, stored_tokens, lists, counts.astype(np.int64))
+            self.observer.add(layer.number, stored_tokens, lists, counts.astype(np.int64))
         self._ahead.chosen(layer, chosen.lists, chosen.counts)
         chose = time.perf_counter()
         self._read(layer, q, chosen, out)
