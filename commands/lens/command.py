@@ -15,6 +15,7 @@ from ...system.errors import KvarnError
 from ...system.files import write_file
 from ...system.terminal import say
 from ..options.files import check_output
+from ..options.model import model_file
 from ..options.values import count, positive
 from .page import Page, pieces_of, render
 from .view import View
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
             f"{options.selections} was recorded by an older kvarn without its text: record it again"
         )
     view = View.of(selections, options.part, options.skip)
-    path = options.model if options.model is not None else usual_model_path(say)
+    path = usual_model_path(say) if options.model is None else model_file(options.model)
     check_output(options.output, path)
     _check_model(options.selections, selections, path)
     pieces = pieces_of(load_tokenizer(path), view.tokens)

