@@ -28,7 +28,7 @@ function itemOf(passage, number) {
   button.className = "secondary outline";
   const start = document.createElement("span");
   start.className = "start";
-  start.textContent = passage.text.trim().replace(/\s+/g, " ").slice(0, 90);
+  start.textContent = `${(100 * passage.share).toFixed(0)}% ` + passage.text.trim().replace(/\s+/g, " ").slice(0, 90);
   const bar = document.createElement("progress");
   bar.className = "bar";
   bar.max = 1;

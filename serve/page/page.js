@@ -14,6 +14,7 @@ function requestOf() {
   const request = { messages, stream: true, lens: true };
   if (byId("method").value) request.method = byId("method").value;
   if (byId("budget").value.trim()) request.budget = byId("budget").value.trim();
+  if (byId("temperature").value) request.temperature = Number(byId("temperature").value);
   if (byId("max-tokens").value) request.max_tokens = Number(byId("max-tokens").value);
   if (chosenPack()) request.pack = chosenPack();
   return request;
