@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..runtime.model import Model
     from ..runtime.store.facts import PackInfo
 
-_NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
+_NAME_HELP = "a name among your packs (in KVARN_HOME), or a path with a /"
 _SAVED_HELP = "a name that `kvarn pack ls` lists (of two, the pack), or a path with a /"
 
 

@@ -2,7 +2,7 @@
 
 A method is a frozen dataclass of options; `open` makes the object for one context. Its fields
 declare command-line options (`option`), and the registry of its axis lists it. The command line,
-`import kvarn` and the README's tables are made from these two.
+`import kvarn` and tables of the documents are made from these two.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Method:
     name: ClassVar[str]
     """Its name on command lines."""
     summary: ClassVar[str]
-    """What it does, for help texts and the README; begins in lower case, without a full stop."""
+    """What it does, for help texts and documents; begins in lower case, without a full stop."""
     short: ClassVar[str] = ""
     """The option whose value may follow the name after a colon, as in `blocks:4096`."""
 
@@ -107,8 +107,8 @@ def registered(names: Mapping[str, Any], axis: type) -> dict[str, Any]:
     return {method.name: method for method in methods}
 
 
-def readme_table(title: str, methods: Mapping[str, type[Method]], default: str) -> str:
-    """The README's table of an axis, in Markdown."""
+def document_table(title: str, methods: Mapping[str, type[Method]], default: str) -> str:
+    """A document's table of an axis, in Markdown."""
     lines = [f"| {title} | from Python | |", "|---|---|---|"]
     for name, method in methods.items():
         note = " (the default)" if name == default else ""

@@ -74,7 +74,15 @@ SERVES = "kvarn serve"
 ADDRESS = "localhost:8080"
 """What starts a server, and what asks it, is typed by test_serve.py."""
 
+_ASK, _ASKED = (
+    "kvarn run --pack book --instruct --temp 0 -n 40 -p ",
+    "kvarn run --pack book -n 4 -p Who",
+)
+"""The model of these tests has no chat template."""
 FILLED = {
+    f'{_ASK}"Who is the owner of the walking stick?"': [_ASKED],
+    f'{_ASK}"What did Dr. Mortimer read aloud to Holmes?"': [_ASKED],
+    f'{_ASK}"What is the date on the stick?"': [_ASKED],
     "kvarn COMMAND --help": [f"kvarn {name} --help" for name in COMMANDS],
     "kvarn convert [SRC] OUT.gguf [--type q4_k_m]": [
         "kvarn convert model.gguf OUT.gguf --type q4_k_m"
@@ -164,6 +172,7 @@ SMALLER = {
     ),
     "kvarn chat model.gguf": "kvarn chat model.gguf -n 16",
     f"kvarn chat -hf {REAL_MODEL}": f"kvarn chat -hf {REAL_MODEL} -n 16",
+    "kvarn chat --pack long": "kvarn chat --pack long -n 16",
     "kvarn chat --pack book": "kvarn chat --pack book -n 16",
     "kvarn chat --pack book --session talk": "kvarn chat --pack book --session talk -n 16",
     "kvarn doctor --roofline": "kvarn doctor",

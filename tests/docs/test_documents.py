@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from kvarn.cli import build_parser, main
 from kvarn.commands import COMMANDS, REAL_MODEL
+from kvarn.commands.parser import Parser
 
 from ..convert import hf_folders, hub_server
 from .document_commands import DOCUMENTS, PROGRAMS, ROOT, Step, blocks
@@ -19,7 +21,17 @@ from .document_reader import Reader
 from .document_typed import FILLED, MAKEFILE, NOT_TYPED, SMALLER, lacks_torch, typed
 
 READ = {str(document.relative_to(ROOT)): blocks(document) for document in DOCUMENTS}
+TYPED = {
+    name: [steps for block in found if (steps := [one for step in block for one in typed(step)])]
+    for name, found in READ.items()
+}
 STEPS = {step.text: step for found in READ.values() for block in found for step in block}
+
+
+@cache
+def parser() -> Parser:
+    """Of the whole program; to declare all options takes long."""
+    return build_parser(*COMMANDS)
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +69,11 @@ def check(outcomes: list[dict[str, Any]]) -> None:
     assert not failed, "\n".join(failed)
 
 
-def test_what_documents_say_works(reader: Reader) -> None:
-    """All in one process, which starts once."""
-    written = [
-        [one for step in block for one in typed(step)] for found in READ.values() for block in found
-    ]
-    outcomes = reader.type([block for block in written if block], 600)
+@pytest.mark.parametrize("document", [name for name, steps in TYPED.items() if steps])
+def test_what_documents_say_works(document: str, reader: Reader) -> None:
+    """All of a document in one process, which starts once."""
+    written = TYPED[document]
+    outcomes = reader.type(written, 600)
     assert len(outcomes) == sum(map(len, written))
     check(outcomes)
 
@@ -71,9 +82,12 @@ OF_DEFAULT_MODEL = ("run", "chat", "bench", "perplexity", "pack", "eval")
 """Commands that compute, with the default model where they name none."""
 
 
-def test_build_compiles_what_the_readme_needs(reader: Reader) -> None:
-    """After `kvarn build`, no command of README with the default model compiles a kernel."""
-    readme = READ["README.md"]
+FIRST = ("README.md", "docs/tutorial.md", "docs/guides/long-texts.md", "docs/guides/packs.md")
+"""What new users read."""
+
+
+def test_build_compiles_what_new_users_need(reader: Reader) -> None:
+    """After `kvarn build`, no command of FIRST with the default model compiles a kernel."""
     written = [
         [
             one
@@ -83,7 +97,8 @@ def test_build_compiles_what_the_readme_needs(reader: Reader) -> None:
             and one.words[1] in OF_DEFAULT_MODEL
             and not {"-hf", "model.gguf"} & set(one.words)
         ]
-        for block in readme
+        for name in FIRST
+        for block in READ[name]
     ]
     outcomes = reader.type([block for block in written if block], 600, "--rehearsed")
     assert len(outcomes) > 15
@@ -104,7 +119,7 @@ def test_long_commands_work_as_written(text: str, reader: Reader) -> None:
 @pytest.mark.slow
 @pytest.mark.data
 def test_a_novel_longer_than_the_context_is_read(reader: Reader, data_dir: Path) -> None:
-    """The command of README for long texts, with a text that is longer than its `--ctx`."""
+    """The command of README.md for long texts, with a text that is longer than its `--ctx`."""
     (written,) = (step for text, step in STEPS.items() if "--keep hashevict" in text)
     stats = Step("shell", f"{written.text} --stats")
     novel = max((data_dir / "text").glob("*.txt"), key=lambda path: path.stat().st_size)
@@ -125,11 +140,11 @@ def test_commands_are_known(text: str) -> None:
         assert words[0] in re.findall(r"^([\w-]+):", MAKEFILE, re.MULTILINE)
         assert text in NOT_TYPED or text == "make run"
     elif program == "kvarn" and text not in FILLED:
-        names = [action for action in build_parser(*COMMANDS)._actions if action.choices]
+        names = [action for action in parser()._actions if action.choices]
         if words:
             assert words[0] in names[0].choices
         if not step.mention:
-            build_parser(*COMMANDS).parse_args(words)
+            parser().parse_args(words)
     elif program != "kvarn":
         assert text in NOT_TYPED or words[0] == "-m"
 

@@ -1,4 +1,4 @@
-"""One registry an axis: command lines, Python names and the README follow from it."""
+"""One registry an axis: command lines, Python names and documents follow from it."""
 
 from abc import ABC
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ import kvarn
 from kvarn.cli import main
 from kvarn.runtime.attend import ATTENDS, Attend, AttendError, BoundAttend
 from kvarn.runtime.keep import KEEPS, KeepAll, KeepError
-from kvarn.runtime.methods import called, option, readme_table
+from kvarn.runtime.methods import called, document_table, option
 from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import PREFILLS
 from kvarn.runtime.store import STORES
 
 AXES = ATTENDS, KEEPS, STORES, PREFILLS
-README = Path(kvarn.__file__).resolve().parent / "README.md"
+GUIDES = Path(kvarn.__file__).resolve().parent / "docs" / "guides"
 
 
 @dataclass(frozen=True)
@@ -143,16 +143,16 @@ def test_what_cannot_be_registered_is_told_in_words(method: type, words: str) ->
     assert [dict(axis) for axis in AXES] == before
 
 
-def test_the_readmes_tables_are_the_registries() -> None:
-    text = README.read_text()
-    for title, methods, default in (
-        ("`--method`", ATTENDS, "full"),
-        ("`--keep`", KEEPS, "all"),
-        ("KV cache", STORES, "ram"),
-        ("`--prefill`", PREFILLS, "exact"),
+def test_the_tables_of_documents_are_the_registries() -> None:
+    for guide, title, methods, default in (
+        ("long-texts.md", "`--method`", ATTENDS, "full"),
+        ("long-texts.md", "`--keep`", KEEPS, "all"),
+        ("packs.md", "KV cache", STORES, "ram"),
+        ("long-texts.md", "`--prefill`", PREFILLS, "exact"),
     ):
-        table = readme_table(title, methods, default)
-        assert table in text, f"README.md lacks this table of {title}:\n\n{table}\n"
+        table = document_table(title, methods, default)
+        text = (GUIDES / guide).read_text(encoding="utf-8")
+        assert table in text, f"{guide} lacks this table of {title}:\n\n{table}\n"
 
 
 def test_methods_are_exported_under_their_classes_names() -> None:
