@@ -95,7 +95,8 @@ class Embedding(Task):
 
 
 class PackReading(Task):
-    """Reads a text into a pack; goes on where an earlier reading of the same text has ended."""
+    """Reads a text into a pack, with the index of the method it is read for; goes on where an
+    earlier reading of the same text has ended."""
 
     def __init__(self, asked: PackRequest, model: Model, flags: Flags, send: Send) -> None:
         super().__init__(asked.id, asked.slot, flags, send)
@@ -136,6 +137,8 @@ class PackReading(Task):
         assert self._reading is not None
         began, before = time.perf_counter(), self._reading.done
         self._is_read = self._reading.step(n_tokens)
+        if self._is_read and self._context is not None and self._context.plan.attend.selects:
+            self._context.index()  # of what was read for another method; closing saves it
         self._seconds += time.perf_counter() - began
         self._tell()
         return self._reading.done - before

@@ -258,7 +258,7 @@ class Library:
         if source is not None and source.context is not None:
             source.context.commit()
         parent = None if source is None else source.path
-        disk = Disk(entry.path, how.k, how.v, parent=parent, n_shared=n_tokens)
+        disk = Disk(entry.path, how.k, how.v, parent=parent, n_shared=n_tokens, late=True)
         try:
             context = self._model.open(replace(request, store=disk))
         except BaseException:

@@ -42,7 +42,9 @@ class Disk(Store):
     io: see `plane.Io`. goal: tokens a new pack is to hold when complete, for `pack info`.
     parent: a new pack shares the full segments of this one and stores only what follows; n_shared:
     it begins with so many of its tokens (None: with all), or fewer where layers with a window lack
-    those before that place. prefill: how what it stores is read; a context sets it.
+    those before that place. late: what a new pack copies of a parent is saved with what it reads
+    first, so that it opens faster; killed before, it has the full segments alone. prefill: how what
+    it stores is read; a context sets it.
     """
 
     name: ClassVar[str] = "disk"
@@ -61,6 +63,7 @@ class Disk(Store):
     parent: str | Path | None = None
     prefill: PrefillFacts | None = None
     n_shared: int | None = None
+    late: bool = False
 
     def __post_init__(self) -> None:
         checked_path(self.path)
@@ -121,7 +124,7 @@ class Disk(Store):
             store = DiskStore(folder, self.io, states_of(model.config))
             if self.parent is not None and store.is_fresh:
                 above, state, _ = begun or begin(Path(self.parent), self.n_shared)
-                store.adopt(above, state)
+                store.adopt(above, state, late=self.late)
             store.centre = folder.centre()
             return _with_known_tokens(store, folder.path, model)
 

@@ -93,18 +93,23 @@ class DiskStore(HostStore[DiskColumn]):
         for name, item_bytes in state.tables.item_bytes.items():
             self._column(name, item_bytes)
 
-    def adopt(self, parent: PackFolder, state: State | None = None) -> None:
+    def adopt(self, parent: PackFolder, state: State | None = None, *, late: bool = False) -> None:
         """Copy to a new pack the tokens of a state of `parent` (None: the last one) after the full
-        segments that both share, and the states after them, and commit."""
+        segments that both share, and the states after them, and commit.
+
+        late: the tokens of the open segment are saved by the next commit; until then, the parent
+        alone has them on disk."""
         state = state or parent.state()
-        for segment in range(len(self._kv.places), state.n_full):
+        n_shared = len(self._kv.places)
+        for segment in range(n_shared, state.n_full):
             self._copy(segment, parent, state)
         self.saved = saved = state.saved
         self._begin(state)
         if self._states is not None:
             self._states.inherit(parent, saved.tokens)
             self._states.states.pin(self._states.go_back(len(saved.tokens)))
-        self.commit(saved.tokens, saved.hidden, saved.n_prompt)
+        if state.n_full > n_shared or not late:
+            self.commit(saved.tokens, saved.hidden, saved.n_prompt)
 
     def _copy(self, segment: int, parent: PackFolder, state: State) -> None:
         """Copy a full segment of a state of `parent`; commit at times, so that few are in

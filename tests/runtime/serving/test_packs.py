@@ -128,3 +128,29 @@ def test_vectors_are_means_of_hidden_states(engine: Live, model: Model) -> None:
         mean = np.concatenate(hidden).mean(0, dtype=np.float64)
         np.testing.assert_allclose(row, mean / np.linalg.norm(mean), rtol=1e-4, atol=1e-6)
     assert (rows[0] == rows[2]).all()
+
+
+@pytest.mark.parametrize("first", ["full", "hash"])
+def test_a_pack_keeps_the_index_of_the_method_that_it_is_read_for(
+    tmp_path: Path, first: str
+) -> None:
+    """Asked for again with another method, it gets the index of that; a question then writes
+    none of the pack's tokens, which would take 1,024 items of each full segment."""
+    folder, name = tmp_path / "cache", f"indexed-{first}"
+    words = {"method": "hash", "budget": "64", "encoders": "simhash"}
+
+    async def read(running: Live, reading: Reading) -> None:
+        async for _ in running.client.read_pack(name, TEXT * 3, reading):
+            pass
+
+    with live(start_of(folder, n_ctx=8192, cache_bytes=1 << 28)) as running:
+        running.run(read(running, Reading(words={"method": "full"} if first == "full" else words)))
+        running.run(read(running, Reading(words=words)))
+        index = sorted(path.name for path in pack_path(name).glob("index-*"))
+        assert index and not verify(pack_path(name))
+        reading = Reading(words=words, pack=name)
+        asked = running.answer("Who slept?", max_tokens=8, sampling=GREEDY, reading=reading)
+        answer = running.run(asked)
+    assert cached_of(answer) > 1024
+    (entry,) = (path for path in folder.iterdir() if path.is_dir())
+    assert not list(entry.glob("index-*"))

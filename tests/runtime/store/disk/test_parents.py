@@ -18,6 +18,7 @@ from .packs import (
     check,
     fill,
     fill_column,
+    holds,
     make,
     opened,
     random_tokens,
@@ -61,6 +62,29 @@ def test_a_child_has_all_and_stores_its_own(above: Path, tmp_path: Path) -> None
     files = sorted((tmp_path / "child").glob("layer-*.kv"))
     assert files[0].stat().st_size == n
     assert verify(tmp_path / "child") == []
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_late_child_saves_what_it_copies_with_what_it_reads(
+    above: Path, tmp_path: Path, is_saved: bool
+) -> None:
+    """Killed before, it is sound, and has the full segments that it shares."""
+    child, folder = tmp_path / "child", PackFolder(above)
+    state = folder.state(recent=True)
+    manifest = Manifest(folder.manifest.model, "f16", "f16", False, shared(folder, state))
+    create(child, replace(manifest, windows=folder.manifest.windows), None, state.recent)
+    before = {path.name: path.read_bytes() for path in child.iterdir()}
+    store = opened(child)
+    store.adopt(folder, late=True)
+    check(store, TOKENS)
+    assert store.saved.tokens == TOKENS
+    assert {path.name: path.read_bytes() for path in child.iterdir()} == before
+    tokens = TOKENS + random_tokens(900, seed=1)
+    if is_saved:
+        fill(store, tokens, 2500)
+        save(store, tokens)
+    store.close()
+    assert holds(child, tokens if is_saved else TOKENS[:2048])
 
 
 @pytest.mark.parametrize("cut", [0, 700, 1024, 1500, 2400])
