@@ -23,9 +23,8 @@ from typing import IO, TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 from zlib import error as ZlibError
 
-from ..runtime.memory import human_bytes
 from ..system.files import new_file
-from ..system.text import one_line
+from ..system.text import human_bytes, one_line
 from .errors import HubError
 
 if TYPE_CHECKING:

@@ -6,15 +6,7 @@ import sys
 from pathlib import Path
 
 from ..jit.machine import memory
-
-
-def human_bytes(n_bytes: float) -> str:
-    """`n_bytes` with a binary unit and three significant digits: 1536 → "1.50 KiB"."""
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while abs(n_bytes) >= 1024 and len(units) > 1:
-        n_bytes /= 1024
-        units.pop(0)
-    return f"{n_bytes:.0f} B" if units[0] == "B" else f"{n_bytes:.3g} {units[0]}"
+from ..system.text import human_bytes as human_bytes  # noqa: PLC0414 - for those who tell of it
 
 
 def available_bytes() -> int:

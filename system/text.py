@@ -52,6 +52,15 @@ def brief(value: object, limit: int = 60) -> str:
     return one_line(" ".join(written.split()), limit)
 
 
+def human_bytes(n_bytes: float) -> str:
+    """`n_bytes` with a binary unit and three significant digits: 1536 → "1.50 KiB"."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while abs(n_bytes) >= 1024 and len(units) > 1:
+        n_bytes /= 1024
+        units.pop(0)
+    return f"{n_bytes:.0f} B" if units[0] == "B" else f"{n_bytes:.3g} {units[0]}"
+
+
 def printable(text: str) -> str:
     """Generated text for a terminal, without control characters except newline and tab.
 
