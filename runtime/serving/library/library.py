@@ -98,7 +98,8 @@ class Library:
     def include(self, path: Path) -> Sequence[int]:
         """Let contexts begin with a pack of the user's, which is never changed or removed; returns
         its tokens. `PackError` if it cannot be opened or is of another model."""
-        return [int(token) for token in on_engine(self._shelf.include, path).tokens]
+        tokens: list[int] = on_engine(self._shelf.include, path).tokens.tolist()
+        return tokens
 
     def close(self) -> None:
         """Give back all leases, and let another process use the folder."""
