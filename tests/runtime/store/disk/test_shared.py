@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+from operator import is_
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.errors import PackDamaged
 from kvarn.runtime.store.disk.files import digest
 from kvarn.runtime.store.disk.folder import PackFolder
+from kvarn.runtime.store.disk.format import segment_ids
 from kvarn.runtime.store.disk.format.log import KV
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.plane import Plane
@@ -183,3 +185,19 @@ def test_only_what_is_not_held_yet_needs_memory(pack: Path) -> None:
     plane.hold()
     other = opened(pack, writable=False)
     assert next(p for p in planes_of(other) if p.name != KV).bytes_to_hold == 0
+
+
+def test_ids_of_full_segments_are_there_once_as_long_as_somebody_reads_them(pack: Path) -> None:
+    write(pack, TOKENS)
+    gc.collect()
+    before = len(segment_ids._known)
+    stores = [opened(pack, writable=False) for _ in range(2)]
+    first, second = (store._tables.tokens for store in stores)
+    assert len(first) == 3 and all(map(is_, first, second))
+    assert [token for segment in first for token in segment.ids] == TOKENS[: 3 * SEGMENT]
+    assert all(map(is_, stores[0].saved.tokens[: 3 * SEGMENT], stores[1].saved.tokens))
+    assert len(segment_ids._known) == before + 3
+    del first, second
+    stores.clear()
+    gc.collect()
+    assert len(segment_ids._known) == before
