@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .runtime.tokenizer import load_tokenizer as load_tokenizer
     from .system.errors import KvarnError as KvarnError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Context": ".runtime.context",

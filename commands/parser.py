@@ -18,6 +18,7 @@ from ..system.terminal import say, say_lines, show
 from ..system.text import shown
 from . import COMMANDS
 from .options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
+from .options.rare import is_rare
 from .options.values import NO_MODEL, file_path, integer, number
 
 _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
@@ -39,6 +40,8 @@ class Parser(argparse.ArgumentParser):
         self.color = False  # Python 3.14 paints help and errors; what is painted is escaped here
         self.dash = ""
         self.later: Callable[[Parser], None] | None = None
+        self._lists_rare = False
+        self.add_argument("--help-all", action=_HelpAll, help=argparse.SUPPRESS)
         self._words: list[str] = []
         self.register("type", Path, file_path)
         self.register("type", int, integer)
@@ -49,7 +52,7 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """As argparse's, but unknown words end it here, where the message can name the command."""
         words = sys.argv[1:] if args is None else list(args)
-        known = self._option_string_actions.keys() - {"-h", "--help"}
+        known = self._option_string_actions.keys() - {"-h", "--help", "--help-all"}
         if any(word[:1] == "-" and word.partition("=")[0] not in known for word in words):
             self.declare_all()
         if self._commands() and words and words[0][:1] == "-":
@@ -65,6 +68,25 @@ class Parser(argparse.ArgumentParser):
         later, self.later = self.later, None
         if later is not None:
             later(self)
+
+    def print_all_help(self) -> None:
+        """The help, with the options that `--help` leaves out."""
+        self._lists_rare = True
+        self.print_help()
+
+    def format_help(self) -> str:
+        """As argparse's, without the options that few people need, of which it says how many."""
+        rare = [] if self._lists_rare else [action for action in self._actions if is_rare(action)]
+        rare = [action for action in rare if action.help != argparse.SUPPRESS]
+        helps = [action.help for action in rare]
+        for action in rare:
+            action.help = argparse.SUPPRESS
+        try:
+            text = super().format_help()
+        finally:
+            for action, help in zip(rare, helps):
+                action.help = help
+        return f"{text}\n`{self.prog} --help-all` lists {len(rare)} more.\n" if rare else text
 
     def error(self, message: str) -> NoReturn:
         """One line, with a pointer to the help; exit code 2."""
@@ -206,6 +228,14 @@ class Parser(argparse.ArgumentParser):
         if message:
             write = say_lines if file is None or file is sys.stderr else show
             write(message.removesuffix("\n"))
+
+
+class _HelpAll(argparse._HelpAction):
+    """`--help-all`: prints the whole help and ends the program."""
+
+    def __call__(self, parser: Any, *_: object) -> None:
+        parser.print_all_help()
+        parser.exit()
 
 
 def build_parser(*commands: str, whole: bool = True) -> Parser:

@@ -14,6 +14,7 @@ from ...runtime.keep import KEEPS
 from ...runtime.methods import Kind, Method
 from ...runtime.store import Disk, Ram
 from ...system.text import shown
+from .rare import USUAL, mark_rare
 from .values import count, file_name, typed
 
 M = TypeVar("M", bound=Method)
@@ -170,7 +171,10 @@ def add_axis(
                 "type": _TYPES.get(declared.kind, typed(declared.read)),
             }
         )
-        group.add_argument(flag(word), help=_help(axis, fields).replace("%", "%%"), **choices)
+        help = _help(axis, fields).replace("%", "%%")
+        action = group.add_argument(flag(word), help=help, **choices)
+        if word not in USUAL:
+            mark_rare(action)
 
 
 def _summary(axis: Axis[M], name: str) -> str:

@@ -83,6 +83,7 @@ FILLED = {
     f'{_ASK}"Who is the owner of the walking stick?"': [_ASKED],
     f'{_ASK}"What did Dr. Mortimer read aloud to Holmes?"': [_ASKED],
     f'{_ASK}"What is the date on the stick?"': [_ASKED],
+    "kvarn COMMAND --help-all": ["kvarn serve --help-all"],
     "kvarn COMMAND --help": [f"kvarn {name} --help" for name in COMMANDS],
     "kvarn convert [SRC] OUT.gguf [--type q4_k_m]": [
         "kvarn convert model.gguf OUT.gguf --type q4_k_m"

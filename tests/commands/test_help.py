@@ -1,0 +1,76 @@
+"""`--help` lists what people use, `--help-all` every option; completion knows them all."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from functools import cache
+
+import pytest
+
+from kvarn.cli import main
+from kvarn.commands import COMMANDS
+from kvarn.commands.options.rare import RARE, is_rare
+from kvarn.commands.parser import Parser, build_parser
+
+LONG = ("run", "chat", "serve", "bench", "perplexity", "eval", "pack build")
+FEW = 35
+
+
+@cache
+def parser_of(command: str) -> Parser:
+    parser = build_parser(*COMMANDS)
+    for word in command.split():
+        (below,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        parser = below.choices[word]
+    return parser
+
+
+def listed(command: str, flag: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """The options that a help explains, by their first flags."""
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), flag])
+    assert ended.value.code == 0
+    return set(re.findall(r"^  (-{1,2}[\w-]+)", capsys.readouterr().out, re.MULTILINE))
+
+
+def declared(command: str) -> dict[str, argparse.Action]:
+    return {
+        action.option_strings[0]: action
+        for action in parser_of(command)._actions
+        if action.option_strings and action.help != argparse.SUPPRESS
+    }
+
+
+@pytest.mark.parametrize("command", LONG)
+def test_help_lists_what_people_use_and_help_all_the_rest(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = declared(command)
+    rare = {flag for flag, action in options.items() if is_rare(action)}
+    usual, all_of_them = (listed(command, flag, capsys) for flag in ("--help", "--help-all"))
+    assert all_of_them == options.keys()
+    assert usual == options.keys() - rare
+    assert rare and len(usual) <= FEW
+
+
+def test_help_says_where_the_rest_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    n_rare = sum(map(is_rare, declared("run").values()))
+    assert f"`kvarn run --help-all` lists {n_rare} more" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["ls", "--help"])
+    assert "--help-all" not in capsys.readouterr().out
+
+
+def test_rare_options_exist() -> None:
+    flags = {flag for command in LONG for flag in parser_of(command)._option_string_actions}
+    assert flags >= RARE
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_rare_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert {flag for flag in (*RARE, "--prefill-rerank", "--rerank") if flag not in script} == set()
