@@ -9,6 +9,7 @@
 #   make gpu-bench MODEL=FILE   the CPU beside the GPU (not run)
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
+#   make docs     docs/reference/python.md, from the docstrings
 #   make evals    what the default model recalls of long contexts, by attention method
 #   make results TEXT=FOLDER   what the papers claim, measured, into lab/RESULTS.md; goes on
 #                           where it was interrupted (MINUTES=N: for so long; PROCESSES=N)
@@ -25,7 +26,7 @@ LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,16384)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run chat test test-cuda coverage lint build bench peers longctx evals results mini libkvarn libkvarn-bundle clean
+.PHONY: run chat test test-cuda coverage lint build bench peers longctx evals results mini libkvarn libkvarn-bundle docs clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -144,6 +145,9 @@ lint: $(VENV)/.ready-test
 	mkdir -p .lint && ln -sfn .. .lint/kvarn
 	MYPYPATH=.lint $(BIN)/mypy -p kvarn -p lab
 	$(BIN)/python tests/room_sizes.py
+
+docs: $(VENV)/.ready
+	$(BIN)/python -m lab.api_pages
 
 clean:
 	rm -rf $(VENV) $(VENV_CUDA) $(VENV_GPU) .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -33,6 +33,7 @@ NOT_TYPED = {
     "make gpu-bench MODEL=model.gguf": "needs a GPU",
     "make test": "runs this test",
     "make test-cuda": "installs PyTorch from the package registry",
+    "make docs": "tests/lab types it",
     "make coverage": "runs this test",
     "make lint": "installs ruff and mypy",
     "make chat": "downloads a model from the package registry",
