@@ -28,6 +28,7 @@ STARTS = [
 ]  # fmt: skip
 REQUESTS = [text for _, text in BLOCKS if text.startswith("curl ")]
 CHAT = "/v1/chat/completions"
+PATHS = {"claude": "/v1/messages", "codex": "/v1/responses"}
 
 
 def blocks_with(program: str) -> str:
@@ -53,7 +54,7 @@ def folder(tmp_path: Path, model: Path) -> Path:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[Served]:
-    with served(folder, ["serve", "model.gguf", "-c", "64K"]) as running:
+    with served(folder, ["serve", "model.gguf", "-c", "128K"]) as running:
         yield running
 
 
@@ -112,11 +113,13 @@ def test_settings_of_editors_name_the_server() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["llm", "aider", "qwen"])
+@pytest.mark.parametrize("program", ["llm", "aider", "qwen", "claude", "codex", "opencode"])
 def test_programs_are_answered(program: str, server: Served) -> None:
     """Each as its section says."""
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not on the PATH")
     answer = typed(blocks_with(program), server)
     assert ANSWER in answer
-    assert set(server.statuses(CHAT)) == {"200"}
+    statuses = server.statuses(PATHS.get(program, CHAT))
+    # A request beside the answer, for a title, may be cut off when the program ends.
+    assert "200" in statuses and set(statuses) <= {"200", "499"}
