@@ -11,7 +11,14 @@ from .document_commands import ROOT, parts
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "lab/**/*.md", "evals/**/*.md", "tests/*.md")
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "examples/*.md",
+        "lab/**/*.md",
+        "evals/**/*.md",
+        "tests/*.md",
+    )
     for path in ROOT.glob(pattern)
 )
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

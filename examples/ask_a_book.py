@@ -1,0 +1,23 @@
+"""Read a text once, then ask it: python examples/ask_a_book.py BOOK.txt [MODEL.gguf]
+
+The pack BOOK.txt.pack stays. The next start opens it, and reads nothing again.
+"""
+
+import sys
+from pathlib import Path
+
+import kvarn
+
+
+def main(book: str, model_path: str | None = None) -> None:
+    model = kvarn.load(model_path)
+    pack = Path(f"{book}.pack")
+    kvarn.build_pack(model, pack, Path(book).read_text(encoding="utf-8"))
+    for line in sys.stdin:
+        with model.context(store=kvarn.Disk(pack, read_only=True)) as context:
+            sampler = kvarn.Sampler(temp=0)
+            print("".join(context.generate(line.strip(), max_tokens=40, sampler=sampler)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
