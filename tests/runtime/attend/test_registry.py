@@ -70,7 +70,7 @@ class TestARegisteredMethod:
 
     def test_gives_the_option_and_its_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
-            main(["run", "--help"])
+            main(["run", "--help-all"])
         words = " ".join(capsys.readouterr().out.split())
         assert "nth: every second token" in words
         assert "--step N nth: read one token of every N (default 2)" in words
