@@ -19,6 +19,7 @@ from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
 from ..system.terminal import say, show
 from ..system.text import one_line
+from . import fitting
 
 _PACKAGES = ("numba", "llvmlite", "numpy", "gguf", "jinja2")
 _GIB = 1 << 30
@@ -47,9 +48,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="first compile the kernels of --device cuda for the GPU, which takes minutes "
         "(default: when they are first used)",
     )
+    fitting.add_fit_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.fit is not None:
+        facts = fitting.report(options)
+        show(json.dumps(facts, indent=2) if options.json else fitting.render(facts))
+        return 0
     if options.compile:
         on_engine(compile_for_gpu)
     report = on_engine(examine, roofline=options.roofline)

@@ -38,7 +38,7 @@ class Ram(Store):
     centred: bool = True
 
     def tokens_in(self, config: ModelConfig, n_bytes: int) -> int:
-        return self._empty(config).tokens_in(n_bytes)
+        return self.empty(config).tokens_in(n_bytes)
 
     def layout(self, config: ModelConfig) -> TileLayout:
         """How K and V are stored."""
@@ -51,7 +51,8 @@ class Ram(Store):
     def types(self) -> tuple[str, str]:
         return self.k, self.v
 
-    def _empty(self, config: ModelConfig) -> RamStore:
+    def empty(self, config: ModelConfig) -> RamStore:
+        """A store of no tokens, which has no memory yet."""
         windows = windows_of(config)
         in_windows = None
         if any(windows):
@@ -61,7 +62,7 @@ class Ram(Store):
         return RamStore(self.layout(config), *sizes, windows, in_windows)
 
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
-        store, available = self._empty(model.config), available_bytes()
+        store, available = self.empty(model.config), available_bytes()
         self._check_room(
             store.bytes_for(n_ctx),
             available,

@@ -103,6 +103,11 @@ class RamStore(HostStore[RamColumn]):
         n_bytes = n_segments(n_tokens) * self._memory.segment_bytes
         return n_bytes + (0 if self.windowed is None else self.windowed.bytes_for(n_tokens))
 
+    @property
+    def segment_bytes(self) -> int:
+        """Bytes of a segment in the layers that hold all tokens."""
+        return self._memory.segment_bytes
+
     def growth(self, n_held: int, n_tokens: int) -> int:
         columns = sum(column.memory.segment_bytes for column in self.columns.values())
         return self.bytes_for(n_tokens) + n_segments(n_tokens) * columns - self.n_bytes

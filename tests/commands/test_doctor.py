@@ -12,6 +12,10 @@ from kvarn.cli import main
 from kvarn.commands import doctor
 from kvarn.jit import variant
 from kvarn.ops import diagnostics
+from kvarn.runtime import fitting as runtime_fitting
+from kvarn.runtime.fitting import Speeds
+
+from ..conftest import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +133,32 @@ def test_no_place_for_kernels(report, monkeypatch, tmp_path):
     assert found["folder"] is None and len(found["not_usable"]) == 1
     text = doctor.render({**report, "cache": found, "problems": []})
     assert "every process compiles its kernels anew" in text
+
+
+def test_fit_tells_what_a_model_takes(tiny_path, capsys, monkeypatch):
+    assert main(["doctor", "--fit", str(tiny_path), "--ctx", "64K", "--no-speed", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["n_ctx"], facts["kv"], facts["method"]) == (65_536, "f16", "full")
+    assert facts["memory_bytes"] == facts["context_bytes"] + facts["weights"]["resident"]
+    assert facts["command"].startswith(f"kvarn run {tiny_path} --ctx 65536")
+    measured = Speeds(1e9, 1e9, 1e12, 1e12)
+    monkeypatch.setattr(runtime_fitting, "speeds", lambda weights, kv: measured)
+    assert main(["doctor", "--fit", str(tiny_path), "--method", "topk"]) == 0
+    text = capsys.readouterr().out
+    for part in ("KV cache", "index", "tokens per second (not measured", "advice    it fits"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["gone.gguf"], "no such file: gone.gguf"),
+        (["README.md"], "not a GGUF file"),
+        (["gone.gguf", "--kv-type", "q9"], "expected one of f16, q8_0, q4_0"),
+    ],
+)
+def test_fit_of_what_is_no_model_is_one_line(words, line, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert main(["doctor", "--fit", *words]) == 1
+    out, told = capsys.readouterr()
+    assert (out, told.count("\n")) == ("", 1) and line in told

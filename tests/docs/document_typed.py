@@ -132,6 +132,8 @@ FILLED = {
         f"kvarn completion {shell}" for shell in ("bash", "zsh", "tcsh")
     ],
     "kvarn doctor [--roofline] [--compile]": ["kvarn doctor"],
+    "kvarn doctor --fit MODEL": ["kvarn doctor --fit model.gguf --no-speed"],
+    "kvarn doctor --fit MODEL --ctx N": ["kvarn doctor --fit model.gguf --ctx 8K --no-speed"],
     "kvarn lens SELECTIONS.bin -o page.html": [
         "kvarn run -f book.txt -n 4 --method hash --budget 8 --record-selections SELECTIONS.bin",
         "kvarn lens SELECTIONS.bin -o page.html",
@@ -178,6 +180,9 @@ SMALLER = {
     "kvarn chat --pack book": "kvarn chat --pack book -n 16",
     "kvarn chat --pack book --session talk": "kvarn chat --pack book --session talk -n 16",
     "kvarn doctor --roofline": "kvarn doctor",
+    "kvarn doctor --fit model.gguf --ctx 128K --kv-type q8_0 --method auto": (
+        "kvarn doctor --fit model.gguf --ctx 128K --kv-type q8_0 --method auto --no-speed"
+    ),
     "kvarn bench -d 8192,131072 -p 0 --method hash --kv-type q8_0": (
         "kvarn bench -d 512 -p 0 --method hash --kv-type q8_0 -n 8 -r 1"
     ),

@@ -1,0 +1,144 @@
+"""What a model, a context and a method take together, and what to choose where that is too much."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...models.config import ModelConfig
+from . import sizes
+from .sizes import WeightBytes
+
+if TYPE_CHECKING:
+    from ..attend import Attend
+    from ..gguf import GGUFFile
+    from .speed import Speeds
+
+KV_TYPES = ("f16", "q8_0", "q4_0")
+SPARE = 0.1
+"""Share of the available memory that advice leaves to other programs."""
+_LONG = 8192
+"""Tokens from which a method that chooses is worth its price (`--method auto`)."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes of memory and disk. weight_type: of most weights; n_weights: those that a token
+    multiplies; token_kv: bytes of K, V and index that a token reads at the end of the context."""
+
+    name: str
+    architecture: str
+    n_ctx: int
+    kv: tuple[str, str]
+    method: str
+    weights: WeightBytes
+    kv_bytes: int
+    index_bytes: int
+    state_bytes: int
+    buffer_bytes: int
+    disk_bytes: int
+    weight_type: str
+    n_weights: int
+    token_kv: int
+
+    @property
+    def context_bytes(self) -> int:
+        """Memory of the context."""
+        return self.kv_bytes + self.index_bytes + self.state_bytes + self.buffer_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of all."""
+        return self.weights.resident + self.context_bytes
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        facts = asdict(self) | {"kv": spelt(self.kv)}
+        facts["weights"] |= {"resident": self.weights.resident}
+        return facts | {"context_bytes": self.context_bytes, "memory_bytes": self.memory_bytes}
+
+
+def estimate(file: GGUFFile, n_ctx: int | None, kv: tuple[str, str], attend: Attend) -> Estimate:
+    """What a context of `n_ctx` tokens (None: the model's training length) takes.
+
+    Raises `ModelError` for a model that kvarn does not run, `KvarnError` for a method whose index
+    has a size that depends on what is read.
+    """
+    config = ModelConfig.from_metadata(file.metadata)
+    n_ctx = n_ctx or config.n_ctx_train
+    items = sizes.index_items(file, config, attend, n_ctx)
+    weights = sizes.weight_bytes(file.tensors, config)
+    n_kv, n_index = sizes.kv_bytes(config, kv, n_ctx), sizes.index_bytes(config, items, n_ctx)
+    by_type: Counter[str] = Counter()
+    for tensor in file.tensors.values():
+        by_type[tensor.type.name] += tensor.n_elements
+    kind = max(by_type, key=by_type.__getitem__)
+    n_bytes = sum(tensor.data.nbytes for tensor in file.tensors.values())
+    read = n_kv
+    if items:
+        budget = getattr(attend, "budget", None)
+        group = config.n_heads // config.n_kv_heads
+        shared = 1 if getattr(attend, "budget_unit", "") == "kv-head" else group
+        chosen = 0 if budget is None else budget.tokens(n_ctx) * shared
+        always = getattr(attend, "sink", 0) + getattr(attend, "window", 0)
+        read = round(n_index + n_kv * min(1.0, (chosen + always) / n_ctx))
+    return Estimate(
+        name=file.path.name,
+        architecture=config.architecture.name,
+        n_ctx=n_ctx,
+        kv=kv,
+        method=attend.name,
+        weights=weights,
+        kv_bytes=n_kv,
+        index_bytes=n_index,
+        state_bytes=sizes.state_bytes(config, n_ctx),
+        buffer_bytes=sizes.buffer_bytes(config, kv, n_ctx),
+        disk_bytes=sizes.disk_bytes(config, kv, items, n_ctx),
+        weight_type=kind,
+        n_weights=round(sum(by_type.values()) * weights.per_token / max(1, n_bytes)),
+        token_kv=read,
+    )
+
+
+def spelt(kv: tuple[str, str]) -> str:
+    """Types of K and V as `--kv-type` has them."""
+    return kv[0] if kv[0] == kv[1] else "/".join(kv)
+
+
+def advice(
+    file: GGUFFile, asked: Estimate, attend: Attend, memory: int, disk: int
+) -> tuple[str, list[str]]:
+    """A line of what to choose for so many bytes of memory and disk, and the words of the command
+    for it after `kvarn run`."""
+    most = memory * (1 - SPARE)
+    words = [str(file.path), "--ctx", str(asked.n_ctx)]
+    long = asked.method == "full" and asked.n_ctx > _LONG
+    method = ["--method", "auto" if long else asked.method]
+    types = [asked.kv, *((t, t) for t in KV_TYPES[1:] if (t, t) != asked.kv)]
+    for kv in types:
+        if estimate(file, asked.n_ctx, kv, attend).memory_bytes <= most:
+            fits = "it fits" if kv == asked.kv else f"it fits with --kv-type {spelt(kv)}"
+            few = ", and auto makes long contexts faster" if long else ""
+            return fits + few, [*words, "--kv-type", spelt(kv), *method]
+    q8_0 = ("q8_0", "q8_0")
+    on_disk = estimate(file, asked.n_ctx, q8_0, attend)
+    if on_disk.disk_bytes <= disk and on_disk.weights.resident <= most:
+        line = "memory does not hold the KV cache: keep it on disk, and let tokens choose"
+        return line, [*words, "--kv-type", "q8_0", *method, "--kv", "DIR"]
+    room = most - asked.weights.resident - asked.state_bytes - asked.buffer_bytes
+    n = sizes.tokens_in(ModelConfig.from_metadata(file.metadata), ("q4_0", "q4_0"), int(room))
+    if n <= 0:
+        return "the weights alone do not fit: use a smaller model, or one of fewer bits", []
+    words[2] = str(n)
+    return f"at most {n:,} tokens fit", [*words, "--kv-type", "q4_0", *method]
+
+
+def predicted(file: GGUFFile, asked: Estimate, measured: Speeds) -> dict[str, float]:
+    """Seconds to read a prompt that fills the context, and tokens per second after it."""
+    config = ModelConfig.from_metadata(file.metadata)
+    return {
+        "prompt_seconds": measured.prompt_seconds(config, asked.n_weights, asked.n_ctx),
+        "tokens_per_second": 1
+        / measured.token_seconds(asked.weights.per_token, max(1, asked.token_kv)),
+    }
