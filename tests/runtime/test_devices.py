@@ -157,7 +157,7 @@ def test_every_command_with_a_device_says_where_k_and_v_may_be(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main([*command.split(), "--help"])
+        main([*command.split(), "--help-all"])
     assert "--kv-on {auto,gpu,host}" in capsys.readouterr().out
 
 

@@ -73,8 +73,8 @@ def test_the_lens_shows_texts_of_the_prompt(at: str) -> None:
     asked: Any = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
     reading = {"method": "topk", "budget": "2%", "lens": True}
     answer = httpx.post(f"{at}/v1/completions", json={**asked, **reading}, timeout=120).json()
-    lens, ids = answer["lens"], httpx.post(f"{at}/tokenize", json={"content": prompt}).json()
-    tokens = ids["tokens"]
+    lens, whole = answer["lens"], {"content": prompt, "add_special": True}
+    tokens = httpx.post(f"{at}/tokenize", json=whole).json()["tokens"]
     assert answer["usage"]["prompt_tokens"] == len(tokens) > 1024
     assert not lens["all"] and 0 < lens["read"] < 0.3 and len(lens["passages"]) > 1
     for one in lens["passages"]:
