@@ -7,6 +7,7 @@ from typing import Any
 from kvarn.models import ModelConfig
 from kvarn.runtime.fitting.sizes import kv_bytes
 from kvarn.runtime.memory import human_bytes
+from kvarn.system.terminal import show
 
 SHAPES: dict[str, dict[str, Any]] = {
     "1B (Llama 3.2)": {"block_count": 16, "embedding_length": 2048, "feed_forward_length": 8192}
@@ -45,4 +46,4 @@ def _metadata(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(table())
+    show(table())
