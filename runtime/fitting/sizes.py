@@ -33,8 +33,6 @@ _ROW_BYTES = 16
 """Of a token after the full segments, beside its keys and values."""
 _NEAR = 8
 """Checkpoints of layers with a window that a pack holds near its end, for each segment of it."""
-METHODS = ("full", "auto", "topk", "hash")
-"""Methods whose indexes `index_items` knows."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def state_bytes(config: ModelConfig, n_ctx: int) -> int:
 def index_items(file: GGUFFile, config: ModelConfig, attend: Attend, n_ctx: int) -> dict[str, int]:
     """Bytes that a method keeps of a token and KV head, by the parts of its index.
 
-    Raises `KvarnError` for a method that is not one of `METHODS`.
+    Raises `KvarnError` for a method whose index has a size that depends on its options.
     """
     from ...ops.select import Rotation, means_item_bytes
 
@@ -118,9 +116,9 @@ def index_items(file: GGUFFile, config: ModelConfig, attend: Attend, n_ctx: int)
     if name == "hash":
         learned = find_encoders(file)
         return {"signatures": (learned.bits if learned is not None else BITS[0]) // 8}
-    if name not in METHODS:
+    if name not in ("topk", "auto"):
         raise KvarnError(
-            f"what {name} takes cannot be told ahead: give one of {', '.join(METHODS)}"
+            f"what {name} takes cannot be told ahead: the size of its index depends on its options"
         )
     bits = Rotation.random(config.head_dim, 0).bits
     items = {"sketches": bits // 8, "factors": 2, "frame": 1}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,7 +14,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.protocol import Chat, Constraint, Reading, Text
 
-from .live import GREEDY, Live, live, start_of
+from .live import GREEDY, Live
 
 PROMPT = "It was a bright cold morning, and"
 
@@ -23,12 +22,6 @@ PROMPT = "It was a bright cold morning, and"
 @pytest.fixture(scope="module")
 def model() -> Model:
     return load(threads=1)
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with live(start_of(tmp_path_factory.mktemp("cache"))) as running:
-        yield running
 
 
 def alone(model: Model, prompt: str, n: int, **options: object) -> str:

@@ -4,7 +4,6 @@ counted by Python, and the definition of passages."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from kvarn.runtime.serving.lens import AROUND, MOST_PASSAGES, ChoiceCounter, mos
 from kvarn.runtime.serving.passages import Lens, Passage
 from kvarn.runtime.serving.protocol import Reading, Text
 
-from .live import GREEDY, Live, live, start_of
+from .live import GREEDY, Live
 
 TEXT = "".join(
     f"House {n} belongs to the {trade}. "
@@ -34,12 +33,6 @@ CHOOSING = Reading({"method": "topk", "budget": str(BUDGET), "sink": SINK, "wind
 @pytest.fixture(scope="module")
 def model() -> Model:
     return load(threads=1)
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with live(start_of(tmp_path_factory.mktemp("cache"))) as running:
-        yield running
 
 
 def lens_of(engine: Live, prompt: str, reading: Reading, n: int = N) -> Lens:

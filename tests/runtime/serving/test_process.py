@@ -36,12 +36,6 @@ from .live import GREEDY, Answer, Live, live, start_of
 ENDLESS = {"sampling": GREEDY, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with live(start_of(tmp_path_factory.mktemp("cache"))) as running:
-        yield running
-
-
 def test_a_killed_engine_fails_its_requests_and_starts_again(engine: Live) -> None:
     async def kill() -> tuple[float, str]:
         task = asyncio.create_task(engine.answer("Once", **ENDLESS))
