@@ -21,6 +21,12 @@ FOLDER = Path(__file__).parent / "agents"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.json"))
 LAST = "<think>\nNow I know.\n</think>\n\nThe file prints 42."
 CHANGED = "date: today"
+# Gemma's rules: no system message, no tools, the user and the model in turn.
+STRICT = (
+    "{%- for m in messages -%}{%- if (m.role == 'user') != (loop.index0 % 2 == 0) -%}"
+    "{{ raise_exception('roles must alternate') }}{%- endif -%}"
+    "[{{ m.role }}]{{ m.content }}{%- endfor -%}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,13 @@ def replay(model: Path, folder: Path, recorded: dict[str, Any]) -> ForcedEngine:
             answered = http.post(at + recorded["path"], json=body, headers=recorded["headers"])
             assert answered.status_code == 200, answered.text
     return engine
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_strict_template_takes_both_turns(program: str, tmp_path: Path) -> None:
+    """It refuses each of these conversations as it was sent."""
+    model = write_model(tmp_path, STRICT)
+    assert len(replay(model, tmp_path, sent(program)).told) == 2
 
 
 def test_all_programs_are_here() -> None:
