@@ -117,9 +117,12 @@ def private_folder(path: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def remove_folder(folder: Path, is_ours: Callable[[str], bool]) -> list[str]:
+def remove_folder(
+    folder: Path, is_ours: Callable[[str], bool], rank: Callable[[str], int] = lambda name: 0
+) -> list[str]:
     """Remove a folder's files and links whose names are ours, then the folder if it is empty.
 
+    rank: names of a lower rank are removed first.
     A descriptor keeps the folder open, so another folder that takes its name is not touched. A link
     in its place is refused. Inner folders, pipes and devices stay. Returns the sorted names of what
     stays. Raises OSError.
@@ -127,7 +130,7 @@ def remove_folder(folder: Path, is_ours: Callable[[str], bool]) -> list[str]:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         left = []
-        for name in sorted(entry.name for entry in os.scandir(fd)):
+        for name in sorted((entry.name for entry in os.scandir(fd)), key=rank):
             mode = _mode(name, fd)
             if is_ours(name) and (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
                 os.unlink(name, dir_fd=fd)
@@ -135,7 +138,7 @@ def remove_folder(folder: Path, is_ours: Callable[[str], bool]) -> list[str]:
                 left.append(name)
         if not left and os.path.samestat(os.fstat(fd), folder.lstat()):
             folder.rmdir()
-        return left
+        return sorted(left)
     finally:
         os.close(fd)
 

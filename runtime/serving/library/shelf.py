@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...store import PackError
-from ...store.disk.contents import remove_files
+from ...store.disk.contents import is_half_removed, remove_files
 from ...store.disk.errors import PackDamaged
 from ...store.disk.format.manifest import NAME, Manifest
 from .entry import Entry, ReadAs, disk_bytes, read_as, tokens_of, version_of
@@ -58,8 +58,8 @@ class Shelf:
         self._clock = 0.0
 
     def load(self, folder: Path) -> None:
-        """Know the packs in a folder. Damaged ones, and what a killed process has begun, are
-        removed."""
+        """Know the packs in a folder. Damaged ones, and those that a killed process has begun to
+        make or to remove, are removed."""
         for path in sorted(path for path in folder.iterdir() if path.is_dir()):
             with suppress(OSError):
                 self._load(path)
@@ -72,7 +72,11 @@ class Shelf:
             self.discard(path)
             return
         try:
-            how = read_as(Manifest.read(path), self._model)
+            manifest = Manifest.read(path)
+            if is_half_removed(path, manifest):
+                self.discard(path)
+                return
+            how = read_as(manifest, self._model)
         except PackDamaged as error:
             self._drop(path, error)
             return

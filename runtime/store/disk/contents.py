@@ -1,7 +1,8 @@
 """Which files in a pack's folder are kvarn's, how an empty pack is made, how packs are removed.
 
-Making a pack leaves a whole one, or nothing. Removing it removes the files that kvarn names, then
-the folder if it is empty: files that kvarn has not made stay.
+Making a pack leaves a whole one, or nothing. Removing it removes the files that kvarn names, the
+commits first and the manifest last, then the folder if it is empty: files that kvarn has not made
+stay. A process that is killed meanwhile leaves a pack without commits (`is_half_removed`).
 """
 
 from __future__ import annotations
@@ -50,13 +51,17 @@ def is_ours(name: str) -> bool:
 
 
 def remove_files(path: Path) -> list[str]:
-    """Remove a pack's files, its manifest last, and its folder if nothing else is in it.
+    """Remove a pack's files, and its folder if nothing else is in it.
 
     Returns the sorted names of other files, which stay. Raises OSError.
     """
-    last = {manifest.NAME, LOCK}
-    remove_folder(path, lambda name: is_ours(name) and name not in last)
-    return remove_folder(path, is_ours)
+    rank = {superblock.NAME: 0, LOCK: 2, manifest.NAME: 3}
+    return remove_folder(path, is_ours, lambda name: rank.get(name, 1))
+
+
+def is_half_removed(path: Path, facts: Manifest) -> bool:
+    """Whether a process was killed while it removed the pack with that manifest."""
+    return facts.slots is None and not os.path.lexists(path / superblock.NAME)
 
 
 def take_lock(path: Path) -> int:

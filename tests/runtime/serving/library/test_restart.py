@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from kvarn.runtime.model import Model
+from kvarn.runtime.store.disk.contents import remove_files
 from kvarn.runtime.store.disk.verify import verify
 
 from ...reading import ids_of
@@ -55,7 +57,7 @@ def test_killed_processes_leave_what_they_have_read(
             time.sleep(rng.uniform(0.3, 1.5))
             process.kill()
         library = make(40 << 20)
-        assert all(verify(path) == [] for path in folder.iterdir() if path.is_dir())
+        assert not [line for path in folder.iterdir() if path.is_dir() for line in verify(path)]
         lease = read(library, TEXTS[seed % 3])
         np.testing.assert_array_equal(lease.context.logits, anew(model, TEXTS[seed % 3]))
         assert lease.cached or seed < 2
@@ -113,6 +115,30 @@ def test_what_is_no_pack_stays(make: Make, model: Model, tmp_path: Path, told: l
     library.give_back(read(library, ids_of(model, 100)))
     assert (folder / "letter.txt").read_text() == "dear"
     assert not half.exists() and not told
+
+
+@pytest.mark.parametrize("n_removed", range(1, 6))
+def test_a_removal_that_was_killed_is_finished(
+    make: Make, model: Model, told: list[str], monkeypatch: pytest.MonkeyPatch, n_removed: int
+) -> None:
+    library, ids, removed = make(), ids_of(model, 1700), []
+    library.give_back(read(library, ids))
+    (path,) = library._shelf.entries
+    library.close()
+    real = os.unlink
+
+    def unlink(name: str, *, dir_fd: int | None = None) -> None:
+        if len(removed) == n_removed:
+            raise KeyboardInterrupt
+        removed.append(name)
+        real(name, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "unlink", unlink)
+        remove_files(path)
+    assert removed[0] == "commits"
+    library = make()
+    assert not path.exists() and not library.n_entries and not told
 
 
 def test_packs_of_the_user_are_begun_with_and_stay(
