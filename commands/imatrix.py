@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..system.terminal import say
 from .opening import Workload, load_model
-from .options.files import add_files_option, add_piece_options, check_output, text_from
+from .options.files import add_files_option, add_piece_options, check_output, documents_from
 from .options.model import ModelRequest
 from .options.model_options import add_model_options
 from .terminal.interrupt import Interruptible
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
     source = ModelRequest.of(options)
     check_output(options.output, source.path, *options.files)
-    text = text_from(options)
+    text = "".join(document.text for document in documents_from(options))
     model = load_model(source, Workload())
     ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
     observer = Observer(model, options.ctx)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.documents import joined
 from ..runtime.home import pack_path, saved_path, session_path
 from ..runtime.memory import human_bytes
 from ..runtime.store import Disk
@@ -20,7 +21,7 @@ from .options.context import (
     add_prefill_options,
     request_from,
 )
-from .options.files import add_files_option, text_from
+from .options.files import add_files_option, documents_from
 from .options.model import ModelRequest
 from .options.model_options import add_model_options
 from .options.values import count, file_name
@@ -76,10 +77,12 @@ def _add_build(actions: Any) -> None:
     build: argparse.ArgumentParser = actions.add_parser(
         "build",
         help="read files into a pack",
-        description="Read files, one after the other as one text, into a pack. If interrupted, run "
-        "the same command to resume.",
+        description="Read files, one after the other as one text, into a pack; of several, each "
+        "below its name. If interrupted, run the same command to resume.",
     )
-    add_files_option(build, help="UTF-8 texts, in this order")
+    add_files_option(
+        build, help="texts, PDF, Word, EPUB and HTML files, and folders of them, in this order"
+    )
     build.add_argument(
         "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
     )
@@ -122,8 +125,9 @@ def build(options: argparse.Namespace) -> int:
 
     source, request = ModelRequest.of(options), request_from(options)
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
-    text, head, prefill = text_from(options), store.head(), request.prefill
-    if not text:
+    documents, head, prefill = documents_from(options), store.head(), request.prefill
+    text = joined(documents)
+    if not any(document.text for document in documents):
         raise KvarnError("nothing to read: the files are empty")
     work = Workload(store.types(), [request.attend], prefills=[prefill] if prefill else [])
     model = load_model(source, work, head)

@@ -129,7 +129,7 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         flags = (word.partition("=")[0] for word in self._words)
         given = {known[flag].dest for flag in flags if flag in known}
-        if "-p" in known and known["-p"].metavar == "TEXT" and not given & {"prompt", "file"}:
+        if "-p" in known and known["-p"].metavar == "TEXT" and not given & {"prompt", "files"}:
             return 'give a prompt with -p "TEXT"'
         if all(action.option_strings for action in self._actions):
             return "omit it"

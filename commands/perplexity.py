@@ -20,7 +20,7 @@ from ..system.terminal import say, show
 from .opening import Workload, load_model
 from .options.arms import budgets_of, keeps_from, words
 from .options.context import add_kv_type_option, add_prefill_options, request_from
-from .options.files import add_files_option, add_piece_options, text_in
+from .options.files import add_files_option, add_piece_options, documents_from
 from .options.model import ModelRequest
 from .options.model_options import add_model_options
 from .options.values import positive
@@ -98,14 +98,19 @@ def run(options: argparse.Namespace) -> int:
     if options.decode is not None:
         return _compare(options, source, request)
     store, prefill = request.store, request.prefill or Exact()
-    (file,) = options.files
-    text = text_in(file)
+    documents = documents_from(options)
+    if len(documents) > 1:
+        raise KvarnError(
+            f"perplexity is of one text, found {len(documents)}: give them one by one, or "
+            "compare methods on all of them with --decode T"
+        )
+    (document,) = documents
     model = load_model(source, Workload(store.types(), prefills=[prefill]))
     result = None
-    for result in perplexity(model, text, options.ctx, options.chunks, store, prefill):
+    for result in perplexity(model, document.text, options.ctx, options.chunks, store, prefill):
         say(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
     if result is None:
-        raise KvarnError(f"{file}: too short for a piece of {options.ctx} tokens")
+        raise KvarnError(f"{document.path}: too short for a piece of {options.ctx} tokens")
     if options.json:
         show(
             json.dumps(
@@ -143,11 +148,6 @@ def _check(options: argparse.Namespace) -> None:
     for name, value in given.items():
         if value is not None:
             raise KvarnError(f"{name} has no effect without --decode T")
-    if len(options.files) > 1:
-        raise KvarnError(
-            f"perplexity is of one text, found {len(options.files)}: give them one by one, or "
-            "compare methods on all of them with --decode T"
-        )
 
 
 def _compare(options: argparse.Namespace, source: ModelRequest, request: ContextRequest) -> int:
@@ -159,7 +159,7 @@ def _compare(options: argparse.Namespace, source: ModelRequest, request: Context
     named = options.methods or ([] if keeps else ["topk:budget=2%"])
     given = {word: ATTEND_AXIS.parsed(word, {"probe": probe}) for word in named}
     methods, kinds = with_references(given, probe), request.store.types()
-    texts = {str(file): text_in(file).decode() for file in options.files}
+    texts = {str(document.path): document.text for document in documents_from(options)}
     prefill = request.prefill
     prefills = [] if prefill is None else [prefill]
     model = load_model(source, Workload(kinds, list(methods.values()), prefills=prefills))

@@ -17,7 +17,7 @@ from . import REAL_MODEL
 from .notices import tell_of_base_model, tell_of_control_tokens, tell_of_plain_prompt
 from .opening import Workload, load_model, opened
 from .options.context import add_context_options, add_kv_option, add_pack_options, request_from
-from .options.files import check_output, check_recording, prompt_from
+from .options.files import add_prompt_files_option, check_output, check_recording, prompt_from
 from .options.generation import (
     add_draft_options,
     add_max_tokens_option,
@@ -72,13 +72,10 @@ def _add_prompt(parser: Parser) -> None:
     """The prompt, how it is read, and how many tokens follow."""
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", type=utf8, help="the prompt")
-    prompt.add_argument(
-        "-f",
-        "--file",
-        metavar="FILE",
-        type=Path,
-        help="read the prompt from FILE, without its last line break; from standard input with "
-        "-f - or just -",
+    add_prompt_files_option(
+        prompt,
+        "read the prompt from FILE (a text, PDF, Word, EPUB or HTML file, or a folder of them; may "
+        "be repeated), without its last line break; from standard input with -f - or just -",
     )
     parser.dash = "-f"
     add_max_tokens_option(
@@ -111,9 +108,9 @@ def run(options: argparse.Namespace) -> int:
     if options.special and options.instruct:
         raise KvarnError("--special has no effect with --instruct: what a message says is text")
     source, request = ModelRequest.of(options), request_from(options)
-    record = options.record_selections
-    check_recording(record, request.attend, source.path, options.file)
-    check_output(options.stats_json, source.path, options.file)
+    record, files = options.record_selections, options.files or ()
+    check_recording(record, request.attend, source.path, *files)
+    check_output(options.stats_json, source.path, *files)
     sampler, draft = sampler_from(options), draft_from(options)
     head = request.store.head()
     prompt = _prompt(options, head is not None and head.n_tokens > 0, source.is_named)
@@ -172,8 +169,8 @@ def _prompt(options: argparse.Namespace, goes_on: bool, names_model: bool) -> st
     """The prompt; None where a pack, or what `--kv DIR` holds, goes on without one."""
     if options.prompt is not None:
         return str(options.prompt)
-    if options.file is not None:
-        return prompt_from(options.file)
+    if options.files is not None:
+        return prompt_from(options)
     if not options.instruct:
         if goes_on:
             return None

@@ -6,6 +6,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("torch>=2.6",),
     "cuda": ("torch>=2.13", "triton>=3.7"),
     "lib": ("cffi>=2",),
+    "docs": ("beautifulsoup4>=4.13", "lxml>=5.3", "mammoth>=1.9", "markdownify>=1", "pypdf>=6"),
     "serve": (
         "llguidance>=1.9",
         "msgspec>=0.20",

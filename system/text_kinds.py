@@ -53,18 +53,30 @@ def check_text(data: bytes, name: str) -> None:
 def check_kind(data: bytes, name: str) -> None:
     """Raise `InputRefused`, which says what to do, for known kinds of files that are not text, and
     for UTF-16 and UTF-32."""
-    for offset, start, kind, fix in _KINDS:
-        if re.compile(start, re.DOTALL).match(data, offset):
-            raise InputRefused(f"{name} is {kind}, expected a text: {fix}")
-    if data.startswith(_ZIP):
-        is_word = _WORD in data
-        kind = "a Word file" if is_word else "a zip file"
-        fix = _PANDOC if is_word else "unpack it and give the texts in it"
+    kind, fix = _recognised(data)
+    if kind:
         raise InputRefused(f"{name} is {kind}, expected a text: {fix}")
     if encoding := _wide_encoding(data):
         raise InputRefused(
             f"{name} is {encoding.upper()} text, expected UTF-8: {_iconv(encoding)} makes one of it"
         )
+
+
+def known_kind(data: bytes) -> str:
+    """The name of a known kind of file that is not text, as "a PDF file"; "" for others."""
+    return _recognised(data)[0]
+
+
+def _recognised(data: bytes) -> tuple[str, str]:
+    """The kind, and how to make a text of it."""
+    for offset, start, kind, fix in _KINDS:
+        if re.compile(start, re.DOTALL).match(data, offset):
+            return kind, fix
+    if not data.startswith(_ZIP):
+        return "", ""
+    if _WORD in data:
+        return "a Word file", _PANDOC
+    return "a zip file", "unpack it and give the texts in it"
 
 
 def _wide_encoding(data: bytes) -> str:

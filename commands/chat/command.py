@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.context.request import ContextRequest
 from ...runtime.home import pack_path, session_path
+from ...runtime.keep import KeepAll
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from .. import REAL_MODEL
 from ..notices import tell_of_base_model
 from ..opening import Workload, load_model, opened
 from ..options.context import add_context_options, add_pack_options, flag, request_from
+from ..options.files import add_prompt_files_option, prompt_from
 from ..options.generation import (
     add_draft_options,
     add_max_tokens_option,
@@ -25,11 +28,12 @@ from ..options.generation import (
 from ..options.model import ModelRequest
 from ..options.model_options import add_model_options
 from ..options.values import file_name
-from ..terminal.progress import index_context
+from ..terminal.progress import ReadingBar, index_context
 from .input import TurnReader
 
 if TYPE_CHECKING:
     from ...runtime.chat import Conversation, Session
+    from ...runtime.context import Context
     from ...runtime.model import Model
 
 
@@ -58,6 +62,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="continue the conversation of this name, and save it after every turn; with --pack, "
         "a new one starts after that pack",
     )
+    add_prompt_files_option(
+        parser,
+        "read FILE first (a text, PDF, Word, EPUB or HTML file, or a folder of them; may be "
+        "repeated) and talk about it; `kvarn pack build` keeps what is read",
+    )
     add_model_options(parser, with_device=True)
     add_context_options(parser)
     add_pack_options(parser)
@@ -69,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
     from .loop import Chat
 
     source, request = ModelRequest.of(options), _request(options)
+    text = _text(options, request)
     sampler, draft = sampler_from(options), draft_from(options)
     work = Workload(request.store.types())
     model = load_model(source, work, request.store.head(), compiles=False)
@@ -76,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
     from ...runtime.chat.conversation import Conversation
 
     with opened(source, model, request) as context:
+        if text:
+            _read(context, text)
         conversation = Conversation(
             context,
             sampler=sampler,
@@ -94,6 +106,27 @@ def run(options: argparse.Namespace) -> int:
         if options.stats:
             chat.stats("")
     return code
+
+
+def _text(options: argparse.Namespace, request: ContextRequest) -> str:
+    """What to talk about; "" without `-f`. Raises `KvarnError` where the chat begins otherwise."""
+    if options.files is None:
+        return ""
+    for option, begins in (("--pack", options.pack), ("--session", options.session)):
+        if begins is not None:
+            raise KvarnError(
+                f"-f and {option} both say how the chat begins: give one of them, or make a pack "
+                "of the files with `kvarn pack build`"
+            )
+    if not isinstance(request.keep, KeepAll):
+        raise KvarnError(f"-f needs every token of its text: omit --keep {request.keep.name}")
+    return prompt_from(options)
+
+
+def _read(context: Context, text: str) -> None:
+    """Read what the chat is about."""
+    with closing(ReadingBar("reading", 0, context.stats)) as progress:
+        context.prefill(text, progress)
 
 
 def _start_template(model: Model) -> None:

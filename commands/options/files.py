@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.documents import Document, documents_in, joined
 from ...system.errors import KvarnError
 from ...system.files import check_target
 from ...system.reading import MOST_TEXT, STDIN, read_text
+from ...system.terminal import say
 from ...system.text_kinds import check_text
 from .values import positive
 
@@ -45,12 +47,16 @@ def add_piece_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunks", metavar="N", type=positive, help="use only the first N pieces")
 
 
-def text_from(options: argparse.Namespace) -> bytes:
-    """The texts of `add_files_option`, joined: at most `MOST_TEXT` together."""
-    parts: list[bytes] = []
-    for file in options.files:
-        parts.append(text_in(file, MOST_TEXT - sum(map(len, parts))))
-    return b"".join(parts)
+def add_prompt_files_option(parser: argparse._ActionsContainer, help: str) -> None:
+    """`-f FILE`, one at a time, as a model may be named behind it; `options.files` or None."""
+    parser.add_argument(
+        "-f", "--file", metavar="FILE", dest="files", type=Path, action="append", help=help
+    )
+
+
+def documents_from(options: argparse.Namespace) -> list[Document]:
+    """The documents of `options.files`: see `documents_in`. Lines tell of what is left out."""
+    return documents_in(options.files, say)
 
 
 def text_in(file: Path, limit: int = MOST_TEXT) -> bytes:
@@ -60,13 +66,13 @@ def text_in(file: Path, limit: int = MOST_TEXT) -> bytes:
     return text
 
 
-def prompt_from(file: Path) -> str:
-    """The prompt in a file or on stdin. As in llama.cpp without its last line break, which editors
+def prompt_from(options: argparse.Namespace) -> str:
+    """The prompt in `options.files`. As in llama.cpp without its last line break, which editors
     and `echo` write after any text. Raises `KvarnError` where nothing else is in it."""
-    text = text_in(file).decode("utf-8")
+    text = joined(documents_from(options))
     if not text.strip():
-        source = "standard input" if file == STDIN else file
-        raise KvarnError(f"the prompt from {source} is empty: expected a text")
+        names = ("standard input" if file == STDIN else str(file) for file in options.files)
+        raise KvarnError(f"the prompt from {', '.join(names)} is empty: expected a text")
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 

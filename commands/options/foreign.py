@@ -173,10 +173,6 @@ FOREIGN = {flag: words for words, flags in _FLAGS.items() for flag in flags.spli
 """Option → what to do instead."""
 
 _ONE_ANSWER = "type your message, or pipe it; `kvarn run --instruct -p TEXT` answers one"
-_ASK_A_TEXT = (
-    "`kvarn run --instruct -f FILE` answers one text; to talk about it, `kvarn pack build -f FILE` "
-    "first, then --pack"
-)
 _PULL = "pull it with `kvarn hf-pull USER/REPO:QUANT`, then give its file"
 _DEPTHS = "use -p, -n and -d: tokens to read, to generate, and to have before"
 _ELSEWHERE = (
@@ -184,7 +180,6 @@ _ELSEWHERE = (
     ("run", "--json", "text goes to stdout as it is; --stats-json FILE writes figures"),
     ("run", "-o", "append > FILE"),
     ("chat", "-p --prompt", _ONE_ANSWER),
-    ("chat", "-f --file", _ASK_A_TEXT),
     ("chat", "--instruct", f"a chat always uses the model's template; {_OMIT}"),
     ("chat", "--kv", "use --session NAME"),
     ("chat", "--display-prompt --no-display-prompt", f"a chat writes answers alone; {_OMIT}"),

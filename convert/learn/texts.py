@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...system.reading import read_text
-from ...system.text_kinds import check_text
+from ...runtime.documents import read_document
 from .settings import LearnError
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ class Texts:
         state = hashlib.blake2b(digest_size=8)
         parts = []
         for path in files:
-            text = read_text(path)
-            check_text(text, str(path))
+            text = read_document(path).encode()
             state.update(len(text).to_bytes(8, "little") + text)
             # What is written in a document is text, also where it looks like a control token.
             parts.append(np.array(tokenizer.encode(text, bos=False, special=False), np.int32))

@@ -100,12 +100,12 @@ def test_documents_are_text_throughout(run: Kvarn, tiny: Model) -> None:
 
 def test_files_are_read_as_one_text(run: Kvarn, tmp_path: Path, tiny: Model) -> None:
     parts = [tmp_path / "a.txt", tmp_path / "b.txt"]
-    parts[0].write_text("The mill st")
-    parts[1].write_text("ood by the river")
+    parts[0].write_text("The mill")
+    parts[1].write_text("stood")
     code, _, _ = run("pack", "build", *run.model, "-f", *map(str, parts), "-o", "mill")
     assert code == 0
     with tiny.context(64, store=Disk(pack_path("mill"), read_only=True)) as context:
-        assert context.tokens == ids_of(tiny, "The mill stood by the river")
+        assert context.tokens == ids_of(tiny, "==> a.txt <==\nThe mill\n==> b.txt <==\nstood")
 
 
 @pytest.mark.parametrize(

@@ -216,4 +216,4 @@ def test_documents_of_packs_keep_all_line_breaks(run: Kvarn, tiny: Model, tmp_pa
     files = [str(tmp_path / name) for name in "ab"]
     assert run("pack", "build", *run.model, "-f", *files, "-o", "both")[0] == 0
     info = json.loads(run("pack", "info", "both", "--json")[1])
-    assert info["n_tokens"] == len(ids_of(tiny, "One\nTwo\n"))
+    assert info["n_tokens"] == len(ids_of(tiny, "==> a <==\nOne\n\n==> b <==\nTwo\n"))

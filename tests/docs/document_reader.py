@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..convert import hub_server
+from ..runtime.documents import made
 from .document_commands import ROOT, Block
 
 NOVEL = ROOT / "tests" / "runtime" / "golden" / "two_cities.txt"
@@ -57,6 +58,7 @@ class Reader:
         (folder / "TEXTS").mkdir(parents=True)
         for name in ("book.txt", "notes.txt", "text.txt", "TEXTS/novel.txt"):
             (folder / name).write_text(self.book, encoding="utf-8")
+        (folder / "report.pdf").write_bytes(made.pdf("The mill stood", "by the river."))
         makes_model = any(step.text == "kvarn convert model.gguf" for step in steps)
         for name in ("IN.gguf",) if makes_model else ("IN.gguf", "model.gguf"):
             shutil.copy(self._model, folder / name)
