@@ -73,7 +73,7 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
     attend, keep, head = request.attend, request.keep, request.store.head()
     n_saved, kv_on = 0 if head is None else head.n_tokens, request.kv_on or model.kv_on
     n_ctx, sized = _size(model, request, n_saved, kv_on)
-    prefill, told = _reading(model, request, n_ctx, kv_on)
+    prefill, told = _reading(model, request, n_ctx)
     prefill = prefill.resolved(model.info)
     prefill.check(attend, keep, n_ctx)
     store = request.store.for_prefill(prefill.facts(model.info))
@@ -125,26 +125,29 @@ def _size(model: LoadedModel, request: ContextRequest, n_saved: int, kv_on: str)
     )
 
 
-def _reading(
-    model: LoadedModel, request: ContextRequest, n_ctx: int, kv_on: str
-) -> tuple[Prefill, str]:
+def question_prefill(model: LoadedModel, request: ContextRequest, n_ctx: int) -> Prefill:
+    """How a question about what was read before is read, where its user does not say it: exactly
+    where a GPU has K and V, else as `prefill.for_questions` says."""
+    planner, kv_on = KVPlanner(model, request), request.kv_on or model.kv_on
+    if kv_on == "gpu" or on_engine(planner.place, n_ctx, kv_on).device is not CPU:
+        return Exact()
+    return for_questions(request.attend, request.keep, n_ctx)
+
+
+def _reading(model: LoadedModel, request: ContextRequest, n_ctx: int) -> tuple[Prefill, str]:
     """How prompts are read, and a line about it, or "".
 
-    A question that follows a pack is read in memory, or into a new pack: exactly where a GPU has K
-    and V, else as `prefill.for_questions` says. What a pack holds already says how others in it
-    are read.
+    A question that follows a pack is read in memory, or into a new pack, as `question_prefill`
+    says. What a pack holds already says how others in it are read.
     """
-    attend, keep, store = request.attend, request.keep, request.store
+    store = request.store
     if (asked := request.prefill) is not None:
         prefill = asked.following() if store.follows_pack else asked
         told = f"--prefill {asked.name}: what follows a pack is read {prefill.name}"
         return prefill, "" if prefill == asked else told
     if not store.follows_pack:
         return recorded(store.recorded_prefill()), ""
-    planner = KVPlanner(model, request)
-    if kv_on == "gpu" or on_engine(planner.place, n_ctx, kv_on).device is not CPU:
-        return Exact(), ""
-    prefill = for_questions(attend, keep, n_ctx)
+    prefill = question_prefill(model, request, n_ctx)
     if not isinstance(prefill, SparsePrefill):
         return prefill, ""
     return prefill, (

@@ -13,7 +13,6 @@ from ...system.values import WrongValue
 from ..context.request import ContextRequest, context_words
 from ..home import pack_path
 from ..packs import all_packs, pack_info
-from ..prefill import recorded
 from ..store import Disk, Ram
 from .protocol import PackFacts
 from .refusal import Refusal
@@ -71,11 +70,8 @@ def listed_packs() -> list[PackFacts]:
 
 
 def following(request: ContextRequest, words: Mapping[str, Any], pack: Path) -> ContextRequest:
-    """The request of a prompt that follows a pack: read as the pack was, unless the words say
-    otherwise, so that its K and V can be used."""
-    disk = Disk(pack, read_only=True)
-    if "kv_type" not in words:
-        request = replace(request, store=Ram(*disk.types()))
-    if request.prefill is None:
-        request = replace(request, prefill=recorded(disk.recorded_prefill()))
-    return request
+    """The request of a prompt that follows a pack: with its types of K and V, unless the words say
+    otherwise, so that they can be used."""
+    if "kv_type" in words:
+        return request
+    return replace(request, store=Ram(*Disk(pack, read_only=True).types()))

@@ -27,6 +27,7 @@ from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
 from ...system.terminal import say
 from ..batch import Batch
+from ..context.plan import question_prefill
 from ..context.request import ContextRequest
 from ..engine import on_engine
 from ..loading.load import load
@@ -36,7 +37,7 @@ from ..rehearsal import rehearsals
 from .contexts import listed_packs, pack_folder, request_of
 from .flags import SLOTS, Flags
 from .frames import BadMessage, Connection
-from .library import Library
+from .library import LONG, Library
 from .preparing import Prepared, Preparing, variables_of
 from .protocol import (
     Chat,
@@ -119,6 +120,8 @@ class Engine:
         if self._model.transformer.device is not CPU:
             return
         prefills = [request.prefill] if request.prefill else []
+        if not prefills and self._n_ctx > LONG:
+            prefills = [question_prefill(self._model, request, self._n_ctx)]
         methods = [request.attend], [request.keep], prefills
         for task in rehearsals(self._model.path, request.store.types(), *methods):
             if not task.is_compiled(self._model):

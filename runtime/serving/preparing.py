@@ -114,9 +114,8 @@ class Preparing:
 
     def request(self, reading: Reading, pack: Path | None = None) -> ContextRequest:
         """What a request asks of its context, which follows a pack."""
-        words = {**self._words, **reading.words}
-        request = request_of(words)
-        return request if pack is None else following(request, words, pack)
+        request = request_of({**self._words, **reading.words})
+        return request if pack is None else following(request, reading.words, pack)
 
     def _room(self, asked: int | None) -> int:
         if asked is not None and asked < 1:

@@ -102,7 +102,7 @@ class Answering(Task):
             ids = [*self._library.include(asked.pack), *ids]
             if len(ids) > asked.n_ctx:
                 raise too_long(len(ids), asked.n_ctx)
-        self._lease = self._library.open(ids, asked.request, asked.n_ctx)
+        self._lease = self._library.open(ids, asked.request, asked.n_ctx, asked.pack)
         self.context.stop_at(self._flags.address(self.slot))
         self._reading = self.context.reading(ids[self._lease.cached :])
         self._n_cached, self._n_prompt = self._lease.cached, len(ids)

@@ -1,6 +1,7 @@
 """The library of what was read: a tree of packs from which the server takes contexts.
 
     library.py   leases: contexts that begin with what was read, and what becomes of them
+    ways.py      how the rest of a prompt is read, after what was read before
     tree.py      the longest common beginning of a prompt and what was read
     entry.py     one pack of it
     shelf.py     all of them
@@ -14,3 +15,4 @@ A `Library` is used on the engine thread; its `answers` by any.
 
 from .library import Lease as Lease
 from .library import Library as Library
+from .ways import LONG as LONG

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from ...store import PackError
 from ...store.disk.contents import remove_files, take_lock
 from ...store.disk.errors import PackDamaged
 from ...store.disk.factory import facts_of
-from ...store.disk.folder import PackFolder
+from ...store.disk.folder import MOST_PARENTS, PackFolder
 from ...store.disk.format.manifest import Manifest
 from ...store.disk.parents import MOST_DEPTH, most_copied
 from .tree import as_tokens
@@ -29,12 +29,21 @@ BLOCK = 4096
 @dataclass(frozen=True)
 class ReadAs:
     """What K and V of one model depend on beside the tokens: their types, how prompts are read,
-    and which factors positions are rotated by."""
+    and which factors positions are rotated by.
+
+    prefills: how the first tokens were read, and how those that followed, in their order.
+    """
 
     k: str
     v: str
-    prefill: PrefillFacts | None
+    prefills: tuple[PrefillFacts | None, ...]
     long_rope: bool
+
+    def then(self, facts: PrefillFacts | None) -> ReadAs:
+        """The same, followed by tokens that are read in this way."""
+        if self.prefills[-1] == facts:
+            return self
+        return replace(self, prefills=(*self.prefills, facts))
 
 
 @dataclass(eq=False)
@@ -126,14 +135,27 @@ def disk_bytes(folder: Path) -> int:
         return BLOCK + sum(file.stat(follow_symlinks=False).st_blocks * 512 for file in files)
 
 
-def read_as(manifest: Manifest, model: ModelInfo) -> ReadAs | None:
-    """How a pack's tokens were read; None if contexts of this model cannot begin with them."""
+def read_as(path: Path, manifest: Manifest, model: ModelInfo) -> ReadAs | None:
+    """How a pack's tokens were read, with those that it begins with; None if contexts of this model
+    cannot begin with them."""
     facts = facts_of(model)
     same = manifest.model.same_model(facts) and manifest.model.tokenizer == facts.tokenizer
-    in_blocks = manifest.prefill is not None and manifest.prefill.size
-    if not same or manifest.slots is not None or in_blocks:
+    prefills, above = [manifest.prefill], manifest.parent
+    while above is not None and len(prefills) <= MOST_PARENTS:
+        path = path / above.path
+        try:
+            parent = Manifest.read(path)
+        except PackError:
+            return None
+        prefills.append(parent.prefill)
+        above = parent.parent
+    in_blocks = any(prefill is not None and prefill.size for prefill in prefills)
+    if not same or above is not None or manifest.slots is not None or in_blocks:
         return None
-    return ReadAs(manifest.k_type, manifest.v_type, manifest.prefill, manifest.long_rope)
+    how = ReadAs(manifest.k_type, manifest.v_type, (prefills[-1],), manifest.long_rope)
+    for prefill in reversed(prefills[:-1]):
+        how = how.then(prefill)
+    return how
 
 
 def tokens_of(path: Path) -> U32:

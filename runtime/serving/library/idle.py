@@ -7,7 +7,7 @@ what it is cut back from is lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...context.prompt import n_common
 from ...memory import available_bytes
@@ -15,6 +15,7 @@ from ...memory import available_bytes
 if TYPE_CHECKING:
     from ...context import Context
     from ...context.request import ContextRequest
+    from .entry import ReadAs
 
 MOST = 8
 """Contexts that wait, at most."""
@@ -22,12 +23,20 @@ MEMORY_SHARE = 4
 """They take at most this part of the memory that is available."""
 
 
+class Alike(NamedTuple):
+    """What requests have in common of which one may go on in another's context: what they ask of
+    it, and how the tokens that it begins with were read."""
+
+    request: ContextRequest
+    begun: ReadAs
+
+
 class Idle:
     """At most 8 contexts, in at most a quarter of the memory that is available; the least recently
     used ones are closed."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[ContextRequest, Context]] = []
+        self._waiting: list[tuple[Alike, Context]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -37,12 +46,12 @@ class Idle:
         """Bytes of memory."""
         return sum(context.n_bytes for _, context in self._waiting)
 
-    def take(self, ids: Sequence[int], request: ContextRequest, least: int) -> Context | None:
-        """A context of just this request that begins with `least` or more of `ids`, and with no
+    def take(self, ids: Sequence[int], alike: Alike, least: int) -> Context | None:
+        """A context of just such a request that begins with `least` or more of `ids`, and with no
         more than as many other tokens."""
         best, best_n = None, least - 1
         for place, (asked, context) in enumerate(self._waiting):
-            n = n_common(ids, context.tokens) if asked == request else 0
+            n = n_common(ids, context.tokens) if asked == alike else 0
             if n > best_n and len(context.tokens) <= 2 * n:
                 best, best_n = place, n
         if best is None:
@@ -51,9 +60,9 @@ class Idle:
         context.cut_back(best_n)
         return context
 
-    def put(self, request: ContextRequest, context: Context) -> None:
-        """Have a context wait."""
-        self._waiting.append((request, context))
+    def put(self, alike: Alike, context: Context) -> None:
+        """Have a context wait for a request that is alike."""
+        self._waiting.append((alike, context))
         most_bytes = (available_bytes() + self.n_bytes) // MEMORY_SHARE
         while len(self._waiting) > MOST or (self._waiting and self.n_bytes > most_bytes):
             self._waiting.pop(0)[1].close()

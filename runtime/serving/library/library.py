@@ -16,21 +16,22 @@ import numpy as np
 from ...context.prompt import check_readable, checked_ids, n_common
 from ...engine import on_engine
 from ...home import make_folder
-from ...prefill import BlocksPrefill, Exact
-from ...store import Disk, PackError, Ram, StoreError
+from ...store import Disk, PackError, StoreError
 from ...store.disk.contents import take_lock
 from .answers import Answers
-from .entry import Entry, ReadAs, tokens_of
-from .idle import Idle
+from .entry import Entry, tokens_of
+from .idle import Alike, Idle
 from .room import NoRoom, Room
 from .shelf import LEAST, LEAST_KEPT, Shelf, best_of
 from .tree import as_tokens
+from .ways import Beginning, Ways, ways_of
 
 if TYPE_CHECKING:
     from ...context import Context
     from ...context.request import ContextRequest
     from ...model import Model
-    from .tree import U32, Match
+    from ...prefill import Prefill
+    from .tree import U32
 
 ANSWERS_SHARE, MOST_ANSWERS = 64, 64 << 20
 """The file of answers has at most this part of all bytes, and at most so many."""
@@ -43,14 +44,14 @@ _FRESH_BYTES = 1 << 20
 @dataclass(eq=False)
 class Lease:
     """A context for one request. cached: how many tokens of its prompt it holds already. entry:
-    where it is kept; reads: what it reads and does not write; request: of a context that may wait
-    in memory for the next prompt; None: nowhere, nothing, it may not."""
+    where it is kept; reads: what it reads and does not write; waits_for: the prompts for which it
+    may wait in memory; None: nowhere, nothing, it may not."""
 
     context: Context
     cached: int
     entry: Entry | None = None
     reads: Entry | None = None
-    request: ContextRequest | None = None
+    waits_for: Alike | None = None
 
 
 class Library:
@@ -79,16 +80,24 @@ class Library:
         if most_bytes:
             on_engine(self._start)
 
-    def open(self, ids: Sequence[int], request: ContextRequest, n_ctx: int) -> Lease:
+    def open(
+        self,
+        ids: Sequence[int],
+        request: ContextRequest,
+        n_ctx: int,
+        pack: Path | None = None,
+    ) -> Lease:
         """A context for the prompt `ids` that holds the longest beginning of them that was read in
-        the same way; the last token is always left to read, for its logits.
+        a way that the request allows (`Ways`); the last token is always left to read, for its
+        logits.
 
         request: how prompts are read and attended to; its store says the types of K and V. A
         context that evicts, one that reads in blocks, and one whose store is not `Ram` are opened
-        as they are asked for, share nothing and are not kept. Raises what `Model.open` raises, and
-        `ContextError` for ids that cannot be read.
+        as they are asked for, share nothing and are not kept. pack: one of the user's, with whose
+        tokens the ids begin. Raises what `Model.open` and `include` raise, and `ContextError` for
+        ids that cannot be read.
         """
-        return on_engine(self._open, ids, request, n_ctx)
+        return on_engine(self._open, ids, request, n_ctx, pack)
 
     def give_back(self, lease: Lease, keep: bool = True) -> None:
         """Close the context of a lease and keep what it has read and generated, unless `keep` is
@@ -159,15 +168,18 @@ class Library:
 
     # Opening.
 
-    def _open(self, ids: Sequence[int], request: ContextRequest, n_ctx: int) -> Lease:
-        asked = replace(request, n_ctx=n_ctx, prefill=request.prefill or Exact())
-        how = self._how(asked, n_ctx)
-        if how is None:
-            lease = Lease(self._model.open(replace(request, n_ctx=n_ctx)), 0)
+    def _open(
+        self, ids: Sequence[int], request: ContextRequest, n_ctx: int, pack: Path | None
+    ) -> Lease:
+        asked = replace(request, n_ctx=n_ctx)
+        how = None if pack is None else self._shelf.include(pack).read_as
+        ways = ways_of(self._model, asked, n_ctx, how)
+        if ways is None:
+            lease = Lease(self._model.open(asked), 0)
         else:
             tokens = self._checked(ids, n_ctx)
-            lease = (self._on_disk(ids, tokens, asked, how) if self._writes else None) or Lease(
-                *self._in_memory(ids, asked), request=asked
+            lease = (self._on_disk(ids, tokens, asked, ways) if self._writes else None) or (
+                self._unwritten(ids, tokens, asked, ways)
             )
         self._leases.add(lease)
         return lease
@@ -184,73 +196,92 @@ class Library:
             check_readable(ids, 0, n_vocab, n_ctx)
         return tokens
 
-    def _how(self, request: ContextRequest, n_ctx: int) -> ReadAs | None:
-        """How a request reads; None if nothing of it can be shared."""
-        prefill, info = request.prefill, self._model.info
-        assert prefill is not None
-        if not isinstance(request.store, Ram) or request.keep.evicts(n_ctx):
-            return None
-        if isinstance(prefill, BlocksPrefill):
-            return None
-        config, types = info.config, request.store.types()
-        long_rope = config.rope_tensors == "longrope" and n_ctx > config.n_ctx_orig
-        return ReadAs(*types, prefill.resolved(info).facts(info), long_rope)
-
-    def _in_memory(self, ids: Sequence[int], request: ContextRequest) -> tuple[Context, int]:
-        """A context that is not written, and how many of the ids it holds."""
-        context = self._idle.take(ids[:-1], request, LEAST)
-        if context is None:
-            try:
-                context = self._model.open(request)
-            except StoreError:
-                if not len(self._idle):
-                    raise
-                self._idle.close()
-                context = self._model.open(request)
-        return context, len(context.tokens)
-
     def _on_disk(
-        self, ids: Sequence[int], tokens: U32, request: ContextRequest, how: ReadAs
+        self, ids: Sequence[int], tokens: U32, request: ContextRequest, ways: Ways
     ) -> Lease | None:
         """A lease of an entry, or of a new one; None if none can be written."""
         while True:
-            match = self._match(tokens[:-1], how)
-            source = best_of(match)
+            begin = self._beginning(tokens, ways)
+            source = best_of(begin.match)
             try:
-                lease = self._entered(source, match.n_tokens, ids, request, how)
+                lease = self._entered(source, begin, ids, request)
                 self.problem = ""
                 return lease
             except PackError as error:
-                if source is not None and (culprit := source.at_fault(error)) is not None:
-                    self._shelf.lose(culprit, error)
+                if self._loses(source, error):
                     continue
                 self._stop_writing(str(error))
             except NoRoom as error:
                 self._tell(str(error))
-            return None if source is None else self._following(source, ids, request)
+            return None
 
-    def _match(self, wanted: U32, how: ReadAs) -> Match[Entry]:
+    def _unwritten(
+        self, ids: Sequence[int], tokens: U32, request: ContextRequest, ways: Ways
+    ) -> Lease:
+        """A lease whose new tokens stay in memory: of a context that waits there, one that follows
+        a pack, or a new one."""
+        alike = Alike(request, ways.anew)
+        while True:
+            begin = self._beginning(tokens, ways)
+            least = max(LEAST, begin.match.n_tokens, ways.least_in_memory(len(ids)))
+            if (waiting := self._idle.take(ids[:-1], alike, least)) is not None:
+                return Lease(waiting, len(waiting.tokens), waits_for=alike)
+            source = best_of(begin.match)
+            if source is None:
+                prefill = ways.in_memory(len(ids))
+                return Lease(self._new_in_memory(request, prefill), 0, waits_for=alike)
+            try:
+                return self._following(source, ids, request, begin.prefill, alike)
+            except PackError as error:
+                if not self._loses(source, error):
+                    raise
+
+    def _loses(self, source: Entry | None, error: PackError) -> bool:
+        """Whether a source is at fault for an error; nothing begins with it from now on."""
+        culprit = None if source is None else source.at_fault(error)
+        if culprit is not None:
+            self._shelf.lose(culprit, error)
+        return culprit is not None
+
+    def _new_in_memory(self, request: ContextRequest, prefill: Prefill) -> Context:
+        """An empty context; those that wait are closed where it needs their memory."""
+        request = replace(request, prefill=prefill)
+        try:
+            return self._model.open(request)
+        except StoreError:
+            if not len(self._idle):
+                raise
+        self._idle.close()
+        return self._model.open(request)
+
+    def _beginning(self, tokens: U32, ways: Ways) -> Beginning:
         """The longest beginning, in what is being read now, too."""
-        tree = self._shelf.tree(how)
         for lease in self._leases:
             entry, context = lease.entry, lease.context
-            if entry is None or entry.read_as != how or context.has_failed_to_save:
+            if entry is None or context.has_failed_to_save:
                 continue
-            if len(context.tokens) != len(entry.tokens):
+            if entry.read_as in (ways.anew, ways.after) and len(context.tokens) != len(
+                entry.tokens
+            ):
                 self._shelf.know(entry, context.tokens)
-        return tree.longest(wanted)
+        anew = self._shelf.tree(ways.anew).longest(tokens[:-1])
+        same = ways.after == ways.anew
+        after = anew if same else self._shelf.tree(ways.after).longest(tokens[:-1])
+        return ways.chosen(anew, after, len(tokens))
 
     def _entered(
         self,
         source: Entry | None,
-        n_tokens: int,
+        begin: Beginning,
         ids: Sequence[int],
         request: ContextRequest,
-        how: ReadAs,
     ) -> Lease:
-        """A lease that goes on in the source, or in a new entry that begins with `n_tokens` of
-        it."""
-        if source is not None and source.is_idle and len(source.tokens) == n_tokens:
+        """A lease that goes on in the source, or in a new entry that begins with as much of it as
+        the prompt does."""
+        how, n_tokens = begin.read_as, begin.match.n_tokens
+        request = replace(request, prefill=begin.prefill)
+        ends_here = source is not None and len(source.tokens) == n_tokens
+        if source is not None and ends_here and source.is_idle and source.read_as == how:
             context = self._model.open(replace(request, store=Disk(source.path, how.k, how.v)))
             return self._leased(source, context, ids)
         entry = Entry(self._folder / secrets.token_hex(8), how, np.empty(0, np.uint32))
@@ -276,13 +307,22 @@ class Library:
         kept = context.cut_back(n_common(ids[:-1], context.tokens))
         return Lease(context, kept, entry)
 
-    def _following(self, source: Entry, ids: Sequence[int], request: ContextRequest) -> Lease:
-        """A lease whose new tokens stay in memory."""
-        context = self._model.open(replace(request, store=Disk(source.path, read_only=True)))
+    def _following(
+        self,
+        source: Entry,
+        ids: Sequence[int],
+        request: ContextRequest,
+        prefill: Prefill,
+        alike: Alike,
+    ) -> Lease:
+        """A lease that reads a pack in place. It may wait in memory after a pack of the user's;
+        those of the library are wanted where they are."""
+        store = Disk(source.path, read_only=True)
+        context = self._model.open(replace(request, store=store, prefill=prefill))
         kept = context.cut_back(n_common(ids[:-1], context.tokens))
         source.n_readers += 1
         self._shelf.touch(source)
-        return Lease(context, kept, reads=source)
+        return Lease(context, kept, None, source, None if source.is_ours else alike)
 
     def _save_failed(self, error: StoreError) -> None:
         if isinstance(error, NoRoom):
@@ -298,11 +338,11 @@ class Library:
         self._leases.remove(lease)
         context, entry = lease.context, lease.entry
         context.stop_at(0)  # saving may read the last token again
-        if lease.request is not None and keep and len(context.tokens) >= LEAST_KEPT:
-            self._idle.put(lease.request, context)
-            return
         if lease.reads is not None:
             lease.reads.n_readers -= 1
+        if lease.waits_for is not None and keep and len(context.tokens) >= LEAST_KEPT:
+            self._idle.put(lease.waits_for, context)
+            return
         if entry is not None and not (keep and len(context.tokens) > lease.cached):
             context.save_no_more()
         store, is_saved = context.store, not context.has_failed_to_save

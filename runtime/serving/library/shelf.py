@@ -76,7 +76,7 @@ class Shelf:
             if is_half_removed(path, manifest):
                 self.discard(path)
                 return
-            how = read_as(manifest, self._model)
+            how = read_as(path, manifest, self._model)
         except PackDamaged as error:
             self._drop(path, error)
             return
@@ -112,7 +112,7 @@ class Shelf:
             return None
         if manifest.id != parent.id:
             return None
-        how = read_as(manifest, self._model)
+        how = read_as(path, manifest, self._model)
         entry = Entry(path, how, EMPTY, is_ours=False)
         self.entries[path] = entry
         self._unread.append(entry)
@@ -153,7 +153,9 @@ class Shelf:
             self.entries.pop(path, None)
             entry = None
         if entry is None:
-            entry = Entry(path, read_as(Manifest.read(path), self._model), EMPTY, is_ours=False)
+            entry = Entry(
+                path, read_as(path, Manifest.read(path), self._model), EMPTY, is_ours=False
+            )
         if entry.read_as is None:
             raise PackError(path, "contexts of this model cannot begin with it")
         self.know(entry, tokens_of(path))

@@ -43,7 +43,7 @@ from .format.manifest import Manifest
 from .format.superblock import Commit, Tail
 
 SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)
-_MOST_PARENTS = 16
+MOST_PARENTS = 16
 _NO_COMMIT = "neither of its two superblocks is sound"
 
 
@@ -291,8 +291,8 @@ class PackFolder:
         expected = self.manifest.parent
         assert expected is not None
         path = self.path / expected.path
-        if depth >= _MOST_PARENTS:
-            raise PackError(self.path, f"it has more than {_MOST_PARENTS - 1} parents above it")
+        if depth >= MOST_PARENTS:
+            raise PackError(self.path, f"it has more than {MOST_PARENTS - 1} parents above it")
         try:
             parent = PackFolder(path, depth=depth + 1)
         except PackError as error:
