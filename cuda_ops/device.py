@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ..ops.attention.layout import SEGMENT, TileLayout, n_segments
+from ..ops.attention.softmax import Softmax
 from ..ops.device import Device, KVDevice
 from ..ops.reference.attention import read_kv
 from ..ops.reference.quants import re_encode_q8_0
@@ -217,33 +218,35 @@ class CudaDevice(KVDevice):
     def attention(self) -> Callable[..., None]:
         return self._attention
 
+    @property
+    def attention_rows(self) -> Callable[..., None]:
+        return self._attention
+
     def _attention(
         self,
         q: torch.Tensor,
         places: torch.Tensor,
-        layout: TileLayout,
-        n_kv_heads: int,
         start: int,
         out: torch.Tensor,
         *,
         scratch: AttentionScratch,
-        prompt: bool = False,
-        sink_logits: None = None,
-        **options: Any,
+        softmax: Softmax,
+        window: int | None = None,
     ) -> None:
-        """`ops.attention.attention`. Up to MAX_TOKENS rows have the bits of single tokens, of a
-        prompt too; those of more are read as f16."""
-        _check_no_sinks(sink_logits)
+        """`ops.attention.api.attention` and `attention_rows`. Up to MAX_TOKENS rows have the bits
+        of single tokens, of a prompt too; those of more are read as f16."""
+        _check_no_sinks(softmax)
+        options: dict[str, Any] = {"softmax": softmax, "window": window}
         with telling(f"attention of {len(q)} tokens"):
-            if len(q) == 1:
-                place = in_memory(self.torch, start)
-                token_attention(q, places, place, out, scratch=scratch.token, **options)
-            elif len(q) <= MAX_TOKENS or scratch.chunk is None:
+            if 1 < len(q) <= MAX_TOKENS or scratch.chunk is None:
                 for i in range(len(q)):
                     row, place = slice(i, i + 1), in_memory(self.torch, start + i)
                     token_attention(
                         q[row], places, place, out[row], scratch=scratch.token, **options
                     )
+            elif len(q) == 1:
+                place = in_memory(self.torch, start)
+                token_attention(q, places, place, out, scratch=scratch.token, **options)
             else:
                 chunk_attention(q, places, start, out, scratch=scratch.chunk, **options)
 
@@ -256,9 +259,9 @@ class CudaDevice(KVDevice):
     def gathered_attention(self) -> Callable[..., None]:
         return self._gathered
 
-    def _gathered(self, *args: Any, sink_logits: None = None, **options: Any) -> None:
-        _check_no_sinks(sink_logits)
-        gathered(*args, **options)
+    def _gathered(self, *args: Any, softmax: Softmax, **options: Any) -> None:
+        _check_no_sinks(softmax)
+        gathered(*args, softmax=softmax, **options)
 
     @property
     def select(self) -> SimpleNamespace:
@@ -288,7 +291,7 @@ class CudaDevice(KVDevice):
         places.copy_(host_tensor(np.ascontiguousarray(apart).reshape(len(places), -1)))
 
 
-def _check_no_sinks(sink_logits: object) -> None:
+def _check_no_sinks(softmax: Softmax) -> None:
     """`CudaOpsError` for sinks, which have no kernels."""
-    if sink_logits is not None:
+    if softmax.sinks is not None:
         raise CudaOpsError("attention sinks have no kernels for GPUs: use --kv-on host")

@@ -190,6 +190,10 @@ class Cpu(Device):
         return self._attention.attention
 
     @cached_property
+    def attention_rows(self) -> Callable[..., None]:
+        return self._attention.attention_rows
+
+    @cached_property
     def gathered_attention(self) -> Callable[..., None]:
         from .attention.decode.gathered import gathered_attention
 

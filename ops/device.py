@@ -253,7 +253,12 @@ class Device(ABC):
     @property
     @abstractmethod
     def attention(self) -> Callable[..., None]:
-        """`ops.attention.attention`."""
+        """`ops.attention.api.attention`."""
+
+    @property
+    @abstractmethod
+    def attention_rows(self) -> Callable[..., None]:
+        """`ops.attention.api.attention_rows`."""
 
     @abstractmethod
     def gathered_scratch(

@@ -208,6 +208,7 @@ def attention(kv_type: str, n_tokens: int = 32_768) -> float:
     """Bytes of K and V per second, in attention of one token: 8 KV heads of 64, 4 queries each."""
     from .attention.api import AttentionScratch, append_kv
     from .attention.api import attention as attend
+    from .attention.softmax import Softmax
 
     n_kv_heads, head_dim = 8, 64
     layout = TileLayout(head_dim, kv_type, kv_type)
@@ -221,6 +222,6 @@ def attention(kv_type: str, n_tokens: int = 32_768) -> float:
     out = np.empty_like(q)
 
     def run() -> None:
-        attend(q, segments, layout, n_kv_heads, n_tokens - 1, out, scale=0.125, scratch=scratch)
+        attend(q, segments, n_tokens - 1, out, softmax=Softmax(0.125), scratch=scratch)
 
     return memory.nbytes / SEGMENT / n_segments * n_tokens / best_seconds(run)

@@ -38,13 +38,10 @@ class Scores:
 
     def __call__(self, q: F32, stop: int) -> F32:
         """The scores of q float32 (H, E) and the tokens 0 … stop - 1: float32 (H, stop)."""
-        config = self.layer.config
         out = np.empty((len(q), stop), np.float32)
         segments = self.layer.store.segments(self.layer.index)
         products(np.ascontiguousarray(q)[None], segments, stop, out, scratch=self._scratch)
-        out *= np.float32(config.attention_scale)
-        if config.attention_softcap:
-            out = config.attention_softcap * np.tanh(out / config.attention_softcap)
+        out = self.layer.softmax.scores(out)
         out += np.repeat(self._norms[:, :stop], self._group, 0)
         return out
 

@@ -13,6 +13,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from ...ops.attention.layout import TileLayout
+from ...ops.attention.softmax import Softmax
 from ..errors import CudaOpsError
 from ..memory import check_floats
 from .prefill_kernels import Rows, Unpacked, chunk_kernel, unpack_kernel
@@ -80,15 +81,14 @@ def chunk_attention(
     start: int,
     out: torch.Tensor,
     *,
-    scale: float,
+    softmax: Softmax,
     window: int | None = None,
-    softcap: float = 0.0,
     scratch: ChunkScratch,
 ) -> None:
-    """out = softmax(cap(scale q K^T) + causal mask) V of a chunk of a prompt.
+    """out = softmax(scale q K^T + causal mask) V of a chunk of a prompt.
 
     q, out float32 (T, H, E) at positions start .. start+T-1, all of which are appended already; the
-    rest as `ops.attention.attention`. Raises CudaOpsError where shapes do not fit.
+    rest as `ops.attention.api.attention`. Raises CudaOpsError where shapes do not fit.
     """
     _check(q, kv, start, out, window, scratch)
     s, n_rows, stop = scratch, len(q), start + len(q)
@@ -98,16 +98,16 @@ def chunk_attention(
         kv, unpacked, n, T=s.tiles, TOKENS=TOKENS,
         num_warps=16 if s.tiles.layout.padded > 128 else 4,
     )  # fmt: skip
-    if softcap == 0.0 and (window is None or stop <= window):
+    if softmax.softcap == 0.0 and (window is None or stop <= window):
         rows = q.transpose(0, 1)[None].half()
         keys, values = (x[None, :, :n] for x in (s.keys, s.values))
         mask = causal_lower_right(n_rows, n)
         attended = scaled_dot_product_attention(
-            rows, keys, values, mask, scale=scale, enable_gqa=s.n_heads != heads
+            rows, keys, values, mask, scale=softmax.scale, enable_gqa=s.n_heads != heads
         )
         out.copy_(attended[0].transpose(0, 1))
         return
-    constants = _chunk_constants(s.n_heads, s.tiles, softcap != 0.0, s.old)
+    constants = _chunk_constants(s.n_heads, s.tiles, softmax.softcap != 0.0, s.old)
     chunk_kernel[(triton.cdiv(n_rows, constants["ROWS"]), s.n_heads)](
-        Rows(q, out, start, n_rows), unpacked, window or NO_WINDOW, scale, softcap, **constants
+        Rows(q, out, start, n_rows), unpacked, window or NO_WINDOW, *softmax.scoring, **constants
     )

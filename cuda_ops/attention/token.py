@@ -4,6 +4,7 @@ import torch
 import triton
 
 from ...ops.attention.layout import TileLayout
+from ...ops.attention.softmax import Softmax
 from ..errors import CudaOpsError
 from ..memory import check_floats, check_place
 from .tiles import Tiles, check_tiles
@@ -85,17 +86,15 @@ def token_attention(
     start: torch.Tensor,
     out: torch.Tensor,
     *,
-    scale: float,
+    softmax: Softmax,
     window: int | None = None,
-    softcap: float = 0.0,
     scratch: TokenScratch,
 ) -> None:
-    """out = softmax(cap(scale q K^T)) V of one token over those up to its position, exact.
+    """out = softmax(scale q K^T) V of one token over those up to its position, exact.
 
     q, out float32 (1, H, E); kv uint8 (segments, bytes of a segment); start int32 (1,), on the GPU:
     the token's position, which is appended already. It sees tokens max(0, start - window + 1) ..
-    start. cap(s) = softcap tanh(s / softcap), unless softcap is 0. As `ops.attention.attention`.
-    Raises CudaOpsError where shapes do not fit.
+    start. As `ops.attention.api.attention`. Raises CudaOpsError where shapes do not fit.
     """
     s = scratch
     _check("attention", q, kv, out, s)
@@ -108,7 +107,7 @@ def token_attention(
             f"{s.room} tokens"
         )
     read = Read(start, start, 0, window or NO_WINDOW)
-    _run(Query(q, scale, softcap), kv, read, out, s, listed=False)
+    _run(Query(q, *softmax.scoring), kv, read, out, s, listed=False)
 
 
 def gathered_attention(
@@ -118,11 +117,10 @@ def gathered_attention(
     kv: torch.Tensor,
     out: torch.Tensor,
     *,
-    scale: float,
-    softcap: float = 0.0,
+    softmax: Softmax,
     scratch: TokenScratch,
 ) -> None:
-    """out[h] = softmax over listed tokens i of cap(scale q[h] . k_i)  V.
+    """out[h] = softmax over listed tokens i of scale q[h] . k_i  V.
 
     q, out float32 (1, H, E); lists int32 (J, room): the tokens of each KV head, of which the first
     counts[j] >= 1 are read, int32 (J,), both on the GPU. As `ops.attention.decode.gathered`. Raises
@@ -141,4 +139,4 @@ def gathered_attention(
             f"gathered attention: lists of {lists.shape[1]} tokens, scratch was made for {s.room}"
         )
     read = Read(lists, counts, lists.shape[1], NO_WINDOW)
-    _run(Query(q, scale, softcap), kv, read, out, s, listed=True)
+    _run(Query(q, *softmax.scoring), kv, read, out, s, listed=True)

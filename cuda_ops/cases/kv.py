@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ...ops.attention.layout import SEGMENT, TileLayout
+from ...ops.attention.softmax import Softmax
 from ...ops.select import Lists, Network, Range, SketchedKeys, Wanted, sketch_bits
 from ..append import append_kv
 from ..attention import (
@@ -58,8 +59,7 @@ def attending(
 
     def call(old: bool) -> None:
         options: dict[str, Any] = {
-            "scale": 0.5,
-            "softcap": softcap,
+            "softmax": Softmax(0.5, softcap),
             "scratch": TokenScratch(heads, HEADS, layout, N_CTX, DEVICE, old),
         }
         if listed:
@@ -91,7 +91,7 @@ def reading(kv_type: str, head_dim: int) -> list[Case]:
     def call(old: bool) -> None:
         scratch = ChunkScratch(heads, HEADS, layout, N_CTX, DEVICE, old)
         chunk_attention(
-            q, _segments(layout), 512, q.clone(), scale=0.5, softcap=9.0, scratch=scratch
+            q, _segments(layout), 512, q.clone(), softmax=Softmax(0.5, 9.0), scratch=scratch
         )
 
     label = f"{kv_type} {head_dim}"
@@ -128,10 +128,9 @@ def choosing(bits: int) -> list[Case]:
     def call(old: bool) -> None:
         scratch = SignatureScratch(HEADS * GROUP, HEADS, N_CTX, 64, device=DEVICE, old=old)
         queries = torch.zeros((HEADS, GROUP), dtype=torch.uint64)
-        nearest(
-            queries, _bytes(bits // 8), bits, Range(4, 1900, N_CTX), 64, _ints(HEADS, N_CTX),
-            _ints(HEADS), seed=77, scratch=scratch,
-        )  # fmt: skip
+        lists = Lists(_ints(HEADS, N_CTX), _ints(HEADS))
+        among, wanted = Range(4, 1900, N_CTX), Wanted(64, 64, 77)
+        nearest(queries, _bytes(bits // 8), bits, among, wanted, lists, scratch=scratch)
 
     return cases_of(f"{bits} bits", call, per_step={"scan": SEGMENT}, may_spill=())
 

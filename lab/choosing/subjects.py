@@ -116,15 +116,16 @@ class Signatures(Subject):
     def one_by_one(self, rows: Sequence[int]) -> None:
         for row in rows:
             nearest(
-                self._queries[row], self._items, 32, self.among, self.k, self._index, self._counts,
-                seed=SEED, scratch=self._scratch,
+                self._queries[row], self._items, 32, self.among, Wanted(self.k, self.k, SEED),
+                Lists(self._index, self._counts), scratch=self._scratch,
             )  # fmt: skip
 
     def rows(self, rows: range) -> None:
         n = len(rows)
         nearest_rows(
-            self._queries[rows.start : rows.stop], self._items, 32, self.among, self.k,
-            self._many[:n], self._many_counts[:n], seed=SEED, scratch=self._row_scratch,
+            self._queries[rows.start : rows.stop], self._items, 32, self.among,
+            Wanted(self.k, self.k, SEED), self._many[:n], self._many_counts[:n],
+            scratch=self._row_scratch,
         )  # fmt: skip
 
 

@@ -91,12 +91,10 @@ def _judge_head(block: Block, j: int) -> dict[str, Judged]:
 
 def _scores(block: Block, j: int) -> F32:
     """(T, G, S): of KV head j's query heads, -inf for tokens after the row's own."""
-    config, group = block.layer.config, block.q.shape[1] // block.keys.shape[1]
+    group = block.q.shape[1] // block.keys.shape[1]
     q = np.ascontiguousarray(block.q[:, j * group : (j + 1) * group]).reshape(-1, block.q.shape[2])
     scores = (q @ np.ascontiguousarray(block.keys[:, j]).T).reshape(len(block.q), group, -1)
-    scores *= np.float32(config.attention_scale)
-    if config.attention_softcap:
-        scores = config.attention_softcap * np.tanh(scores / config.attention_softcap)
+    scores = block.layer.softmax.scores(scores)
     for row, position in zip(scores, block.start + np.arange(len(scores)), strict=True):
         row[:, position + 1 :] = -np.inf
     return scores

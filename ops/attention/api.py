@@ -17,12 +17,12 @@ from .arguments import (
     Chunk,
     Heads,
     NewTokens,
-    Scoring,
     TokenMemory,
 )
 from .checks import check_floats
 from .layout import SEGMENT, TileLayout, n_segments, stored_layout
 from .sinks import add_sinks
+from .softmax import Softmax
 from .work import ROWS, Scratch, block_outputs
 
 F32 = NDArray[np.float32]
@@ -132,65 +132,60 @@ def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, s
 def attention(
     q: F32,
     segments: NDArray[np.int64],
-    layout: TileLayout,
-    n_kv_heads: int,
     start: int,
     out: F32,
     *,
-    scale: float,
+    softmax: Softmax,
     window: int | None = None,
-    softcap: float = 0.0,
     scratch: AttentionScratch,
-    sink_logits: F32 | None = None,
-    log_sums: F32 | None = None,
-    prompt: bool = False,
 ) -> None:
-    """out = softmax(cap(scale q K^T) + causal mask) V, exact.
+    """out = softmax(scale q K^T + causal mask) V, exact.
 
     q, out float32 (T, H, E) at positions start .. start+T-1, which are all stored already; query t
-    sees tokens max(0, pos - window + 1) .. pos. cap(s) = softcap tanh(s / softcap), unless softcap
-    is 0. sink_logits float32 (H,), if given: a score of each head that belongs to no token
-    (`add_sinks`). log_sums float32 (T, H), if given: receives the log-sum-exp of each query's
-    scores. A single token has a kernel that adds in another order, unless it belongs to a prompt
-    or log_sums is given. Bit-equal for any number of threads. Raises OpsError where shapes do not
-    fit.
+    sees tokens max(0, pos - window + 1) .. pos. A single token has a kernel that adds in another
+    order than `attention_rows`. Bit-equal for any number of threads. Raises OpsError where shapes
+    do not fit.
     """
-    n_tokens, n_heads, n = shape = q.shape
-    check_floats("attention: q", q, shape)
-    check_floats("attention: out", out, shape)
-    if (
-        n_heads != scratch.n_heads
-        or n_kv_heads != scratch.n_kv_heads
-        or (layout is not scratch.layout and layout != scratch.layout)
-        or n != layout.head_dim
-    ):
-        raise OpsError(
-            f"attention: {n_heads} query and {n_kv_heads} KV heads of {n} over {layout}; scratch "
-            f"was made for {scratch.n_heads} and {scratch.n_kv_heads} over {scratch.layout}"
-        )
-    _check_segments(segments)
-    stop = start + n_tokens
-    if start < 0 or stop > min(len(segments) * SEGMENT, scratch.n_ctx) or n_tokens < 1:
-        raise OpsError(
-            f"attention: tokens {start} to {stop - 1} lie outside {len(segments)} segments of "
-            f"{SEGMENT} or the scratch's {scratch.n_ctx} tokens"
-        )
-    if window is not None and window < 1:
-        raise _fail("attention: window", window, "at least 1")
-    s, seen, scoring = scratch, window or NO_WINDOW, Scoring(scale, softcap)
-    if n_tokens == 1 and log_sums is None and not prompt:
-        _attend_token(q, segments, start, seen, out, scoring, s)
-        if sink_logits is not None:
-            add_sinks(out, s.masses.reshape(1, n_heads, 2), sink_logits)
+    if len(q) != 1:
+        attention_rows(q, segments, start, out, softmax=softmax, window=window, scratch=scratch)
         return
+    s = scratch
+    _check(q, segments, start, out, window, s)
+    s.ready(n_threads())
+    seen, split, memory = window or NO_WINDOW, s.split, s.token.address
+    cache = CacheAddresses(segments.ctypes.data, cell_of(start))
+    s.attend(q.ctypes.data, *split, *cache, seen, *softmax.scoring, memory)
+    parallel = s.blocks.sums.size > _SERIAL_ELEMENTS
+    s.merge(*split, cache.start, seen, out.ctypes.data, memory, parallel=parallel)
+    if softmax.sinks is not None:
+        add_sinks(out, s.masses.reshape(1, s.n_heads, 2), softmax.sinks)
+
+
+def attention_rows(
+    q: F32,
+    segments: NDArray[np.int64],
+    start: int,
+    out: F32,
+    *,
+    softmax: Softmax,
+    window: int | None = None,
+    log_sums: F32 | None = None,
+    scratch: AttentionScratch,
+) -> None:
+    """`attention` of the rows of a prompt: the bits of one do not depend on how many there are.
+
+    log_sums float32 (T, H), if given: receives the log-sum-exp of each query's scores.
+    """
+    s = scratch
+    _check(q, segments, start, out, window, s)
+    n_tokens, sinks, softmaxes = len(q), softmax.sinks, NO_SOFTMAXES
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
     s.ready(n_threads())
-    softmaxes = NO_SOFTMAXES
     if log_sums is not None:
-        check_floats("attention: log_sums", log_sums, (n_tokens, n_heads))
-    if log_sums is not None or sink_logits is not None:
-        softmaxes = np.empty((n_tokens, n_heads, 2), np.float32)
+        check_floats("attention: log_sums", log_sums, (n_tokens, s.n_heads))
+    if log_sums is not None or sinks is not None:
+        softmaxes = np.empty((n_tokens, s.n_heads, 2), np.float32)
     chunk = Chunk(
         q=q,
         segments=segments,
@@ -199,25 +194,31 @@ def attention(
         newest=s.newest,
         softmaxes=softmaxes,
     )
-    s.attend_chunk(s.chunk.fill(chunk), n_kv_heads, start, seen, *scoring)
-    if sink_logits is not None:
-        add_sinks(out, softmaxes, sink_logits)
+    at = s.chunk.fill(chunk)
+    s.attend_chunk(at, s.n_kv_heads, start, window or NO_WINDOW, *softmax.scoring)
+    if sinks is not None:
+        add_sinks(out, softmaxes, sinks)
     if log_sums is not None:
         np.add(softmaxes[..., 0], np.log(softmaxes[..., 1]), out=log_sums)
 
 
-def _attend_token(
+def _check(
     q: F32,
     segments: NDArray[np.int64],
     start: int,
-    window: int,
     out: F32,
-    scoring: Scoring,
+    window: int | None,
     s: AttentionScratch,
 ) -> None:
-    s.ready(n_threads())
-    split, memory = s.split, s.token.address
-    cache = CacheAddresses(segments.ctypes.data, cell_of(start))
-    s.attend(q.ctypes.data, *split, *cache, window, *scoring, memory)
-    parallel = s.blocks.sums.size > _SERIAL_ELEMENTS
-    s.merge(*split, cache.start, window, out.ctypes.data, memory, parallel=parallel)
+    stop = start + len(q)
+    shape = len(q), s.n_heads, s.layout.head_dim
+    check_floats("attention: q", q, shape)
+    check_floats("attention: out", out, shape)
+    _check_segments(segments)
+    if start < 0 or stop > min(len(segments) * SEGMENT, s.n_ctx) or stop == start:
+        raise OpsError(
+            f"attention: tokens {start} to {stop - 1} lie outside {len(segments)} segments of "
+            f"{SEGMENT} or the scratch's {s.n_ctx} tokens"
+        )
+    if window is not None and window < 1:
+        raise _fail("attention: window", window, "at least 1")

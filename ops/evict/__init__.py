@@ -13,6 +13,7 @@ A slot is a place for a token, of the same number in every KV head. Imported on 
 that keep every token need nothing of this.
 """
 
+from .api import SlotColumns as SlotColumns
 from .api import choose_farthest as choose_farthest
 from .api import choose_oldest as choose_oldest
 from .api import outside as outside

@@ -1,15 +1,17 @@
 """The checking wrappers: choosing slots for staged tokens, attention, writing them there."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..attention.api import AttentionScratch
-from ..attention.arguments import Scoring
 from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT
 from ..attention.sinks import add_sinks
+from ..attention.softmax import Softmax
 from ..errors import OpsError
 from .arguments import (
     SIGNED_AT_ONCE,
@@ -102,6 +104,14 @@ def _check_slots(name: str, staging: Staging, n_slots: int) -> None:
         )
 
 
+class SlotColumns(NamedTuple):
+    """The first n slots: columns of their tokens' signatures and positions."""
+
+    signatures: Signatures
+    positions: I64
+    n: int
+
+
 def sign_tokens(
     staging: Staging,
     segments: I64,
@@ -126,24 +136,22 @@ def choose_farthest(
     staging: Staging,
     q: F32,
     signer: Signer,
-    signatures: Signatures,
-    positions: I64,
+    slots: SlotColumns,
     *,
-    n_slots: int,
     position: int,
     protected: Protected,
     by_key: bool = False,
 ) -> None:
     """Give each staged token, in turn, the slot whose signature is farthest from its queries.
 
-    q float32 (T, H, E) of the staged tokens, at positions position ..; all n_slots are filled.
+    q float32 (T, H, E) of the staged tokens, at positions position ..; all slots are filled.
     Farthest: Hamming distance summed over the query heads of a KV head, or with `by_key` that from
     the token's own key; ties by the highest (position * 0x9E3779B1 mod 2^32) >> 16, then the lowest
     slot. Signatures and positions become the new ones; K and V follow with `write_staged`. Source:
     HashEvict, algorithm 1; by_key: its authors' code. Raises OpsError where shapes do not fit or
     every slot is protected.
     """
-    s, layout = staging, staging.layout
+    s, layout, (signatures, positions, n_slots) = staging, staging.layout, slots
     check_floats("choose_farthest: q", q, (s.n_tokens, s.group * s.n_kv_heads, layout.head_dim))
     _check_room("choose_farthest", n_slots, positions, *signatures)
     _check_slots("choose_farthest", staging, n_slots)
@@ -201,18 +209,15 @@ def staged_attention(
     n_slots: int,
     out: F32,
     *,
-    scale: float,
-    softcap: float = 0.0,
-    sink_logits: F32 | None = None,
+    softmax: Softmax,
     scratch: AttentionScratch,
 ) -> None:
     """Attention of the staged tokens, each over the slots as they are once it has taken its slot.
 
     q, out float32 (T, H, E). Call it between choosing and `write_staged`: query t sees the tokens
     in slots that staged tokens 0 .. t have not replaced, and those of 0 .. t that are not
-    replaced themselves. sink_logits float32 (H,), if given: as of `attention`. H is that of the
-    scratch: layers that share `staging` may differ in it. Bit-equal for any number of threads.
-    Raises OpsError where shapes do not fit.
+    replaced themselves. H is that of the scratch: layers that share `staging` may differ in it.
+    Bit-equal for any number of threads. Raises OpsError where shapes do not fit.
     """
     s = staging
     check_floats("staged_attention: q", q, (s.n_tokens, scratch.n_heads, s.layout.head_dim))
@@ -222,7 +227,7 @@ def staged_attention(
     scratch.ready(n_threads())
     evictions = _evictions.fill(Evictions(targets=s.targets, evicted_by=s.evicted_by))
     _find_evictions(evictions, s.n_tokens, n_slots, s.first_staged, parallel=False)
-    size = 0 if sink_logits is None else s.n_tokens
+    size = 0 if softmax.sinks is None else s.n_tokens
     softmaxes = np.empty((size, scratch.n_heads, 2), np.float32)
     attention = Attention(
         q=q,
@@ -234,10 +239,10 @@ def staged_attention(
         newest=scratch.newest,
         softmaxes=softmaxes,
     )
-    attend, scoring = _attend(*s.layout.codes), Scoring(scale, softcap)
-    attend(_attention.fill(attention), s.n_kv_heads, n_slots, s.first_staged, *scoring)
-    if sink_logits is not None:
-        add_sinks(out, softmaxes, sink_logits)
+    attend = _attend(*s.layout.codes)
+    attend(_attention.fill(attention), s.n_kv_heads, n_slots, s.first_staged, *softmax.scoring)
+    if softmax.sinks is not None:
+        add_sinks(out, softmaxes, softmax.sinks)
 
 
 def set_positions(positions: I64, n_kv_heads: int, slot: int, position: int, count: int) -> None:

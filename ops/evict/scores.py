@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 from ...jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..attention.api import AttentionScratch
-from ..attention.arguments import Scoring
 from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT, TILE, TileLayout, stored_layout
+from ..attention.softmax import Softmax
 from ..errors import OpsError
 from ..reference.attention import read_kv
 from .arguments import ColumnSums, Moving
@@ -42,16 +42,15 @@ def add_attention(
     start: int,
     sums: F32,
     *,
-    scale: float,
-    softcap: float = 0.0,
+    softmax: Softmax,
     scratch: AttentionScratch,
 ) -> None:
     """sums[j][key] += attention that queries pay to a key, over the query heads of KV head j.
 
-        sum over t, h of exp(cap(scale q[t, h] . k) - log_sums[t, h]),  key <= start + t
+        sum over t, h of exp(scale q[t, h] . k - log_sums[t, h]),  key <= start + t
 
     q float32 (T, H, E) of the tokens in slots start .. start+T-1; log_sums float32 (T, H): the
-    log-sum-exp of each query's scores, as `attention` gives it; sums float32 (J, room), room a
+    log-sum-exp of each query's scores, as `attention_rows` gives it; sums float32 (J, room), room a
     multiple of 16. No matrix of queries by keys is made. Bit-equal for any number of threads.
     Raises OpsError where shapes do not fit. Source: NaCl, algorithm 2.
     """
@@ -81,7 +80,7 @@ def add_attention(
         works=s.chunk_works,
         newest=s.newest,
     )
-    add, scoring = _columns(*s.layout.codes), Scoring(scale, softcap)
+    add, scoring = _columns(*s.layout.codes), softmax.scoring
     add(_sums.fill(arrays), s.n_kv_heads, start, *scoring)
 
 

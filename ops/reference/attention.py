@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attention.layout import BLOCK, SEGMENT, TILE, TILES, TileLayout
+from ..attention.softmax import Softmax
 
 F32 = NDArray[np.float32]
 
@@ -89,32 +90,35 @@ def _decode_rows(raw: NDArray[np.uint8], kind: str, scales: F32) -> F32:
     return (q * scales[..., None]).reshape(*shape, -1)
 
 
+def _sinks(q: NDArray[np.floating], softmax: Softmax) -> NDArray[np.float64]:
+    """The logit of each head; -inf where there are no sinks."""
+    if softmax.sinks is None:
+        return np.full(q.shape[1], -np.inf)
+    return np.asarray(softmax.sinks, np.float64)
+
+
 def attention_reference(
     q: NDArray[np.floating],
     k: NDArray[np.floating],
     v: NDArray[np.floating],
     start: int,
     *,
-    scale: float,
+    softmax: Softmax,
     window: int | None = None,
-    softcap: float = 0.0,
-    sink_logits: NDArray[np.floating] | None = None,
 ) -> NDArray[np.float64]:
-    """softmax(cap(scale q k^T) + causal mask) v in float64; sink_logits (H,): `add_sinks`.
+    """softmax(scale q k^T + causal mask) v in float64.
 
     q (T, H, E) at positions start..start+T-1; k, v (S, J, E) at positions 0..S-1, S >= start + T;
     query t sees keys max(0, pos - window + 1)..pos. Returns (T, H, E).
     """
     group = q.shape[1] // k.shape[1]
     k64, v64 = (np.repeat(x.astype(np.float64), group, 1) for x in (k, v))
-    s = np.einsum("the,she->hts", q.astype(np.float64), k64) * scale
-    if softcap:
-        s = softcap * np.tanh(s / softcap)
+    s = np.einsum("the,she->hts", q.astype(np.float64), k64)
+    s = softmax.scores(s)
     pos, key = start + np.arange(len(q))[:, None], np.arange(len(k))[None]
     seen = (key <= pos) & (key > pos - (window or len(k) + 1))
     s = np.where(seen, s, -np.inf)
-    none = np.full(q.shape[1], -np.inf)
-    sink = (none if sink_logits is None else sink_logits.astype(np.float64))[:, None, None]
+    sink = _sinks(q, softmax)[:, None, None]
     most = np.maximum(s.max(-1, keepdims=True), sink)
     p = np.exp(s - most)
     p /= p.sum(-1, keepdims=True) + np.exp(sink - most)
@@ -128,26 +132,23 @@ def gathered_reference(
     index: NDArray[np.uint32],
     counts: NDArray[np.int64],
     *,
-    scale: float,
-    softcap: float = 0.0,
+    softmax: Softmax,
     log_weights: NDArray[np.floating] | None = None,
-    sink_logits: NDArray[np.floating] | None = None,
 ) -> NDArray[np.float64]:
-    """softmax(cap(scale q k_i) + log_weights_i) v over the tokens listed per KV head, in float64.
+    """softmax(scale q k_i + log_weights_i) v over the tokens listed per KV head, in float64.
 
     q (1, H, E); k, v (S, J, E); index (J, room), the first counts[j] of them; log_weights
-    (H, room); sink_logits (H,): `add_sinks`. Returns (1, H, E).
+    (H, room). Returns (1, H, E).
     """
     group, out = q.shape[1] // k.shape[1], np.empty(q.shape)
     for h in range(q.shape[1]):
         j = h // group
         listed = index[j, : counts[j]]
-        s = k[listed, j].astype(np.float64) @ q[0, h].astype(np.float64) * scale
-        if softcap:
-            s = softcap * np.tanh(s / softcap)
+        s = k[listed, j].astype(np.float64) @ q[0, h].astype(np.float64)
+        s = softmax.scores(s)
         if log_weights is not None:
             s += log_weights[h, : counts[j]]
-        sink = -np.inf if sink_logits is None else float(sink_logits[h])
+        sink = _sinks(q, softmax)[h]
         most = max(s.max(), sink)
         p = np.exp(s - most)
         out[0, h] = p @ v[listed, j].astype(np.float64) / (p.sum() + np.exp(sink - most))

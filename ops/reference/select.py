@@ -60,9 +60,7 @@ def nearest_reference(
     queries: NDArray[np.uint64],
     signatures: NDArray[np.uint64],
     bits: int,
-    first: int,
-    last: int,
-    stop: int,
+    among: tuple[int, int, int],
     k: int,
     seed: int,
     taken: NDArray[np.bool_] | None = None,
@@ -70,26 +68,26 @@ def nearest_reference(
     """For each KV head: tokens 0 .. first-1, the union of each query's k nearest of
     first .. last-1, and last .. stop-1. queries (J, G) and signatures (J, S) of `bits` bits.
 
-    taken (J, S): tokens of first .. last-1 that are listed, too, and do not compete."""
+    among: (first, last, stop). taken (J, S): tokens of first .. last-1 that are listed, too, and do
+    not compete."""
+    first, last, _ = among
     n_lots = 128 // bits
     lots = lots_reference(np.arange(first, last), n_lots, seed)
     distances = np.bitwise_count(signatures[:, None, first:last] ^ queries[:, :, None])
-    return _lists(n_lots * distances.astype(int) + lots, first, last, stop, k, seed, taken)
+    return _lists(n_lots * distances.astype(int) + lots, among, k, seed, taken)
 
 
 def largest_reference(
     scores: Floats,
     n_kv_heads: int,
-    first: int,
-    last: int,
-    stop: int,
+    among: tuple[int, int, int],
     k: int,
     seed: int,
     taken: NDArray[np.bool_] | None = None,
 ) -> list[NDArray[np.intp]]:
     """As `nearest_reference`, by the largest of the scores (H, S) of each query head."""
-    costs = -scores.reshape(n_kv_heads, -1, scores.shape[1])[..., first:last]
-    return _lists(costs, first, last, stop, k, seed, taken)
+    costs = -scores.reshape(n_kv_heads, -1, scores.shape[1])[..., among[0] : among[1]]
+    return _lists(costs, among, k, seed, taken)
 
 
 def reranked_reference(
@@ -114,25 +112,24 @@ def reranked_reference(
     for g in range(0, group, together):
         heads = slice(g, g + together)
         near = nearest_reference(
-            queries[:, heads], signatures, bits, *among, n_candidates, seed, taken
+            queries[:, heads], signatures, bits, among, n_candidates, seed, taken
         )
         for j, listed in enumerate(near):
             inside = listed[(listed >= first) & (listed < last)]
             of_pass = scores.reshape(n_kv_heads, group, -1)[j, heads]
             costs[j, heads][:, inside - first] = -of_pass[:, inside]
-    return _lists(costs, first, last, stop, k, seed, taken)
+    return _lists(costs, among, k, seed, taken)
 
 
 def _lists(
     costs: NDArray[np.generic],
-    first: int,
-    last: int,
-    stop: int,
+    among: tuple[int, int, int],
     k: int,
     seed: int,
     taken: NDArray[np.bool_] | None,
 ) -> list[NDArray[np.intp]]:
     """For each KV head the list of tokens, by the costs (J, G, last - first) of its queries."""
+    first, last, stop = among
     if taken is None:
         taken = np.zeros((len(costs), stop), np.bool_)
     lists = []

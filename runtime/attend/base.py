@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config.layers import AttentionConfig
-    from ...ops.device import Array, Device, Scratch
+    from ...ops.attention.softmax import Softmax
+    from ...ops.device import Device, Scratch
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .reads import LayerReads
@@ -38,8 +39,7 @@ class LayerView:
     store: KVStore
     scratch: Scratch
     """For `device.attention`."""
-    sink_logits: Array | None = None
-    """float32 (H,): the score of each head that belongs to no token; None: there are none."""
+    softmax: Softmax
 
     @property
     def device(self) -> Device:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from .base import Attend, BoundAttend, LayerView
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .base import F32
@@ -38,24 +40,20 @@ class FullAttention(BoundAttend):
     records = True
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        self._attend(layer, q, start, out, prompt=False)
+        self._attend(layer.device.attention, layer, q, start, out)
 
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        self._attend(layer, q, start, out, prompt=True)
+        self._attend(layer.device.attention_rows, layer, q, start, out)
 
-    def _attend(self, layer: LayerView, q: F32, start: int, out: F32, *, prompt: bool) -> None:
-        config, store = layer.config, layer.store
-        layer.device.attention(
+    def _attend(
+        self, attention: Callable[..., None], layer: LayerView, q: F32, start: int, out: F32
+    ) -> None:
+        attention(
             q,
-            store.segments(layer.index),
-            store.layout_of(layer.index),
-            store.kv_heads_of(layer.index),
+            layer.store.segments(layer.index),
             start,
             out,
-            scale=config.attention_scale,
-            window=config.window,
-            softcap=config.attention_softcap,
-            sink_logits=layer.sink_logits,
+            softmax=layer.softmax,
+            window=layer.config.window,
             scratch=layer.scratch,
-            prompt=prompt,
         )

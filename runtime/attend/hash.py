@@ -197,16 +197,16 @@ class SignatureIndex(SlotIndex):
     ) -> None:
         """Choose by the signatures of the queries."""
         select, keys = layer.device.select, self.keys(layer)
+        lists = select.Lists(chosen.lists, chosen.counts)
         if self._rerank != 1:
             select.best_signed(
-                select.SignedQueries(q, self._queries[None]), keys, among,
-                wanted, select.Lists(chosen.lists, chosen.counts),
+                select.SignedQueries(q, self._queries[None]), keys, among, wanted, lists,
                 taken=chosen.taken, scratch=self._scratch,
             )  # fmt: skip
         else:
             select.nearest(
-                self._queries, keys.items, self._bits, among, wanted.k, chosen.lists, chosen.counts,
-                seed=SEED, taken=chosen.taken, scratch=self._scratch,
+                self._queries, keys.items, self._bits, among, wanted, lists, taken=chosen.taken,
+                scratch=self._scratch,
             )  # fmt: skip
 
     def wanted(self, among: Range, k: int) -> Wanted:

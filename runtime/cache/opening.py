@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import SEGMENT
+from ...ops.attention.softmax import Softmax
 from ..attend import ATTENDS, Full, LayerView
 from ..keep import Evicting, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
@@ -125,5 +126,6 @@ def _layer_views(
         heads = layer.n_heads, store.kv_heads_of(index), store.layout_of(index)
         if heads not in scratch:
             scratch[heads] = store.device.attention_scratch(*heads, max_chunk, n_ctx)
-        views.append(LayerView(index, number, layer, store, scratch[heads], of_sinks))
+        softmax = Softmax(layer.attention_scale, layer.attention_softcap, of_sinks)
+        views.append(LayerView(index, number, layer, store, scratch[heads], softmax))
     return views

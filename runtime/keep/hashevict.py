@@ -72,7 +72,7 @@ class HashEvict(Evicting):
 
 
 class HashSlots(ReplacingSlots):
-    """Slots with a signature for each, in columns of one 32-bit word."""
+    """SlotColumns with a signature for each, in columns of one 32-bit word."""
 
     def __init__(self, view: LayerView, parts: SlotParts, keep: HashEvict) -> None:
         from ...ops.evict import Signer
@@ -95,15 +95,14 @@ class HashSlots(ReplacingSlots):
             column.filled[self.layer] = stop
 
     def choose(self, q: Array, position: int) -> None:
-        from ...ops.evict import Protected, choose_farthest
+        from ...ops.evict import Protected, SlotColumns, choose_farthest
 
+        positions = self.store.positions.segments(self.layer)
         choose_farthest(
             self.staging,
             q,
             self._signer,
-            self._signatures(),
-            self.store.positions.segments(self.layer),
-            n_slots=self.n_slots,
+            SlotColumns(self._signatures(), positions, self.n_slots),
             position=position,
             protected=Protected(self._keep.sinks, self._keep.recent),
             by_key=self._keep.against == "key",

@@ -139,16 +139,13 @@ class ReplacingSlots(LayerSlots):
     def _attend_staged(self, q: Array, out: Array) -> None:
         from ...ops.evict import staged_attention
 
-        config = self.view.config
         staged_attention(
             self.staging,
             q,
             self.store.segments(self.layer),
             self.n_slots,
             out,
-            scale=config.attention_scale,
-            softcap=config.attention_softcap,
-            sink_logits=self.view.sink_logits,
+            softmax=self.view.softmax,
             scratch=self.view.scratch,
         )
 

@@ -155,28 +155,24 @@ class SparsePrompts(AroundPrompts):
     def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
         """At most `ROWS` rows from position `start` on."""
         from ...ops.attention.arguments import Dense
-        from ...ops.attention.prefill.listed import listed_attention
+        from ...ops.attention.prefill.listed import ReadRows, listed_attention
 
-        softmaxes, dense = self._softmaxes[: len(q)], Dense(*between, start)
+        softmaxes = self._softmaxes[: len(q)]
         began = time.perf_counter()
         lists, counts, index_bytes = self.choose(layer, q, between, self._options.k)
         self._ahead.rows(layer, lists, counts)
-        chose = time.perf_counter()
+        read, chose = ReadRows(lists, counts, Dense(*between, start)), time.perf_counter()
         listed_attention(
             q,
-            lists,
-            counts,
-            dense,
+            read,
             layer.store.segments(layer.index),
             out,
-            scale=layer.config.attention_scale,
-            softcap=layer.config.attention_softcap,
-            sink_logits=layer.sink_logits,
+            softmax=layer.softmax,
             softmaxes=softmaxes,
             scratch=self._scratch,
         )
         if self._tail is not None:
-            index_bytes += self._tail.add(layer, q, lists, counts, dense, softmaxes, out)
+            index_bytes += self._tail.add(layer, q, read, softmaxes, out)
         reads = self.prompt_reads[layer.number]
         reads.index_bytes += index_bytes
         reads.index_seconds += chose - began

@@ -163,7 +163,7 @@ class BlockPrompts(AroundPrompts):
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """Rows of one chunk, which lies in one block."""
         from ...ops.attention.arguments import Dense
-        from ...ops.attention.prefill.listed import listed_attention
+        from ...ops.attention.prefill.listed import ReadRows, listed_attention
 
         start, reads = int(start), self.prompt_reads[layer.number]
         block = start // self._prefill.size * self._prefill.size
@@ -174,14 +174,10 @@ class BlockPrompts(AroundPrompts):
         began, n = time.perf_counter(), len(q)
         listed_attention(
             q,
-            self._lists[:n],
-            self._counts[:n],
-            Dense(SINKS, block, start),
+            ReadRows(self._lists[:n], self._counts[:n], Dense(SINKS, block, start)),
             layer.store.segments(layer.index),
             out,
-            scale=layer.config.attention_scale,
-            softcap=layer.config.attention_softcap,
-            sink_logits=layer.sink_logits,
+            softmax=layer.softmax,
             scratch=self._scratch,
         )
         stored = n * start + n * (n + 1) // 2

@@ -92,9 +92,8 @@ class RowSignatures(RowIndex, SignatureIndex):
             queries = SignedQueries(q, signed)
             best_signed_rows(queries, keys, among, wanted, lists, counts, scratch=s)
         else:
-            nearest_rows(
-                signed, keys.items, self._bits, among, k, lists, counts, seed=SEED, scratch=s
-            )
+            wanted = Wanted(k, k, SEED)
+            nearest_rows(signed, keys.items, self._bits, among, wanted, lists, counts, scratch=s)
         readings = -(-len(q) // ROWS)
         return readings * (among.last - among.first) * n_kv_heads * self._bits // 8
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...ops.attention.arguments import Dense, Scoring
 from ...ops.attention.layout import SEGMENT
 from ...ops.attention.work import ROWS
 from ..attend.indexes.means import BlockMeans
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
+    from ...ops.attention.prefill.listed import ReadRows
     from ..attend import LayerView
     from ..store import KVStore
 
@@ -43,9 +43,7 @@ class RowTail:
         self,
         layer: LayerView,
         q: F32,
-        lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-        dense: Dense,
+        read: ReadRows,
         softmaxes: F32,
         out: F32,
     ) -> int:
@@ -56,12 +54,16 @@ class RowTail:
         """
         from ...ops.select import add_row_means
 
-        config, n_full = layer.config, -(-dense.first // SEGMENT)
+        n_full = -(-read.dense.first // SEGMENT)
         add_row_means(
-            q, lists, counts, dense, self.column.segments(layer.index)[:n_full], softmaxes, out,
-            scoring=Scoring(config.attention_scale, config.attention_softcap),
+            q,
+            read,
+            self.column.segments(layer.index)[:n_full],
+            softmaxes,
+            out,
+            scoring=layer.softmax.scoring,
             scratch=self._scratch,
-        )  # fmt: skip
+        )
         group = self._config.n_heads // self._config.n_kv_heads
         readings = -(-len(q) // (ROWS // group))
         return readings * n_full * SEGMENT * self.column.item_bytes * self._config.n_kv_heads

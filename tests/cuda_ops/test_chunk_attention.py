@@ -8,6 +8,7 @@ from kvarn.cuda_ops.attention import ChunkScratch, chunk_attention
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import append_kv
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.reference.attention import attention_reference, read_kv
 
 TOLERANCE = 2 * 2.0**-11  # of the sum of |terms|: weights, and what SDPA returns, are f16
@@ -41,7 +42,7 @@ def test_rows_see_what_is_before_them(
     places = memory.ctypes.data + memory.shape[1] * np.arange(2, dtype=np.int64)
     append_kv(k, v, places, layout, 0)
     k, v = (_half(x) for x in read_kv(places, layout, kv_heads, 0, stop))
-    options = {"scale": 0.25, "window": window, "softcap": softcap}  # exact in f16
+    options = {"softmax": Softmax(0.25, softcap), "window": window}  # exact in f16
     want, terms = (attention_reference(q, k, x, start, **options) for x in (v, np.abs(v)))
     queries = torch.tensor(q, device=device)
     out = torch.full_like(queries, torch.nan)
@@ -64,4 +65,4 @@ def test_refuses_in_words(device) -> None:
         ("segments are", (q, kv[:, 2:], 0, out), {}),
     ):
         with pytest.raises(CudaOpsError, match=said):
-            chunk_attention(*given, scale=1.0, scratch=scratch, **options)
+            chunk_attention(*given, softmax=Softmax(1.0), scratch=scratch, **options)

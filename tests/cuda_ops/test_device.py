@@ -20,6 +20,7 @@ from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.linear.linear import MAX_TOKENS
 from kvarn.cuda_ops.warm import compile_all
 from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.cpu import CPU
 from kvarn.system.errors import OutOfDeviceMemory
 
@@ -236,9 +237,9 @@ def test_items_are_those_of_the_cpu(device) -> None:
 def test_attention_sinks_are_refused_in_words(device) -> None:
     gpu, logits = CudaDevice(device), np.zeros(2, np.float32)
     with pytest.raises(CudaOpsError, match="attention sinks have no kernels"):
-        gpu.gathered_attention(sink_logits=logits)
+        gpu.gathered_attention(softmax=Softmax(1.0, sinks=logits))
     with pytest.raises(CudaOpsError, match="attention sinks have no kernels"):
-        gpu.attention(None, None, None, 1, 0, None, scratch=None, sink_logits=logits)
+        gpu.attention(None, None, 0, None, scratch=None, softmax=Softmax(1.0, sinks=logits))
 
 
 def test_recurrent_layers_are_refused_in_words(device) -> None:

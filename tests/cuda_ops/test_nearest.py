@@ -8,7 +8,7 @@ from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.select.hash import SignatureScratch, nearest
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.reference.select import nearest_reference
-from kvarn.ops.select import Range
+from kvarn.ops.select import Lists, Range, Wanted
 from kvarn.ops.select import SignatureScratch as ScratchOnCPU
 from kvarn.ops.select import nearest as nearest_on_cpu
 
@@ -34,7 +34,13 @@ def _choose(device, queries, signatures, bits, among, scratch) -> list[np.ndarra
     counts = torch.zeros(n_kv_heads, dtype=torch.int32, device=device)
     first, last, stop, k = among
     nearest(
-        signs, items, bits, Range(first, last, stop), k, index, counts, seed=SEED, scratch=scratch
+        signs,
+        items,
+        bits,
+        Range(first, last, stop),
+        Wanted(k, k, SEED),
+        Lists(index, counts),
+        scratch=scratch,
     )
     return [index[j, :n].cpu().numpy() for j, n in enumerate(counts.tolist())]
 
@@ -45,7 +51,7 @@ def _check(device, queries, signatures, bits, among, scratch=None) -> None:
         n_kv_heads * group, n_kv_heads, among[2], among[3], device=device
     )
     got = _choose(device, queries, signatures, bits, among, scratch)
-    want = nearest_reference(queries, signatures, bits, *among, SEED)
+    want = nearest_reference(queries, signatures, bits, among[:3], among[3], SEED)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -82,7 +88,7 @@ def _from_ops(queries, signatures, bits, first: int, last: int, stop: int, k: in
     index, counts = np.zeros((n_kv_heads, stop), np.uint32), np.zeros(n_kv_heads, np.int64)
     scratch = ScratchOnCPU(n_kv_heads * group, n_kv_heads, stop, k)
     nearest_on_cpu(
-        queries, items, bits, Range(first, last, stop), k, index, counts, seed=SEED,
+        queries, items, bits, Range(first, last, stop), Wanted(k, k, SEED), Lists(index, counts),
         scratch=scratch,
     )  # fmt: skip
     return [index[j, :n] for j, n in enumerate(counts)]
@@ -145,11 +151,11 @@ def test_refuses_in_words(device) -> None:
         ("queries are", {"queries": queries.int()}),
         ("signatures are", {"bits": 64}),
         ("48 bits", {"bits": 48}),
-        ("lists are", {"tokens": tokens.long()}),
-        ("counts are", {"counts": counts.float()}),
-        ("seed is", {"seed": 1 << 31}),
+        ("lists are", {"lists": Lists(tokens.long(), counts)}),
+        ("counts are", {"lists": Lists(tokens, counts.float())}),
+        ("seed is", {"wanted": Wanted(1, 1, 1 << 31)}),
     ):
-        given = {"queries": queries, "items": items, "bits": 32, "among": Range(0, 9, 9), "k": 1}
-        given = {**given, "tokens": tokens, "counts": counts, "seed": 0, **changed}
+        given = {"queries": queries, "items": items, "bits": 32, "among": Range(0, 9, 9)}
+        given |= {"wanted": Wanted(1, 1, 0), "lists": Lists(tokens, counts)} | changed
         with pytest.raises(CudaOpsError, match=said):
             nearest(**given, scratch=scratch)

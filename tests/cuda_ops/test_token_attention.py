@@ -13,6 +13,7 @@ from kvarn.cuda_ops.attention import (
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.ops.attention import TileLayout, n_segments
 from kvarn.ops.attention.api import append_kv
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.reference.attention import (
     attention_reference,
     gathered_reference,
@@ -76,7 +77,7 @@ def test_one_token_sees_what_is_before_it(
         (0, None, 0.0), (16, 15, 0.0), (17, 17, SOFTCAP), (256, 200, SOFTCAP), (599, None, 0.0),
     ):  # fmt: skip
         k, v, sizes = (x[: position + 1] for x in (cache.k, cache.v, cache.sizes))
-        options = {"scale": SCALE, "window": window, "softcap": softcap}
+        options = {"softmax": Softmax(SCALE, softcap), "window": window}
         want, terms = (attention_reference(q, k, x, position, **options) for x in (v, sizes))
         out = torch.full_like(queries, torch.nan)
         at = torch.tensor([position], dtype=torch.int32, device=device)
@@ -101,23 +102,23 @@ def test_only_listed_tokens_count(device, head_dim, k_type, v_type, heads, kv_he
     cache = Cache(device, layout, kv_heads, n_tokens, head_dim)
     q, queries = _queries(device, heads, head_dim)
     scratch = TokenScratch(heads, kv_heads, layout, room, device)
-    for lengths, options in (
-        ([1, 17], {}),
-        ([257, 256], {"softcap": SOFTCAP}),
-        ([600, 15], {}),
+    for lengths, softcap in (
+        ([1, 17], 0.0),
+        ([257, 256], SOFTCAP),
+        ([600, 15], 0.0),
     ):
         lists = np.full((kv_heads, room), -1, np.int32)
         for j in range(kv_heads):
             lists[j, : lengths[j]] = np.sort(rng.choice(n_tokens, lengths[j], replace=False))
         counts = np.array(lengths[:kv_heads], np.int32)
         want, terms = (
-            gathered_reference(q, cache.k, x, lists, counts, scale=SCALE, **options)
+            gathered_reference(q, cache.k, x, lists, counts, softmax=Softmax(SCALE, softcap))
             for x in (cache.v, cache.sizes)
         )
         out = torch.full_like(queries, torch.nan)
         gathered_attention(
             queries, torch.tensor(lists, device=device), torch.tensor(counts, device=device),
-            cache.kv, out, scale=SCALE, scratch=scratch, **options,
+            cache.kv, out, softmax=Softmax(SCALE, softcap), scratch=scratch,
         )  # fmt: skip
         _assert_close(out, want, terms)
 
@@ -137,13 +138,16 @@ def test_parts_are_merged_in_rounds(device, monkeypatch: pytest.MonkeyPatch, at_
         # Its score is about 9, the others' are below 5.
         q = np.tile(cache.k[top].astype(np.float32) * np.float32(0.7), (1, 2, 1))
         queries = torch.tensor(q, device=device)
+        softmax = Softmax(SCALE)
         want, terms = (
-            gathered_reference(q, cache.k, x, every.cpu().numpy()[None], [n_tokens], scale=SCALE)
+            gathered_reference(
+                q, cache.k, x, every.cpu().numpy()[None], [n_tokens], softmax=softmax
+            )
             for x in (cache.v, cache.sizes)
         )
         out = torch.full_like(queries, torch.nan)
         gathered_attention(
-            queries, every[None], counts, cache.kv, out, scale=SCALE, scratch=scratch
+            queries, every[None], counts, cache.kv, out, softmax=softmax, scratch=scratch
         )  # fmt: skip
         _assert_close(out, want, terms)
 
@@ -161,8 +165,8 @@ def test_refuses_in_words(device) -> None:
         ("counts is", (q, lists, counts[:1], kv)),
     ):
         with pytest.raises(CudaOpsError, match=words):
-            gathered_attention(*given, out, scale=1.0, scratch=scratch)
+            gathered_attention(*given, out, softmax=Softmax(1.0), scratch=scratch)
     with pytest.raises(CudaOpsError, match="made for 100"):
-        token_attention(q, kv, counts[:1], out, scale=1.0, scratch=scratch)
+        token_attention(q, kv, counts[:1], out, softmax=Softmax(1.0), scratch=scratch)
     with pytest.raises(CudaOpsError, match="window is 0"):
-        token_attention(q, kv, counts[:1], out, scale=1.0, window=0, scratch=scratch)
+        token_attention(q, kv, counts[:1], out, softmax=Softmax(1.0), window=0, scratch=scratch)

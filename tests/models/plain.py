@@ -16,6 +16,7 @@ import pytest
 
 from kvarn.jit.arena import Arena
 from kvarn.models import ModelConfig
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.cpu import Cpu
 from kvarn.ops.reference import attention as attention_reference
 from kvarn.ops.reference import pointwise as reference
@@ -302,15 +303,14 @@ class PlainAttention:
             self.values[layer] = v.copy() if first else np.concatenate([self.values[layer], v])
         keys, values = self.keys[layer], self.values[layer]
         config = self.config.attention_layers[number]
+        sinks = self.sinks[number] if config.sinks else None
         out[:] = attention_reference.attention_reference(
             q,
             keys,
             values,
             len(keys) - len(q),
-            scale=config.attention_scale,
+            softmax=Softmax(config.attention_scale, config.attention_softcap, sinks),
             window=config.window,
-            softcap=config.attention_softcap,
-            sink_logits=self.sinks[number] if config.sinks else None,
         )
 
 

@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from kvarn.ops.attention import TileLayout, n_segments
-from kvarn.ops.attention.api import AttentionScratch, append_kv, attention
+from kvarn.ops.attention.api import AttentionScratch, append_kv, attention, attention_rows
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.types import QUANT_TYPES
 
@@ -30,16 +31,25 @@ class Cache:
     def stored(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         return read_kv(self.segments, self.layout, self.n_kv_heads, 0, self.n_tokens)
 
-    def attend(self, q: NDArray[np.float32], start: int, **options: float) -> NDArray[np.float32]:
+    def attend(
+        self,
+        q: NDArray[np.float32],
+        start: int,
+        window: int | None = None,
+        log_sums=None,
+        **of_softmax,
+    ) -> NDArray[np.float32]:
         """Attention of q (T, H, E) at positions start.. with scale 1/sqrt(E)."""
         out = np.full_like(q, np.nan)
         scratch = AttentionScratch(
             q.shape[1], self.n_kv_heads, self.layout, max_rows=512, n_ctx=self.n_tokens
         )
-        options.setdefault("scale", self.layout.head_dim**-0.5)
-        attention(
-            q, self.segments, self.layout, self.n_kv_heads, start, out, scratch=scratch, **options
-        )
+        softmax = Softmax(**{"scale": self.layout.head_dim**-0.5} | of_softmax)
+        given = {"softmax": softmax, "window": window, "scratch": scratch}
+        if log_sums is None:
+            attention(q, self.segments, start, out, **given)
+        else:
+            attention_rows(q, self.segments, start, out, log_sums=log_sums, **given)
         return out
 
 

@@ -12,6 +12,7 @@ from kvarn.models.config.layers import AttentionConfig
 from kvarn.models.transformer import Transformer
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.evict import Staging
 from kvarn.ops.evict.api import LAST_POSITION
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
@@ -209,7 +210,7 @@ def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
         attention_softcap=0.0,
     )
     out, start = np.empty_like(q), LAST_POSITION - n
-    view = LayerView(0, 0, config, store, scratch)
+    view = LayerView(0, 0, config, store, scratch, Softmax(0.2))
     slots = keep.open_layer(view, parts)
     run = SlotCache(parts, [view], [slots])
     run(0, q[:n_slots], k[:n_slots], v[:n_slots], out[:n_slots])

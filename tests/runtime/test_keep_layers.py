@@ -9,6 +9,7 @@ from kvarn.jit import threads
 from kvarn.models.config.layers import AttentionConfig
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.evict import Staging
 from kvarn.ops.reference.attention import attention_reference, read_kv
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
@@ -44,7 +45,7 @@ class Layer:
             attention_scale=0.2,
             attention_softcap=0.0,
         )
-        view = LayerView(1, 1, config, self.store, scratch)
+        view = LayerView(1, 1, config, self.store, scratch, Softmax(0.2))
         queries = Queries((), HEADS, HEAD_DIM)
         parts = SlotParts(self.store, FullAttention(), staging, n_slots, queries)
         self.slots = keep.open_layer(view, parts) if keep else Ring(view, parts, sinks=0)
@@ -101,7 +102,7 @@ def expected(q, k, v, history) -> NDArray[np.float64]:
                 k[positions, rows],
                 v[positions, rows],
                 len(positions) - 1,
-                scale=0.2,
+                softmax=Softmax(0.2),
             )[0]
     return out
 
@@ -147,6 +148,6 @@ def test_a_layer_with_a_window_keeps_its_window() -> None:
     window, n = 40, 130
     layer, (q, k, v) = Layer(None, window, ("f16", "q8_0")), data(n)
     sk, sv = stored(k, v, layer.layout)
-    want = attention_reference(q, sk, sv, 0, scale=0.2, window=window)
+    want = attention_reference(q, sk, sv, 0, softmax=Softmax(0.2), window=window)
     assert np.abs(layer.read(q, k, v, 0) - want).max() < 5e-6
     assert set(layer.slots.kept(n)[0].tolist()) == set(range(n - window, n))

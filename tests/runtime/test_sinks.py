@@ -90,7 +90,7 @@ def test_rows_that_read_lists_have_the_sinks(
     known, seen = listed.listed_attention, []
 
     def listed_attention(*args: Any, **options: Any) -> None:
-        seen.append(options["sink_logits"])
+        seen.append(options["softmax"].sinks)
         known(*args, **options)
 
     monkeypatch.setattr(listed, "listed_attention", listed_attention)

@@ -3,7 +3,7 @@
 import torch
 
 from ....ops.attention.layout import SEGMENT
-from ....ops.select import Lists, Range
+from ....ops.select import Lists, Range, Wanted
 from ...errors import CudaOpsError
 from ...memory import in_memory
 from ..lists import ListScratch
@@ -46,22 +46,20 @@ def nearest(
     items: torch.Tensor,
     bits: int,
     among: Range,
-    k: int,
-    tokens: torch.Tensor,
-    counts: torch.Tensor,
+    wanted: Wanted,
+    lists: Lists,
     *,
-    seed: int,
     taken: object = None,
     scratch: SignatureScratch,
 ) -> None:
     """Lists of tokens: of `among`, the union of the k nearest of each query head of a KV head.
 
     queries uint64 (J, G); items: a column of signatures, uint8 (segments, bytes of a segment);
-    tokens int32 (J, room) ascending, counts int32 (J,). The same lists as `ops.select.nearest`, in
-    four launches whatever the length. Reads bits / 8 bytes a token and KV head. Raises CudaOpsError
-    where shapes do not fit.
+    lists: tokens int32 (J, room) ascending, counts int32 (J,). The same lists as
+    `ops.select.nearest`, in four launches whatever the length. Reads bits / 8 bytes a token and KV
+    head. Raises CudaOpsError where shapes do not fit.
     """
-    s, name, lists = scratch, "nearest signatures", Lists(tokens, counts)
+    s, name = scratch, "nearest signatures"
     if bits not in WORDS:
         raise CudaOpsError(f"{name}: {bits} bits, expected 32 or 64")
     n_segments, shape = s.marks.n_segments, (s.n_kv_heads, s.group)
@@ -73,9 +71,9 @@ def nearest(
     words = words_of(name, items, bits, s.n_kv_heads)
     if len(words) != n_segments:
         raise CudaOpsError(f"{name}: {len(words)} segments, scratch was made for {n_segments}")
-    s.check(name, lists, seed)
-    place = in_memory(words.device, *among, k)
-    signatures = Signatures(words, queries, int(seed), 128 // bits)
+    s.check(name, lists, wanted.seed)
+    place = in_memory(words.device, *among, wanted.k)
+    signatures = Signatures(words, queries, int(wanted.seed), 128 // bits)
     constants = {"G": s.group, "BITS": bits}
     sample_kernel[(s.n_kv_heads,)](
         signatures, place, s.candidates.limits, SAMPLE=SAMPLE, ENOUGH=ENOUGH, **constants,

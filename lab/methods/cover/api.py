@@ -1,5 +1,7 @@
 """The checking wrapper of coverage, its scratch, and the sample that it estimates from."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,7 @@ from kvarn.ops.attention.layout import SEGMENT, TILE, TileLayout
 from kvarn.ops.attention.work import WORK_BYTES, gathered_work_bytes
 from kvarn.ops.errors import OpsError
 from kvarn.ops.select import ExactScratch, products
-from kvarn.ops.select.choice import F32, I64, Range, check_query
+from kvarn.ops.select.choice import F32, I64, Lists, Range, check_query
 from kvarn.ops.select.work import DIGIT
 
 from .arguments import Query, Scratch, Wanted
@@ -76,36 +78,41 @@ def totals_of(q: F32, segments: I64, among: Range, scoring: Scoring, scratch: Ex
     return np.stack([top, np.exp(scores - top[:, None]).sum(1)], 1).astype(np.float32)
 
 
+class Most(NamedTuple):
+    """A share of the softmax, by at most k tokens a query head; seed: of the sample."""
+
+    share: float
+    k: int
+    seed: int
+
+
 def cover(
     q: F32,
     segments: I64,
     among: Range,
-    k: int,
-    share: float,
-    lists: U32,
-    counts: I64,
+    most: Most,
+    lists: Lists,
     *,
     scoring: Scoring,
-    seed: int,
     scratch: CoverScratch,
     totals: F32 = NO_TOTALS,
 ) -> None:
     """Shorten lists of tokens to the fewest that hold a share of each query head's softmax.
 
-    lists uint32 (J, room), ascending, the first counts[j] of them: sinks, window and tokens of
-    `among`. Of these, each query head takes the best by exact score until, with sinks and window,
-    they hold `share` of its softmax over all tokens, at most k; the union is the new list. totals:
-    see `totals_of`; without, what is not listed is estimated from `draw_sample`.
+    lists: sinks, window and tokens of `among`. Of these, each query head takes the best by exact
+    score until, with sinks and window, they hold the share of its softmax over all tokens, at most
+    k; the union is the new list. totals: see `totals_of`; without, what is not listed is estimated
+    from `draw_sample`.
     """
     from .scan import make_cover
 
-    s = scratch
+    s, (share, k, seed), (tokens, counts) = scratch, most, lists
     check_query("coverage", q, s, s.layout.head_dim)
     if not 0 <= among.first < among.last <= among.stop <= min(s.n_ctx, SEGMENT * len(segments)):
         raise OpsError(f"coverage: {among} does not fit a context of {s.n_ctx} tokens")
-    if lists.shape[0] != s.n_kv_heads or lists.dtype != np.uint32 or counts.max() > s.room:
+    if tokens.shape[0] != s.n_kv_heads or tokens.dtype != np.uint32 or counts.max() > s.room:
         raise OpsError(
-            f"coverage: lists are {lists.dtype} {lists.shape} of up to {counts.max()} tokens, "
+            f"coverage: lists are {tokens.dtype} {tokens.shape} of up to {counts.max()} tokens, "
             f"expected uint32 ({s.n_kv_heads}, …) of up to {s.room}"
         )
     if not 0 < share <= 1:
@@ -114,7 +121,7 @@ def cover(
         raise OpsError(f"coverage: totals are {totals.shape}, expected ({q.shape[1]}, 2)")
     s.ready(n_threads())
     sample = np.empty(0, np.uint32) if totals.size else draw_sample(among, seed)
-    query = Query(q=q, segments=segments, lists=lists, counts=counts, totals=totals, sample=sample)
+    query = Query(q=q, segments=segments, lists=tokens, counts=counts, totals=totals, sample=sample)
     step = (among.last - among.first) / max(len(sample), 1)
     wanted = Wanted(share, *scoring, k, seed, step)
     shorten = make_cover(*s.layout.codes, s.together)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import kvarn
+from kvarn.ops.select import Lists
 from kvarn.runtime.attend import AttendError, LayerView
 from kvarn.runtime.attend.indexes import FlatIndex
 from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
 from kvarn.runtime.methods import option
 
 from ..refined import Refined, RefinedTopK
-from .api import NO_TOTALS, SAMPLE, CoverScratch, cover, totals_of
+from .api import NO_TOTALS, SAMPLE, CoverScratch, Most, cover, totals_of
 
 if TYPE_CHECKING:
     from kvarn.models.config import ModelConfig
@@ -78,18 +79,16 @@ class Covering(Refined):
         self._scratch = CoverScratch(heads, kv_heads, n_ctx, room, self._layout)
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
-        from kvarn.ops.attention.arguments import Scoring
-
         n_bytes = self.index.choose(layer, q, among, wanted, chosen)
-        config, layout, segments = layer.config, self._layout, layer.store.segments(layer.index)
-        scoring, totals = Scoring(config.attention_scale, config.attention_softcap), NO_TOTALS
+        layout, segments = self._layout, layer.store.segments(layer.index)
+        scoring, totals = layer.softmax.scoring, NO_TOTALS
         looked_at = int(chosen.counts.sum())
         if self._knows:
             totals = totals_of(q, segments, among, scoring, self._scratch)
         else:
             looked_at += min(SAMPLE, among.last - among.first) * len(chosen.counts)
+        lists, most = Lists(chosen.lists, chosen.counts), Most(self._share, wanted.k, SEED)
         cover(
-            q, segments, among, wanted.k, self._share, chosen.lists, chosen.counts,
-            scoring=scoring, seed=SEED, scratch=self._scratch, totals=totals,
-        )  # fmt: skip
+            q, segments, among, most, lists, scoring=scoring, scratch=self._scratch, totals=totals
+        )
         return n_bytes + looked_at * (layout.k_row_bytes + layout.scale_row_bytes)

@@ -7,10 +7,11 @@ from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels, recording
 from ....jit.threads import n_threads
 from ...errors import OpsError
-from ..arguments import GatheredMemory, GatheredTokens, Scoring
+from ..arguments import GatheredMemory, GatheredTokens
 from ..checks import check_floats
 from ..layout import TileLayout, n_segments
 from ..sinks import add_sinks
+from ..softmax import Softmax
 from ..work import Scratch, block_outputs, gathered_work_bytes
 
 # Elements of K that one thread gathers before the others wake.
@@ -69,17 +70,14 @@ def gathered_attention(
     segments: NDArray[np.int64],
     out: F32,
     *,
-    scale: float,
-    softcap: float = 0.0,
+    softmax: Softmax,
     log_weights: F32 = NO_WEIGHTS,
-    sink_logits: F32 | None = None,
     scratch: GatheredScratch,
 ) -> None:
-    """out[h] = softmax over listed tokens i of (cap(scale q[h] . k_i) + log_weights[h][i]) V.
+    """out[h] = softmax over listed tokens i of (scale q[h] . k_i + log_weights[h][i]) V.
 
     q, out float32 (1, H, E); lists uint32 (J, room): the tokens of each KV head, ascending for
-    speed, of which the first counts[j] >= 1 are read; log_weights float32 (H, room), or empty;
-    sink_logits float32 (H,), if given: a score of each head that belongs to no token (`add_sinks`).
+    speed, of which the first counts[j] >= 1 are read; log_weights float32 (H, room), or empty.
     Bit-equal for any number of threads. Raises OpsError where shapes do not fit. The caller makes
     sure that listed tokens are stored, and in a recorded call that each list has 1 to room tokens.
     """
@@ -113,7 +111,7 @@ def gathered_attention(
         q=q, lists=lists, counts=counts, segments=segments, log_weights=log_weights, out=out
     )
     tokens, memory = s.tokens.fill(given), s.memory.address
-    s.attend(tokens, memory, *Scoring(scale, softcap), parallel=not few)
+    s.attend(tokens, memory, *softmax.scoring, parallel=not few)
     s.merge(tokens, memory, parallel=not few)
-    if sink_logits is not None:
-        add_sinks(out, s.masses.reshape(1, s.n_heads, 2), sink_logits)
+    if softmax.sinks is not None:
+        add_sinks(out, s.masses.reshape(1, s.n_heads, 2), softmax.sinks)

@@ -1,5 +1,7 @@
 """The checking wrapper of attention of rows to lists of tokens, and its scratch."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,13 +9,26 @@ from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...errors import OpsError
-from ..arguments import Dense, ListedMemory, ListedRows, Scoring
+from ..arguments import Dense, ListedMemory, ListedRows
 from ..checks import check_floats
 from ..layout import SEGMENT, TILE, TileLayout
 from ..sinks import add_sinks
+from ..softmax import Softmax
 from ..work import ROWS, Scratch, gathered_work_bytes
 
 F32 = NDArray[np.float32]
+
+
+class ReadRows(NamedTuple):
+    """What rows read: tokens 0 .. sinks-1 and first .. their own (`dense`), and those of a list.
+
+    lists uint32 (T, J, room), ascending for speed, of which the first counts[t, j] (int64) are
+    read; none contains a token that all rows read.
+    """
+
+    lists: NDArray[np.uint32]
+    counts: NDArray[np.int64]
+    dense: Dense
 
 
 @lazy_kernels
@@ -52,30 +67,23 @@ class ListedScratch(Scratch):
 
 def listed_attention(
     q: F32,
-    lists: NDArray[np.uint32],
-    counts: NDArray[np.int64],
-    dense: Dense,
+    read: ReadRows,
     segments: NDArray[np.int64],
     out: F32,
     *,
-    scale: float,
-    softcap: float = 0.0,
-    sink_logits: F32 | None = None,
+    softmax: Softmax,
     softmaxes: F32 | None = None,
     scratch: ListedScratch,
 ) -> None:
-    """out[t, h] = softmax over the tokens i that row t reads of cap(scale q[t, h] . k_i) V.
+    """out[t, h] = softmax over the tokens i that row t reads of scale q[t, h] . k_i V.
 
     Row t, at position start + t, reads tokens 0 .. sinks-1, those of its KV head's list, and first
-    .. start + t. q, out float32 (T, H, E); lists uint32 (T, J, room), ascending for speed, of which
-    the first counts[t, j] (int64) are read; no list may contain a token that all rows read. `first`
-    is a multiple of 16. sink_logits float32 (H,), if given: a score of each head that belongs to no
-    token (`add_sinks`). softmaxes float32 (T, H, 2): receives each row's largest score and the sum
-    of exp(score - largest), for `add_row_means`. A row's bits depend neither on the other rows nor
-    on the number of threads. Raises OpsError where shapes do not fit; the caller makes sure that
-    listed tokens are stored.
+    .. start + t. q, out float32 (T, H, E). `first` is a multiple of 16. softmaxes float32
+    (T, H, 2): receives each row's largest score and the sum of exp(score - largest), for
+    `add_row_means`. A row's bits depend neither on the other rows nor on the number of threads.
+    Raises OpsError where shapes do not fit; the caller makes sure that listed tokens are stored.
     """
-    s, n_tokens = scratch, len(q)
+    s, n_tokens, (lists, counts, dense) = scratch, len(q), read
     for name, x in (("q", q), ("out", out)):
         shape = n_tokens, s.n_heads, s.layout.head_dim
         check_floats(f"listed attention: {name}", x, shape)
@@ -98,7 +106,7 @@ def listed_attention(
             f"{lists.shape[2]}"
         )
     if softmaxes is None:
-        size = 0 if sink_logits is None else n_tokens
+        size = 0 if softmax.sinks is None else n_tokens
         softmaxes = np.empty((size, s.n_heads, 2), np.float32)
     else:
         check_floats("listed attention: softmaxes", softmaxes, (n_tokens, s.n_heads, 2))
@@ -106,6 +114,6 @@ def listed_attention(
     given = ListedRows(
         q=q, lists=lists, counts=counts, segments=segments, out=out, softmaxes=softmaxes
     )
-    s.attend(s.given.fill(given), s.memory.address, *dense, *Scoring(scale, softcap))
-    if sink_logits is not None:
-        add_sinks(out, softmaxes, sink_logits)
+    s.attend(s.given.fill(given), s.memory.address, *dense, *softmax.scoring)
+    if softmax.sinks is not None:
+        add_sinks(out, softmaxes, softmax.sinks)

@@ -1,7 +1,6 @@
 """The checking wrappers over the stored keys themselves: the largest products, or all of them."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
@@ -17,6 +16,7 @@ from ..choice import (
     Lists,
     Range,
     SelectScratch,
+    Wanted,
     check_choice,
     check_columns,
     check_query,
@@ -63,11 +63,9 @@ def largest(
     q: F32,
     segments: I64,
     among: Range,
-    k: int,
-    index: NDArray[np.uint32],
-    counts: I64,
+    wanted: Wanted,
+    lists: Lists,
     *,
-    seed: int,
     taken: U64 | None = None,
     scratch: ExactScratch,
 ) -> None:
@@ -75,14 +73,14 @@ def largest(
 
     q float32 (1, H, E); the rest as `nearest`. `position_hash` breaks ties.
     """
-    s, name, lists = scratch, "largest products", Lists(index, counts)
+    s, name, k = scratch, "largest products", wanted.k
     taken = s.none_taken if taken is None else taken
     check_choice(name, among, k, lists, taken, s)
     check_query(name, q, s, s.layout.head_dim)
     check_columns(name, among.stop, segments)
     s.ready(n_threads())
     query, choose = Query(q, segments, taken, lists), _flat(*s.layout.codes, s.together)
-    choose(s.query.fill(query), s.arguments.address, s.n_kv_heads, *among, k, seed)
+    choose(s.query.fill(query), s.arguments.address, s.n_kv_heads, *among, k, wanted.seed)
 
 
 def products(q: F32, segments: I64, stop: int, out: F32, *, scratch: ExactScratch) -> None:

@@ -6,9 +6,10 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
-from ...attention.arguments import Dense, Scoring
+from ...attention.arguments import Scoring
 from ...attention.checks import check_floats
 from ...attention.layout import SEGMENT, TileLayout, n_segments, stored_layout
+from ...attention.prefill.listed import ReadRows
 from ...attention.work import (
     MOST_KEYS,
     ROWS,
@@ -183,9 +184,7 @@ class RowMeansScratch(ThreadScratch):
 
 def add_row_means(
     q: F32,
-    lists: NDArray[np.uint32],
-    counts: I64,
-    dense: Dense,
+    read: ReadRows,
     items: I64,
     softmaxes: F32,
     out: F32,
@@ -198,13 +197,13 @@ def add_row_means(
     Block b of the n = len(items) full segments counts as one token with the score
     cap(scale q . mean key_b) + log(left_b) and the mean value; left_b: how many of its 32 tokens
     the row did not read, which are neither before dense.sinks nor from dense.first on, nor in the
-    list of the row and KV head. Blocks whose weight is below 2^-20 of the sum over what was read
-    count nothing. q, out float32 (T, H, E), lists (ascending), counts, dense, softmaxes float32
-    (T, H, 2): as of `listed_attention`; items int64: addresses of segments of the column of
+    list of the row and KV head, which is ascending. Blocks whose weight is below 2^-20 of the sum
+    over what was read count nothing. q, out float32 (T, H, E), read, softmaxes float32 (T, H, 2):
+    as of `listed_attention`; items int64: addresses of segments of the column of
     `block_means`. A row's bits depend neither on the other rows nor on the number of threads.
     Raises OpsError where shapes do not fit.
     """
-    s, n_tokens = scratch, len(q)
+    s, n_tokens, (lists, counts, dense) = scratch, len(q), read
     for name, x in (("q", q), ("out", out)):
         check_floats(f"means of rows: {name}", x, (n_tokens, s.n_heads, s.layout.head_dim))
     check_floats("means of rows: softmaxes", softmaxes, (n_tokens, s.n_heads, 2))

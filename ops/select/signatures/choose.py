@@ -112,29 +112,26 @@ def nearest(
     items: I64,
     bits: int,
     among: Range,
-    k: int,
-    index: U32,
-    counts: I64,
+    wanted: Wanted,
+    lists: Lists,
     *,
-    seed: int,
     taken: U64 | None = None,
     scratch: SignatureScratch,
 ) -> None:
     """Lists of tokens: of `among`, the union of the k nearest of each query head of a KV head.
 
     Distance: the set bits of signature xor query; `lots` break ties. queries uint64 (J, G); items:
-    addresses of a column's segments. Writes counts[j] positions, ascending, to index[j]: uint32
-    (J, room), int64 (J,). taken: see `Range`; None: only those outside the range are. The same for
-    any number of threads.
+    addresses of a column's segments. taken: see `Range`; None: only those outside the range are.
+    The same for any number of threads.
     """
-    s, name, lists = scratch, "nearest signatures", Lists(index, counts)
+    s, name, k = scratch, "nearest signatures", wanted.k
     taken = s.none_taken if taken is None else taken
     check_choice(name, among, k, lists, taken, s)
     _check_signed(name, queries, bits, s)
     s.ready(n_threads())
     parallel = (among.last - among.first) * s.n_kv_heads > _SERIAL_SIGNATURES
     query, choose = Query(queries, items, taken, lists), _hamming(bits, s.together)
-    choose(s.query.fill(query), s.arguments.address, *among, k, seed, parallel=parallel)
+    choose(s.query.fill(query), s.arguments.address, *among, k, wanted.seed, parallel=parallel)
 
 
 class RowSignatureScratch(ChoiceScratch):
@@ -173,11 +170,10 @@ def nearest_rows(
     items: I64,
     bits: int,
     among: Range,
-    k: int,
+    wanted: Wanted,
     lists: U32,
     counts: I64,
     *,
-    seed: int,
     scratch: RowSignatureScratch,
 ) -> None:
     """For each row of queries, what `nearest` chooses for it of tokens first .. last-1 of `among`.
@@ -187,12 +183,12 @@ def nearest_rows(
     and from last on are not listed. The same for any number of threads.
     """
     s, name, row_lists = scratch, "nearest signatures of rows", RowLists(lists, counts)
-    check_row_choice(name, among, k, row_lists, len(queries), s)
+    check_row_choice(name, among, wanted.k, row_lists, len(queries), s)
     _check_signed(name, queries, bits, s)
     check_columns(name, among.last, items)
     s.ready(n_threads())
     rows, choose = RowQueries(queries, items, row_lists), _rows(bits, s.together)
-    choose(s.query.fill(rows), s.arguments.address, *among, k, seed)
+    choose(s.query.fill(rows), s.arguments.address, *among, wanted.k, wanted.seed)
 
 
 class RerankedScratch(KeyScratch, SignatureScratch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..base import LayerView
-from ..sparse import SEED, Chosen, SlotIndex
+from ..sparse import Chosen, SlotIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
@@ -35,11 +35,12 @@ class FlatIndex(SlotIndex):
         """Nothing: there is no column."""
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
-        from ....ops.select import largest
+        from ....ops.select import Lists, largest
 
+        lists = Lists(chosen.lists, chosen.counts)
         largest(
-            q, layer.store.segments(layer.index), among, wanted.k, chosen.lists, chosen.counts,
-            seed=SEED, taken=chosen.taken, scratch=self._scratch,
+            q, layer.store.segments(layer.index), among, wanted, lists, taken=chosen.taken,
+            scratch=self._scratch,
         )  # fmt: skip
         return self.bytes_read(layer.index, among, 0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....ops.attention.arguments import Scoring
 from ....ops.attention.layout import SEGMENT
 from ..sparse import SEED, Chosen, TokenIndex
 
@@ -85,11 +84,10 @@ class MeansIndex(TokenIndex):
     ) -> int:
         from ....ops.select import add_means
 
-        config = layer.config
         items = self._means.column.segments(layer.index)[: among.stop // SEGMENT]
         add_means(
             q, chosen.lists, chosen.counts, items, out,
-            scoring=Scoring(config.attention_scale, config.attention_softcap), masses=masses,
+            scoring=layer.softmax.scoring, masses=masses,
             scratch=self._tail,
         )  # fmt: skip
         return self._means_read(among, int(chosen.counts.sum()))

@@ -183,9 +183,7 @@ class SparseAttention(BoundAttend):
             chosen.counts,
             layer.store.segments(layer.index),
             out,
-            scale=layer.config.attention_scale,
-            softcap=layer.config.attention_softcap,
-            sink_logits=layer.sink_logits,
+            softmax=layer.softmax,
             scratch=self._scratch,
             **weights,
         )

@@ -59,13 +59,10 @@ class Probe:
         those of the lists hold, and of its entropy, -Σ p ln p."""
         from ....ops.select import products
 
-        config = layer.config
         scores = np.empty((q.shape[1], stop), np.float32)
         segments = layer.store.segments(layer.index)
         products(q, segments, stop, scores, scratch=self._scratch)
-        scores *= np.float32(config.attention_scale)
-        if config.attention_softcap:
-            scores = config.attention_softcap * np.tanh(scores / config.attention_softcap)
+        scores = layer.softmax.scores(scores)
         scores -= scores.max(axis=1, keepdims=True)
         mass = np.exp(scores)
         sums = mass.sum(axis=1, dtype=np.float64)

@@ -18,6 +18,7 @@ from .queries import BLOCK
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ....ops.attention.softmax import Softmax
     from ...attend import LayerView
     from ..slots import SlotParts
 
@@ -216,19 +217,19 @@ class ScoredSlots(LayerSlots):
         """Add what the queries of tokens first to stop - 1 pay, all of which have slots."""
         from ....ops.evict import add_attention
 
+        softmax = self.view.softmax._replace(scale=1.0)  # the queries are multiplied by it already
         for piece in self.queries.pieces(self.layer, first, stop):
             slot = piece.position - self.n_dropped
             if np.isnan(piece.log_sums).any():  # generated tokens
                 out = np.empty_like(piece.queries)
-                self._attend_exactly(piece.queries, slot, out, 1.0, piece.log_sums)
+                self._attend_exactly(piece.queries, slot, out, softmax, piece.log_sums)
             add_attention(
                 piece.queries,
                 piece.log_sums,
                 self.store.segments(self.layer),
                 slot,
                 sums,
-                scale=1.0,
-                softcap=self.view.config.attention_softcap,
+                softmax=softmax,
                 scratch=self.view.scratch,
             )
 
@@ -245,23 +246,19 @@ class ScoredSlots(LayerSlots):
             self.attend.attend_prompt(self.view, q, slot, out)
             return None
         log_sums = np.empty(q.shape[:2], np.float32)
-        self._attend_exactly(q, slot, out, self.view.config.attention_scale, log_sums)
+        self._attend_exactly(q, slot, out, self.view.softmax, log_sums)
         return log_sums
 
-    def _attend_exactly(self, q: F32, slot: int, out: F32, scale: float, log_sums: F32) -> None:
+    def _attend_exactly(self, q: F32, slot: int, out: F32, softmax: Softmax, log_sums: F32) -> None:
         """Exact attention of tokens in slots from `slot` on, with the log sums of their scores."""
-        from ....ops.attention.api import attention
+        from ....ops.attention.api import attention_rows
 
-        attention(
+        attention_rows(
             q,
             self.store.segments(self.layer),
-            self.store.layout,
-            self.store.n_kv_heads,
             slot,
             out,
-            scale=scale,
-            softcap=self.view.config.attention_softcap,
-            sink_logits=self.view.sink_logits,
+            softmax=softmax,
             scratch=self.view.scratch,
             log_sums=log_sums,
         )

@@ -145,7 +145,7 @@ def test_signatures_rank_as_hash_chooses(model: Model) -> None:
     stored = np.stack([pack_bits(keys[:last, j] @ planes) for j in range(2)])
     for h, asked in enumerate(pack_bits(q @ planes)):
         group = np.array([[asked], [asked]])
-        want = nearest_reference(group, stored, 32, 0, last, last, 30, SEED)[h // 2]
+        want = nearest_reference(group, stored, 32, (0, last, last), 30, SEED)[h // 2]
         np.testing.assert_array_equal(np.sort(np.argsort(ranked[h])[-30:]), want)
     assert len(context.tokens) == N
 

@@ -7,8 +7,8 @@ from kvarn.jit import threads
 from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import best_reference
-from kvarn.ops.select import ExactScratch, Range, largest
-from lab.methods.cover.api import SAMPLE, CoverScratch, cover, draw_sample, totals_of
+from kvarn.ops.select import ExactScratch, Lists, Range, Wanted, largest
+from lab.methods.cover.api import SAMPLE, CoverScratch, Most, cover, draw_sample, totals_of
 
 SEED = 5
 N, AMONG = 3000, Range(4, 2950, 3000)
@@ -27,7 +27,8 @@ def chosen(cache, q, k: int, scoring: Scoring) -> tuple[np.ndarray, np.ndarray, 
     n, heads = cache.n_kv_heads, q.shape[1]
     lists, counts = np.zeros((n, N), np.uint32), np.zeros(n, np.int64)
     scratch = ExactScratch(heads, n, N, k, cache.layout)
-    largest(q, cache.segments, AMONG, k, lists, counts, seed=SEED, scratch=scratch)
+    wanted = Wanted(k, k, SEED)
+    largest(q, cache.segments, AMONG, wanted, Lists(lists, counts), scratch=scratch)
     return lists, counts, totals_of(q, cache.segments, AMONG, scoring, scratch)
 
 
@@ -35,7 +36,7 @@ def shorten(cache, q, lists, counts, k: int, share: float, scoring: Scoring, **k
     lists, counts = lists.copy(), counts.copy()
     scratch = CoverScratch(q.shape[1], cache.n_kv_heads, N, N, cache.layout)
     cover(
-        q, cache.segments, AMONG, k, share, lists, counts, scoring=scoring, seed=SEED,
+        q, cache.segments, AMONG, Most(share, k, SEED), Lists(lists, counts), scoring=scoring,
         scratch=scratch, **known,
     )  # fmt: skip
     return [one[:n].tolist() for one, n in zip(lists, counts)]

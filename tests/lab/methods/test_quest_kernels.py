@@ -150,7 +150,7 @@ def test_equal_bounds_are_chosen_by_the_hash_of_the_position(make_cache, queries
     got = boxes.choose(q, Range(16, 3056, 3072), 10 * TILE)[0]
     costs = np.full((1, 3072), -1.0)
     costs[0, ::TILE] = 0  # of equal tiles, those whose first token's hash is least
-    starts = largest_reference(costs, 1, 16, 3056, 3072, 10, SEED)[0]
+    starts = largest_reference(costs, 1, (16, 3056, 3072), 10, SEED)[0]
     starts = starts[(starts >= 16) & (starts < 3056)]
     want = (starts[:, None] + np.arange(TILE)).ravel()
     np.testing.assert_array_equal(got, [*range(16), *want, *range(3056, 3072)])

@@ -24,8 +24,9 @@ def test_a_step_with_a_sample_is_the_formula(model, method) -> None:
     for index, (layer, q, stop, out) in spy.calls.items():
         lists, counts, weights = spy.chosen[index]
         keys, values = read_kv(layer.store.segments(index), layer.store.layout, 2, 0, stop)
-        scale = layer.config.attention_scale
-        want = gathered_reference(q, keys, values, lists, counts, scale=scale, log_weights=weights)
+        want = gathered_reference(
+            q, keys, values, lists, counts, softmax=layer.softmax, log_weights=weights
+        )
         np.testing.assert_allclose(out, want, atol=2e-6)
         for j in range(2):
             listed, own = lists[j, : counts[j]], weights[2 * j : 2 * j + 2, : counts[j]]

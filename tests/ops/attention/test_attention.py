@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kvarn.jit import threads
-from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch, append_kv, attention
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import attention_reference
 
@@ -29,11 +29,11 @@ SIZES = (1, 15, 16, 17, 1023, 1024, 1025, 2050)
 TOLERANCE = 5e-6  # outputs are of order 1, up to 4: float32 sums of up to 2,050 of them
 
 
-def _check(cache, q, start: int, **options) -> None:
-    k, v = cache.stored()
-    got = cache.attend(q, start, **options)
-    options.setdefault("scale", cache.layout.head_dim**-0.5)
-    want = attention_reference(q, k[: start + len(q)], v[: start + len(q)], start, **options)
+def _check(cache, q, start: int, window: int | None = None, **of_softmax) -> None:
+    k, v = (x[: start + len(q)] for x in cache.stored())
+    got = cache.attend(q, start, window, **of_softmax)
+    softmax = Softmax(**{"scale": cache.layout.head_dim**-0.5} | of_softmax)
+    want = attention_reference(q, k, v, start, softmax=softmax, window=window)
     assert np.abs(got - want).max() < TOLERANCE
 
 
@@ -79,17 +79,17 @@ def test_a_sink_takes_its_share(make_cache, queries, n: int) -> None:
     """Below all scores, among them, and above all."""
     cache, q = make_cache(64, "f16", "f16", 1, 1100), queries(n, 8, 64)
     for logits in (np.linspace(-2, 2, 8), np.full(8, -1e4), np.full(8, 50.0)):
-        _check(cache, q, 1000, sink_logits=logits.astype(np.float32), window=900)
+        _check(cache, q, 1000, sinks=logits.astype(np.float32), window=900)
 
 
 def test_log_sums_include_the_sink(make_cache, queries) -> None:
     cache, q = make_cache(64, "f16", "f16", 1, 300), queries(9, 8, 64)
     logits, plain, sunk = np.linspace(-3, 9, 8, dtype=np.float32), *np.empty((2, 9, 8), np.float32)
     cache.attend(q, 290, log_sums=plain)
-    cache.attend(q, 290, log_sums=sunk, sink_logits=logits)
+    cache.attend(q, 290, log_sums=sunk, sinks=logits)
     np.testing.assert_allclose(sunk, np.logaddexp(plain, logits), atol=1e-5)
     with pytest.raises(OpsError, match=r"sinks: logits is float32 \(7,\)"):
-        cache.attend(q, 290, sink_logits=logits[:7].copy())
+        cache.attend(q, 290, sinks=logits[:7].copy())
 
 
 def test_chunk_of_512(make_cache, queries) -> None:
@@ -139,7 +139,7 @@ def test_scratch_follows_the_number_of_threads(make_cache, queries) -> None:
     q = queries(1, 8, 64)
     out = np.empty_like(q)
     for last in (19, 599):
-        attention(q, cache.segments, cache.layout, 2, last, out, scale=0.125, scratch=scratch)
+        attention(q, cache.segments, last, out, softmax=Softmax(0.125), scratch=scratch)
         np.testing.assert_array_equal(out, cache.attend(q, last))
 
 
@@ -147,16 +147,15 @@ def test_refuses_in_words(make_cache, queries) -> None:
     cache, q = make_cache(64, "f16", "f16", 2, 20), queries(1, 8, 64)
     scratch = AttentionScratch(8, 2, cache.layout, max_rows=4, n_ctx=20)
 
-    def call(q, start=19, heads=2, layout=cache.layout, window=None) -> None:
+    def call(q, start=19, window=None) -> None:
         attention(
-            q, cache.segments, layout, heads, start, np.empty_like(q), scale=1.0, window=window,
+            q, cache.segments, start, np.empty_like(q), softmax=Softmax(1.0), window=window,
             scratch=scratch,
         )  # fmt: skip
 
     for words, bad in {
         "outside": {"q": q, "start": 20},
-        "scratch": {"q": q, "heads": 4},
-        "over TileLayout": {"q": q, "layout": TileLayout(64, "q8_0", "f16")},
+        r"q is float32 \(1, 4, 64\)": {"q": q[:, :4].copy()},
         "float64": {"q": q.astype(np.float64)},
         "window": {"q": q, "window": 0},
         "at most 4": {"q": queries(5, 8, 64), "start": 0},

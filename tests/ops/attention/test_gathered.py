@@ -5,10 +5,12 @@ import pytest
 
 from kvarn.jit import threads
 from kvarn.ops.attention.decode.gathered import GatheredScratch, gathered_attention
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import gathered_reference
 
 TOLERANCE = 5e-6  # as dense attention
+PLAIN = Softmax(0.2)
 
 
 def _lists(rng, n_kv_heads: int, n_tokens: int, counts: list[int]) -> tuple:
@@ -18,10 +20,12 @@ def _lists(rng, n_kv_heads: int, n_tokens: int, counts: list[int]) -> tuple:
     return index, np.array(counts)
 
 
-def _attend(cache, q, index, counts, **options):
+def _attend(cache, q, index, counts, softmax=PLAIN, **options):
     out = np.full_like(q, np.nan)
     scratch = GatheredScratch(q.shape[1], cache.n_kv_heads, cache.layout, index.shape[1])
-    gathered_attention(q, index, counts, cache.segments, out, scale=0.2, scratch=scratch, **options)
+    gathered_attention(
+        q, index, counts, cache.segments, out, softmax=softmax, scratch=scratch, **options
+    )
     return out
 
 
@@ -41,10 +45,11 @@ def test_only_listed_tokens_count(make_cache, queries, head_dim, k, v, heads, kv
         index, counts = _lists(rng, kv_heads, 2100, lengths[:kv_heads])
         weights = rng.standard_normal((heads, 2100)).astype(np.float32)
         logits = rng.normal(0.0, 3.0, heads).astype(np.float32)
-        capped = {"softcap": 2.0}
-        for options in ({}, capped, capped | {"log_weights": weights}, {"sink_logits": logits}):
+        capped = {"softmax": Softmax(0.2, softcap=2.0)}
+        sunk = {"softmax": Softmax(0.2, sinks=logits)}
+        for options in ({"softmax": PLAIN}, capped, capped | {"log_weights": weights}, sunk):
             got = _attend(cache, q, index, counts, **options)
-            want = gathered_reference(q, *cache.stored(), index, counts, scale=0.2, **options)
+            want = gathered_reference(q, *cache.stored(), index, counts, **options)
             assert np.abs(got - want).max() < TOLERANCE
 
 
@@ -76,6 +81,6 @@ def test_refuses_in_words(make_cache, queries) -> None:
                 *bad,
                 cache.segments,
                 out,
-                scale=1.0,
+                softmax=Softmax(1.0),
                 scratch=GatheredScratch(8, 2, cache.layout, 20),
             )

@@ -7,7 +7,8 @@ import pytest
 
 from kvarn.jit import threads
 from kvarn.ops.attention.arguments import Dense
-from kvarn.ops.attention.prefill.listed import ListedScratch, listed_attention
+from kvarn.ops.attention.prefill.listed import ListedScratch, ReadRows, listed_attention
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import gathered_reference
 
@@ -26,18 +27,20 @@ def _lists(n_rows: int, n_kv_heads: int, dense: Dense, most: int) -> tuple:
     return lists, counts
 
 
-def _attend(cache, q, lists, counts, dense: Dense, **options) -> np.ndarray:
+def _attend(cache, q, lists, counts, dense: Dense, **of_softmax) -> np.ndarray:
     out = np.full_like(q, np.nan)
     scratch = ListedScratch(q.shape[1], cache.n_kv_heads, cache.layout)
-    options.setdefault("scale", cache.layout.head_dim**-0.5)
-    listed_attention(q, lists, counts, dense, cache.segments, out, scratch=scratch, **options)
+    softmax = Softmax(**{"scale": cache.layout.head_dim**-0.5} | of_softmax)
+    softmax = Softmax(**{"scale": cache.layout.head_dim**-0.5} | of_softmax)
+    read = ReadRows(lists, counts, dense)
+    listed_attention(q, read, cache.segments, out, softmax=softmax, scratch=scratch)
     return out
 
 
-def _reference(cache, q, lists, counts, dense: Dense, **options) -> np.ndarray:
+def _reference(cache, q, lists, counts, dense: Dense, **of_softmax) -> np.ndarray:
     """Each row's tokens as one list for each KV head."""
     stored, outputs = cache.stored(), []
-    options.setdefault("scale", cache.layout.head_dim**-0.5)
+    softmax = Softmax(**{"scale": cache.layout.head_dim**-0.5} | of_softmax)
     for r, row in enumerate(q):
         tokens_of_heads = [
             np.r_[: dense.sinks, lists[r, j, :n], dense.first : dense.start + r + 1]
@@ -47,7 +50,7 @@ def _reference(cache, q, lists, counts, dense: Dense, **options) -> np.ndarray:
         for to, one in zip(index, tokens_of_heads, strict=True):
             to[: len(one)] = one
         n = np.array([len(one) for one in tokens_of_heads])
-        outputs.append(gathered_reference(row[None], *stored, index, n, **options)[0])
+        outputs.append(gathered_reference(row[None], *stored, index, n, softmax=softmax)[0])
     return np.array(outputs)
 
 
@@ -70,7 +73,7 @@ def test_each_row_reads_its_tokens(make_cache, queries, head_dim, k, v, heads, k
         lists, counts = _lists(n, kv_heads, dense, most)
         q = queries(n, heads, head_dim)
         logits = np.linspace(-9.0, 9.0, heads, dtype=np.float32)
-        for options in ({}, {"softcap": 2.0}, {"sink_logits": logits}):
+        for options in ({}, {"softcap": 2.0}, {"sinks": logits}):
             got = _attend(cache, q, lists, counts, dense, **options)
             want = _reference(cache, q, lists, counts, dense, **options)
             assert np.abs(got - want).max() < TOLERANCE
@@ -112,6 +115,7 @@ def test_refuses_in_words(make_cache, queries) -> None:
         with pytest.raises(OpsError, match=words):
             bad_q = np.ascontiguousarray(bad[0])
             listed_attention(
-                bad_q, *bad[1:], cache.segments, np.empty_like(bad_q), scale=1.0,
+                bad_q, ReadRows(*bad[1:]), cache.segments, np.empty_like(bad_q),
+                softmax=Softmax(1.0),
                 scratch=ListedScratch(8, 2, cache.layout),
             )  # fmt: skip

@@ -10,6 +10,7 @@ from kvarn.jit.arena import aligned
 from kvarn.jit.launch import Cell, record
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch, append_kv, attention
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.reference.attention import attention_reference, read_kv
 
 N_TOKENS = 41
@@ -37,14 +38,14 @@ def test_what_scratch_held_does_not_matter(filler: float, kind: str, n: int) -> 
     append_kv(k, v, segments, layout, 0)
     q = rng.standard_normal((n, heads, head_dim)).astype(np.float32)
     expected = attention_reference(
-        q, *read_kv(segments, layout, 1, 0, N_TOKENS), N_TOKENS - n, scale=0.25
+        q, *read_kv(segments, layout, 1, 0, N_TOKENS), N_TOKENS - n, softmax=Softmax(0.25)
     )
     scratch = AttentionScratch(heads, 1, layout, max_rows=4, n_ctx=64)
     for array in (*scratch.blocks, scratch.chunk_works, scratch.token_works.view(np.float32)):
         array.fill(filler)
     out = np.empty_like(q)
     for _ in range(2):  # the second time scratch holds the first result
-        attention(q, segments, layout, 1, N_TOKENS - n, out, scale=0.25, scratch=scratch)
+        attention(q, segments, N_TOKENS - n, out, softmax=Softmax(0.25), scratch=scratch)
         np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
@@ -66,7 +67,7 @@ def test_attention_may_be_recorded_before_it_has_scratch_for_all_threads() -> No
 
     def token() -> None:
         append_kv(k, v, segments, layout, Cell.at(start))
-        attention(q, segments, layout, 1, Cell.at(start), out, scale=0.25, scratch=scratch)
+        attention(q, segments, Cell.at(start), out, softmax=Softmax(0.25), scratch=scratch)
 
     graph = record(token)
     for position in range(3):
@@ -74,5 +75,5 @@ def test_attention_may_be_recorded_before_it_has_scratch_for_all_threads() -> No
         k[:], v[:] = rng.standard_normal((2, 1, 1, 23))
         graph.run()
         stored = read_kv(segments, layout, 1, 0, position + 1)
-        expected = attention_reference(q, *stored, position, scale=0.25)
+        expected = attention_reference(q, *stored, position, softmax=Softmax(0.25))
         np.testing.assert_allclose(out, expected, atol=1e-5)

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 
 from kvarn.jit import threads
 from kvarn.ops.attention import SEGMENT, TileLayout, n_segments
-from kvarn.ops.attention.api import AttentionScratch, append_kv, attention
+from kvarn.ops.attention.api import AttentionScratch, append_kv, attention_rows
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import add_attention, key_norms, move_slots, set_positions
 from kvarn.ops.reference.attention import read_kv
@@ -52,9 +53,9 @@ class Cache:
     def log_sums(self, start: int, softcap: float) -> NDArray[np.float32]:
         q = self.q[start:].copy()
         log_sums_ = np.full(q.shape[:2], np.nan, np.float32)
-        attention(
-            q, self.segments, self.layout, self.kv_heads, start, np.empty_like(q),
-            scale=SCALE, softcap=softcap, scratch=self.scratch, log_sums=log_sums_,
+        attention_rows(
+            q, self.segments, start, np.empty_like(q), softmax=Softmax(SCALE, softcap),
+            scratch=self.scratch, log_sums=log_sums_,
         )  # fmt: skip
         return log_sums_
 
@@ -64,7 +65,7 @@ class Cache:
         for first, stop in zip((start, *cuts), (*cuts, len(self.q))):
             add_attention(
                 self.q[first:stop].copy(), log_sums[first - start : stop - start],
-                self.segments, first, sums, scale=SCALE, softcap=softcap, scratch=self.scratch,
+                self.segments, first, sums, softmax=Softmax(SCALE, softcap), scratch=self.scratch,
             )  # fmt: skip
         return sums[:, : len(self.q)]
 
@@ -141,7 +142,9 @@ def test_what_does_not_fit_is_refused() -> None:
         (cache.q, some, 0, sums[:1], "1 KV heads, expected 2"),
     ):
         with pytest.raises(OpsError, match=words):
-            add_attention(q, log_sums, cache.segments, start, out, scale=1.0, scratch=cache.scratch)
+            add_attention(
+                q, log_sums, cache.segments, start, out, softmax=Softmax(1.0), scratch=cache.scratch
+            )
     for sources, words in (
         ([[1, 1], [0, 1]], "do not ascend"),
         ([[-1, 1], [0, 1]], "outside the 1024"),

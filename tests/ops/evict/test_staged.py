@@ -5,6 +5,7 @@ import pytest
 
 from kvarn.jit import threads
 from kvarn.ops.attention.api import AttentionScratch, append_kv
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import (
     Signer,
@@ -54,7 +55,7 @@ def test_each_query_of_a_chunk_sees_what_is_left_for_it(case: tuple, softcap: fl
     with a sink where scores are not capped."""
     head_dim, _, _, heads, kv_heads, n_slots, _ = case
     logits = None if softcap else np.linspace(-3.0, 3.0, heads, dtype=np.float32)
-    options = {"softcap": softcap, "sink_logits": logits}
+    softmax = Softmax(head_dim**-0.5, softcap, logits)
     for size in (1, 17, 64):
         slots, q, k, v = filled(case, n_slots + size)
         staging = slots.staging
@@ -65,15 +66,12 @@ def test_each_query_of_a_chunk_sees_what_is_left_for_it(case: tuple, softcap: fl
         staging.targets[:, :size] = rng.integers(0, min(n_slots, 40), (kv_heads, size))
         scratch = AttentionScratch(heads, kv_heads, slots.layout, 64, n_slots)
         out = np.full((size, heads, head_dim), np.nan, np.float32)
-        new_q, segments, scale = q[n_slots:], slots.segments, head_dim**-0.5
-        staged_attention(
-            staging, new_q, segments, n_slots, out, scale=scale, scratch=scratch, **options
-        )
-        assert np.abs(out - _one_by_one(new_q, old, new, staging.targets, options)).max() < 5e-6
+        new_q, segments = q[n_slots:], slots.segments
+        staged_attention(staging, new_q, segments, n_slots, out, softmax=softmax, scratch=scratch)
+        assert np.abs(out - _one_by_one(new_q, old, new, staging.targets, softmax)).max() < 5e-6
 
 
-def _one_by_one(q, old, new, targets, options: dict):
-    head_dim = q.shape[2]
+def _one_by_one(q, old, new, targets, softmax: Softmax):
     (k, v), want = (x.copy() for x in old), np.empty(q.shape)
     group = q.shape[1] // k.shape[1]
     for t in range(len(q)):
@@ -81,11 +79,9 @@ def _one_by_one(q, old, new, targets, options: dict):
             k[targets[j, t], j], v[targets[j, t], j] = (x[t, j] for x in new)
             heads, last = slice(j * group, (j + 1) * group), len(k) - 1
             query, keys, values = q[t : t + 1, heads], k[:, j : j + 1], v[:, j : j + 1]
-            scale = head_dim**-0.5
-            its = dict(options)
-            if (logits := its["sink_logits"]) is not None:
-                its["sink_logits"] = logits[heads]
-            row = attention_reference(query, keys, values, last, scale=scale, **its)
+            sinks = None if softmax.sinks is None else softmax.sinks[heads]
+            of_heads = softmax._replace(sinks=sinks)
+            row = attention_reference(query, keys, values, last, softmax=of_heads)
             want[t, heads] = row[0]
     return want
 

@@ -6,7 +6,7 @@ import pytest
 from kvarn.ops.attention.api import append_kv
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import largest_reference
-from kvarn.ops.select import ExactScratch, Range, largest, products
+from kvarn.ops.select import ExactScratch, Lists, Range, Wanted, largest, products
 
 SEED = 11
 
@@ -27,10 +27,10 @@ def test_the_largest_are_those_of_a_sort(make_cache, heads: int, n_kv_heads: int
         index, counts = np.zeros((n_kv_heads, stop), np.uint32), np.zeros(n_kv_heads, np.int64)
         scratch = ExactScratch(heads, n_kv_heads, stop, k, cache.layout)
         largest(
-            q, cache.segments, Range(first, last, stop), k, index, counts, seed=SEED,
-            scratch=scratch,
+            q, cache.segments, Range(first, last, stop), Wanted(k, k, SEED),
+            Lists(index, counts), scratch=scratch,
         )  # fmt: skip
-        want = largest_reference(scores[:, :stop], n_kv_heads, first, last, stop, k, SEED)
+        want = largest_reference(scores[:, :stop], n_kv_heads, (first, last, stop), k, SEED)
         for j in range(n_kv_heads):
             np.testing.assert_array_equal(index[j, : counts[j]], want[j])
 
@@ -51,7 +51,8 @@ def test_refuses_in_words(make_cache, queries) -> None:
     index, counts = np.zeros((1, 2000), np.uint32), np.zeros(1, np.int64)
 
     def call(q, among, k=5) -> None:
-        largest(q, cache.segments, among, k, index, counts, seed=0, scratch=scratch)
+        lists = Lists(index, counts)
+        largest(q, cache.segments, among, Wanted(k, k, 0), lists, scratch=scratch)
 
     for words, bad in {
         "q is": (queries(1, 3, 64), Range(0, 20, 20)),

@@ -7,7 +7,7 @@ from kvarn.jit import threads
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import nearest_reference
-from kvarn.ops.select import Range, SignatureScratch, nearest
+from kvarn.ops.select import Lists, Range, SignatureScratch, Wanted, nearest
 
 SEED = 20_240_517
 
@@ -28,7 +28,8 @@ def _choose(
     memory, items = _column(signatures, bits)
     index, counts = np.zeros((n_kv_heads, among.stop), np.uint32), np.zeros(n_kv_heads, np.int64)
     scratch = scratch or SignatureScratch(n_kv_heads * group, n_kv_heads, among.stop, k)
-    nearest(queries, items, bits, among, k, index, counts, seed=SEED, scratch=scratch)
+    lists, wanted = Lists(index, counts), Wanted(k, k, SEED)
+    nearest(queries, items, bits, among, wanted, lists, scratch=scratch)
     assert memory is not None  # alive up to here
     return [index[j, :n] for j, n in enumerate(counts)]
 
@@ -53,7 +54,7 @@ def test_the_nearest_are_those_of_a_sort(bits: int, n_kv_heads: int, group: int)
     ):
         queries, signatures = _random(rng, bits, n_kv_heads, group, stop)
         got = _choose(queries, signatures, bits, Range(first, last, stop), k)
-        want = nearest_reference(queries, signatures, bits, first, last, stop, k, SEED)
+        want = nearest_reference(queries, signatures, bits, (first, last, stop), k, SEED)
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -64,7 +65,7 @@ def test_equal_distances_are_spread_over_the_text(bits: int) -> None:
     n, k = 20_000, 1000
     queries, signatures = np.zeros((1, 1), np.uint64), np.full((1, n), 7, np.uint64)
     got = _choose(queries, signatures, bits, Range(0, n, n), k)
-    want = nearest_reference(queries, signatures, bits, 0, n, n, k, SEED)
+    want = nearest_reference(queries, signatures, bits, (0, n, n), k, SEED)
     np.testing.assert_array_equal(got[0], want[0])
     for places, m in ((got[0] * 4 // n, 4), (got[0] % 64, 64), (got[0] // 64 % 16, 16)):
         expected = k / m
@@ -83,7 +84,7 @@ def test_a_sample_that_promises_too_much_is_corrected() -> None:
     for queries in ([0], [0, far, 1, 0xFFFF]):
         q = np.array([queries], np.uint64)
         got = _choose(q, signatures, 32, Range(0, n, n), k)
-        want = nearest_reference(q, signatures, 32, 0, n, n, k, SEED)
+        want = nearest_reference(q, signatures, 32, (0, n, n), k, SEED)
         np.testing.assert_array_equal(got[0], want[0])
 
 
@@ -97,7 +98,7 @@ def test_text_with_a_period() -> None:
         for segment in range(3, 60, period):
             signatures[0, segment * SEGMENT : (segment + 1) * SEGMENT] &= np.uint64(0xFFF)
         got = _choose(queries, signatures, 32, Range(7, n - 50, n), k)
-        want = nearest_reference(queries, signatures, 32, 7, n - 50, n, k, SEED)
+        want = nearest_reference(queries, signatures, 32, (7, n - 50, n), k, SEED)
         np.testing.assert_array_equal(got[0], want[0])
 
 
@@ -107,7 +108,7 @@ def test_a_shorter_context_forgets_a_longer_one() -> None:
     for last in (4000, 130, 3000, 65):
         among, k = Range(0, last, last), last // 5
         got = _choose(queries, signatures, 32, among, k, scratch)
-        want = nearest_reference(queries, signatures, 32, 0, last, last, k, SEED)
+        want = nearest_reference(queries, signatures, 32, (0, last, last), k, SEED)
         np.testing.assert_array_equal(got[0], want[0])
 
 
@@ -137,7 +138,7 @@ def test_refuses_in_words() -> None:
         index, counts = np.zeros((1, 100), np.uint32), np.zeros(1, np.int64)
         with pytest.raises(OpsError, match=words):
             nearest(
-                q, np.zeros(1, np.int64), bits, among, k, index, counts, seed=0,
+                q, np.zeros(1, np.int64), bits, among, Wanted(k, k, 0), Lists(index, counts),
                 scratch=SignatureScratch(1, 1, 100, 100),
             )  # fmt: skip
     assert signatures.shape == (1, 100)

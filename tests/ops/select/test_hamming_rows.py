@@ -8,9 +8,11 @@ from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import nearest_reference
 from kvarn.ops.select import (
+    Lists,
     Range,
     RowSignatureScratch,
     SignatureScratch,
+    Wanted,
     nearest,
     nearest_rows,
 )
@@ -27,7 +29,8 @@ def _rows(queries, signatures, bits, first, last, k, scratch=None) -> list[list[
     counts = np.zeros((n_rows, n_kv_heads), np.int64)
     scratch = scratch or RowSignatureScratch(n_kv_heads * group, n_kv_heads, last, k)
     among = Range(first, last, last)
-    nearest_rows(queries, items, bits, among, k, lists, counts, seed=SEED, scratch=scratch)
+    wanted = Wanted(k, k, SEED)
+    nearest_rows(queries, items, bits, among, wanted, lists, counts, scratch=scratch)
     assert memory is not None  # alive up to here
     return [[lists[r, j, : counts[r, j]] for j in range(n_kv_heads)] for r in range(n_rows)]
 
@@ -36,7 +39,7 @@ def _chosen(queries, signatures, bits, first, last, k) -> list[list[np.ndarray]]
     """What sorting all signatures gives, without the tokens before `first`."""
     chosen = []
     for row in queries:
-        lists = nearest_reference(row, signatures, bits, first, last, last, k, SEED)
+        lists = nearest_reference(row, signatures, bits, (first, last, last), k, SEED)
         chosen.append([tokens[tokens >= first] for tokens in lists])
     return chosen
 
@@ -107,8 +110,8 @@ def test_512_rows_choose_as_one_by_one(n_threads: int) -> None:
     scratch = SignatureScratch(8, 2, n, k)
     index, counts = np.zeros((2, n), np.uint32), np.zeros(2, np.int64)
     for row, lists in zip(queries, got, strict=True):
-        among = Range(128, n, n)
-        nearest(row, items, 32, among, k, index, counts, seed=SEED, scratch=scratch)
+        among, wanted = Range(128, n, n), Wanted(k, k, SEED)
+        nearest(row, items, 32, among, wanted, Lists(index, counts), scratch=scratch)
         for j, tokens in enumerate(lists):
             np.testing.assert_array_equal(tokens, index[j, 128 : counts[j]])
     assert memory is not None
@@ -128,6 +131,6 @@ def test_refuses_in_words() -> None:
             q, bits, first, last, k = bad
             lists = np.zeros((3, 2, 100), np.uint32)
             nearest_rows(
-                q, items, bits, Range(first, last, last), k, lists,
-                np.zeros((3, 2), np.int64), seed=SEED, scratch=scratch,
+                q, items, bits, Range(first, last, last), Wanted(k, k, SEED), lists,
+                np.zeros((3, 2), np.int64), scratch=scratch,
             )  # fmt: skip

@@ -8,6 +8,7 @@ from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.attention.decode.gathered import GatheredScratch, gathered_attention
 from kvarn.ops.attention.layout import SEGMENT, TILE
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.select import (
     MeansScratch,
@@ -56,14 +57,13 @@ class Means:
     def attend(self, q, index, counts, *, scale=0.2, softcap=0.0) -> np.ndarray:
         cache, heads = self.cache, q.shape[1]
         out, layout = np.full_like(q, np.nan), cache.layout
+        softmax = Softmax(scale, softcap)
         gathered = GatheredScratch(heads, cache.n_kv_heads, layout, index.shape[1])
-        gathered_attention(
-            q, index, counts, cache.segments, out, scale=scale, softcap=softcap, scratch=gathered
-        )
+        gathered_attention(q, index, counts, cache.segments, out, softmax=softmax, scratch=gathered)
         self.before = out.copy()
         scratch = MeansScratch(heads, cache.n_kv_heads, layout.head_dim, cache.n_tokens)
         add_means(
-            q, index, counts, self.items, out, scoring=Scoring(scale, softcap),
+            q, index, counts, self.items, out, scoring=softmax.scoring,
             masses=gathered.masses, scratch=scratch,
         )  # fmt: skip
         return out

@@ -116,7 +116,7 @@ def test_as_many_candidates_as_wanted_give_the_nearest(make_cache) -> None:
     queries, among, wanted = signed.queries(4, 1), Range(64, n, n), Wanted(k, k, SEED)
     lists, counts = np.zeros((4, 2, k), np.uint32), np.zeros((4, 2), np.int64)
     nearest_rows(
-        queries.signatures, signed.keys.items, 32, among, k, lists, counts, seed=SEED,
+        queries.signatures, signed.keys.items, 32, among, wanted, lists, counts,
         scratch=RowSignatureScratch(2, 2, n, k),
     )  # fmt: skip
     for got, expected in zip(signed.rows(queries, among, wanted), lists, strict=True):
@@ -124,7 +124,7 @@ def test_as_many_candidates_as_wanted_give_the_nearest(make_cache) -> None:
     query = SignedQueries(queries.q[:1], queries.signatures[:1])
     index, n_listed = np.zeros((2, n), np.uint32), np.zeros(2, np.int64)
     nearest(
-        query.signatures[0], signed.keys.items, 32, among, k, index, n_listed, seed=SEED,
+        query.signatures[0], signed.keys.items, 32, among, wanted, Lists(index, n_listed),
         scratch=SignatureScratch(2, 2, n, k),
     )  # fmt: skip
     for j, got in enumerate(signed.choose(query, among, wanted)):

@@ -8,7 +8,8 @@ import pytest
 from kvarn.jit import threads
 from kvarn.ops.attention.arguments import Dense, Scoring
 from kvarn.ops.attention.layout import SEGMENT
-from kvarn.ops.attention.prefill.listed import ListedScratch, listed_attention
+from kvarn.ops.attention.prefill.listed import ListedScratch, ReadRows, listed_attention
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.select import RowMeansScratch, add_row_means
 
@@ -32,14 +33,15 @@ class RowMeans(Means):
         dense = self.dense._replace(start=self.dense.start + (rows.start or 0))
         out, softmaxes = np.full_like(q, np.nan), np.empty((*q.shape[:2], 2), np.float32)
         heads, head_dim = q.shape[1], cache.layout.head_dim
+        read, softmax = ReadRows(lists, counts, dense), Softmax(scale, softcap)
         listed_attention(
-            q, lists, counts, dense, cache.segments, out, scale=scale, softcap=softcap,
+            q, read, cache.segments, out, softmax=softmax,
             softmaxes=softmaxes, scratch=ListedScratch(heads, cache.n_kv_heads, cache.layout),
         )  # fmt: skip
         self.before = out.copy()
         items = self.items[: -(-dense.first // SEGMENT)]
         add_row_means(
-            q, lists, counts, dense, items, softmaxes, out, scoring=Scoring(scale, softcap),
+            q, read, items, softmaxes, out, scoring=softmax.scoring,
             scratch=RowMeansScratch(heads, cache.n_kv_heads, head_dim),
         )  # fmt: skip
         return out
@@ -139,7 +141,7 @@ def test_refuses_in_words(make_cache, queries) -> None:
         q_ = np.ascontiguousarray(bad[0])
         with pytest.raises(OpsError, match=words):
             add_row_means(
-                q_, *bad[1:], np.empty_like(q_), scoring=Scoring(1.0, 0.0),
+                q_, ReadRows(*bad[1:4]), *bad[4:], np.empty_like(q_), scoring=Scoring(1.0, 0.0),
                 scratch=RowMeansScratch(8, 2, 64),
             )  # fmt: skip
     with pytest.raises(OpsError, match="97 query heads share 1 KV heads"):

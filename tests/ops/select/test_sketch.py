@@ -133,7 +133,7 @@ def test_all_candidates_give_the_exact_choice(
     keys, _ = cache.stored()
     scores = np.stack([keys[:, h * n_kv_heads // heads] @ q[0, h] for h in range(heads)])
     got = sketches.choose(q, Range(4, 2900, 3000), 20, 3000)
-    for a, b in zip(got, largest_reference(scores, n_kv_heads, 4, 2900, 3000, 20, SEED)):
+    for a, b in zip(got, largest_reference(scores, n_kv_heads, (4, 2900, 3000), 20, SEED)):
         assert len(np.setxor1d(a, b)) <= 2  # float32 sums of nearly equal scores
 
 
@@ -167,10 +167,10 @@ def test_the_estimates_choose_the_candidates(
     matrix = sketches.rotation.weights[: head_dim**2].reshape(head_dim, head_dim)
     estimates = estimates_reference(q[0], *sketch_reference(keys[:, 0], matrix), matrix)
     got = sketches.choose(q, Range(3, 19_000, 20_000), 500, 500)[0]
-    want = largest_reference(estimates, 1, 3, 19_000, 20_000, 500, SEED)[0]
+    want = largest_reference(estimates, 1, (3, 19_000, 20_000), 500, SEED)[0]
     assert len(got) == len(want)
     assert len(np.intersect1d(got, want)) > 0.95 * len(want)  # tables are rounded to int8
-    rounded = largest_reference(sketches.estimates(q[0]), 1, 3, 19_000, 20_000, 500, SEED)[0]
+    rounded = largest_reference(sketches.estimates(q[0]), 1, (3, 19_000, 20_000), 500, SEED)[0]
     np.testing.assert_array_equal(got, rounded)
 
 
@@ -202,7 +202,7 @@ def test_sums_beyond_int8_saturate(make_cache, queries, side: int) -> None:
     for k in (50, 4000):
         got = sketches.choose(q, Range(3, n - 10, n), k, k)[0]
         np.testing.assert_array_equal(
-            got, largest_reference(estimates, 1, 3, n - 10, n, k, SEED)[0]
+            got, largest_reference(estimates, 1, (3, n - 10, n), k, SEED)[0]
         )
 
 
@@ -259,7 +259,7 @@ def test_a_sample_that_misleads_loses_nothing(make_cache, queries, misleading) -
     sketches = Sketches(cache)
     sketches.add(0, n)
     got = sketches.choose(q, Range(0, n, n), 1000, 1000)[0]
-    want = largest_reference(sketches.estimates(q[0]), 1, 0, n, n, 1000, SEED)[0]
+    want = largest_reference(sketches.estimates(q[0]), 1, (0, n, n), 1000, SEED)[0]
     np.testing.assert_array_equal(got, want)
 
 

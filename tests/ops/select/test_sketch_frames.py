@@ -43,7 +43,7 @@ def test_estimates_are_of_scaled_queries(make_cache, queries) -> None:
     sketches = Sketches(cache, frame_of(1, 64))
     sketches.add(0, n)
     (got,) = sketches.choose(q, Range(3, 2900, n), 200, 200)
-    want = largest_reference(sketches.estimates(q[0]), 1, 3, 2900, n, 200, SEED)[0]
+    want = largest_reference(sketches.estimates(q[0]), 1, (3, 2900, n), 200, SEED)[0]
     np.testing.assert_array_equal(got, want)
 
 
@@ -59,7 +59,7 @@ def test_scales_change_what_is_near_and_no_product(make_cache, queries) -> None:
     scales = np.ones((1, 64), np.float32)
     scales[0, 3] = 1 / 60
     stored = cache.stored()[0][:, 0].astype(np.float64)
-    want = largest_reference((stored @ q[0, 0].astype(np.float64))[None], 1, 0, n, n, 40, SEED)[0]
+    want = largest_reference((stored @ q[0, 0].astype(np.float64))[None], 1, (0, n, n), 40, SEED)[0]
     shares = []
     for frame in (None, Frame.of(np.zeros((1, 64), np.float32), scales)):
         sketches = Sketches(cache, frame)

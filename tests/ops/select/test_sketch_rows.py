@@ -69,7 +69,7 @@ def test_the_estimates_choose_the_candidates_of_every_row(make_cache, queries) -
     got = _rows(sketches, q, Range(3, 19_000, 19_000), 500, 500)
     estimates = sketches.estimates(q[:, 0])
     for row, lists in zip(estimates, got, strict=True):
-        want = largest_reference(row[None], 1, 3, 19_000, 19_000, 500, SEED)[0]
+        want = largest_reference(row[None], 1, (3, 19_000, 19_000), 500, SEED)[0]
         np.testing.assert_array_equal(lists[0], want[3:])
 
 
@@ -81,7 +81,7 @@ def test_all_candidates_give_the_exact_choice_of_every_row(make_cache, queries) 
     got = _rows(sketches, q, Range(4, 2900, 2900), 20, 2896)
     for row, lists in zip(q, got, strict=True):
         scores = np.stack([keys[:, h // 4] @ row[h] for h in range(8)])
-        want = largest_reference(scores, 2, 4, 2900, 2900, 20, SEED)
+        want = largest_reference(scores, 2, (4, 2900, 2900), 20, SEED)
         for a, b in zip(lists, want, strict=True):
             assert len(np.setxor1d(a, b[4:])) <= 2  # float32 sums of nearly equal scores
 

@@ -69,10 +69,11 @@ def test_products(make_cache, heads: int, n_kv_heads: int, n: int, k: int, count
     scores = np.stack([cache.k[:, h * n_kv_heads // heads] @ q[0, h] for h in range(heads)])
     taken = some_taken(rng, n_kv_heads, n, count)
     among, bits = Range(0, n, n), bits_of(taken)
-    want = largest_reference(scores, n_kv_heads, *among, k, SEED, taken)
+    want = largest_reference(scores, n_kv_heads, among, k, SEED, taken)
     index, counts = lists_for(n_kv_heads, n)
     exact = ExactScratch(heads, n_kv_heads, n, k, cache.layout)
-    largest(q, cache.segments, among, k, index, counts, seed=SEED, taken=bits, scratch=exact)
+    lists, wanted = Lists(index, counts), Wanted(k, k, SEED)
+    largest(q, cache.segments, among, wanted, lists, taken=bits, scratch=exact)
     for j in range(n_kv_heads):
         np.testing.assert_array_equal(index[j, : counts[j]], want[j])
     rotation = Rotation.random(64, SEED)
@@ -144,10 +145,10 @@ def test_signatures(bits: int, n: int, k: int, count: int) -> None:
     memory[:] = padded.reshape(n_kv_heads, -1, SEGMENT).swapaxes(0, 1)
     index, counts = lists_for(n_kv_heads, n)
     nearest(
-        queries, items, bits, Range(0, n, n), k, index, counts, seed=SEED, taken=bits_of(taken),
-        scratch=SignatureScratch(n_kv_heads * group, n_kv_heads, n, k),
+        queries, items, bits, Range(0, n, n), Wanted(k, k, SEED), Lists(index, counts),
+        taken=bits_of(taken), scratch=SignatureScratch(n_kv_heads * group, n_kv_heads, n, k),
     )  # fmt: skip
-    want = nearest_reference(queries, signatures, bits, 0, n, n, k, SEED, taken)
+    want = nearest_reference(queries, signatures, bits, (0, n, n), k, SEED, taken)
     for j in range(n_kv_heads):
         np.testing.assert_array_equal(index[j, : counts[j]], want[j])
 
@@ -159,8 +160,8 @@ def test_refuses_in_words() -> None:
 
     def call(taken: np.ndarray, k: int) -> None:
         nearest(
-            queries, items, 32, Range(0, 100, 100), k, index, counts, seed=0, taken=taken,
-            scratch=scratch,
+            queries, items, 32, Range(0, 100, 100), Wanted(k, k, 0), Lists(index, counts),
+            taken=taken, scratch=scratch,
         )  # fmt: skip
 
     taken = bits_of(np.arange(100)[None] < 70)

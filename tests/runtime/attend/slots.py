@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.reference.attention import gathered_reference, read_kv
 from kvarn.ops.reference.select import (
     largest_reference,
@@ -32,7 +33,7 @@ class SlotStep:
     keys: np.ndarray
     values: np.ndarray
     positions: np.ndarray
-    scale: float
+    softmax: Softmax
 
 
 class SlotSpy(Spy):
@@ -56,9 +57,8 @@ class SlotSpy(Spy):
         store, i = layer.store, layer.index
         keys, values = read_kv(store.segments(i), store.layout, store.n_kv_heads, 0, stored)
         kept = store.kept(i, stored).astype(np.int64)
-        scale = layer.config.attention_scale
         self.steps.append(
-            SlotStep(i, q.copy(), position, stored, out.copy(), keys, values, kept, scale)
+            SlotStep(i, q.copy(), position, stored, out.copy(), keys, values, kept, layer.softmax)
         )
 
 
@@ -69,7 +69,7 @@ def chosen(method: Sparse, model: Model, step: SlotStep) -> list[np.ndarray]:
     taken = (step.positions < method.sink) | (step.positions > step.position - method.window)
     if isinstance(method, TopK):
         scores = np.stack([step.keys[:, h // 2] @ step.q[0, h] for h in range(4)])
-        return largest_reference(scores, 2, 0, n, n, k, SEED, taken)
+        return largest_reference(scores, 2, (0, n, n), k, SEED, taken)
     network = SimHash(32, SEED).networks(model.config, step.layer).queries[0]
 
     def signatures(x) -> np.ndarray:
@@ -78,7 +78,7 @@ def chosen(method: Sparse, model: Model, step: SlotStep) -> list[np.ndarray]:
     stored = np.stack([signatures(step.keys[:, j]) for j in range(2)])
     queries = signatures(step.q[0]).reshape(2, -1)
     if method.rerank == 1:
-        return nearest_reference(queries, stored, 32, 0, n, n, k, SEED, taken)
+        return nearest_reference(queries, stored, 32, (0, n, n), k, SEED, taken)
     scores = np.stack([step.keys[:, h // 2] @ step.q[0, h] for h in range(4)])
     few = min(method.rerank * k, n - int(taken.sum(1).max()))
     return reranked_reference(queries, stored, 32, scores, (0, n, n), (k, few, SEED), taken)
@@ -90,5 +90,5 @@ def check(method: Sparse, model: Model, step: SlotStep) -> None:
     for row, tokens in zip(room, lists):
         row[: len(tokens)] = tokens
     assert counts.max() <= method.sink + method.window + method.budget.number < step.stored
-    want = gathered_reference(step.q, step.keys, step.values, room, counts, scale=step.scale)
+    want = gathered_reference(step.q, step.keys, step.values, room, counts, softmax=step.softmax)
     np.testing.assert_allclose(step.out, want, atol=2e-6)

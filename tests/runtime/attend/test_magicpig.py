@@ -9,6 +9,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands.options.arms import _budgets
 from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import draw_reference
 from kvarn.ops.select import Tables, table_planes
@@ -105,7 +106,7 @@ class Tabled:
             self.index.cover(self.layer(i), start, stop)
 
     def layer(self, i: int) -> LayerView:
-        return LayerView(i, i, self.model.config.kv_layers[i], self.store, None)
+        return LayerView(i, i, self.model.config.kv_layers[i], self.store, None, Softmax(1.0))
 
     def cover(self, stop: int) -> list[tuple[int, int]]:
         """Index the stored tokens; which ones were hashed, for each layer."""

@@ -87,7 +87,7 @@ def test_what_is_attended_is_the_papers_formula(path: Path, bits: int, hidden: i
         learned = random_encoders(model, bits, hidden=hidden).layers[index]
         stored = np.stack([signatures(learned.k, j, keys[:, j]) for j in range(2)])
         asked = np.stack([signatures(learned.q, h, q[h : h + 1]) for h in range(4)])
-        want = nearest_reference(asked.reshape(2, 2), stored, bits, 4, N - 16, N, 20, SEED)
+        want = nearest_reference(asked.reshape(2, 2), stored, bits, (4, N - 16, N), 20, SEED)
         for got, expected in zip(lists, want):
             np.testing.assert_array_equal(got, expected)
 

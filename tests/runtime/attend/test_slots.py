@@ -198,7 +198,7 @@ def test_the_probe_looks_at_what_is_in_the_slots(model: Model, keep: Evicting) -
         masses, errors = [], []
         lists = chosen(FLAT, model, step)
         for h in range(4):
-            scores = step.scale * (step.keys[:, h // 2].astype(np.float64) @ step.q[0, h])
+            scores = step.softmax.scale * (step.keys[:, h // 2].astype(np.float64) @ step.q[0, h])
             weights = np.exp(scores - scores.max())
             weights /= weights.sum()
             masses.append(weights[lists[h // 2]].sum())
@@ -231,6 +231,8 @@ def test_the_slots_that_are_written_are_those_that_are_indexed(model: Model, kee
         room, counts = np.zeros((2, 1100), np.uint32), np.array([len(x) for x in exact])
         for row, tokens in zip(room, exact):
             row[: len(tokens)] = tokens
-        want = gathered_reference(step.q, step.keys, step.values, room, counts, scale=step.scale)
+        want = gathered_reference(
+            step.q, step.keys, step.values, room, counts, softmax=step.softmax
+        )
         found.append(np.abs(step.out - want).max() < 0.5 * np.abs(want).max())
     assert np.mean(found) > 0.9

@@ -56,7 +56,7 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
     first, last = method.sink, stop - method.window
     if isinstance(method, TopK):
         scores = np.stack([keys[:, h // 2] @ q[0, h] for h in range(4)])
-        return largest_reference(scores, n_kv_heads, first, last, stop, k, SEED)
+        return largest_reference(scores, n_kv_heads, (first, last, stop), k, SEED)
     network = SimHash(32, SEED).networks(model.config, layer).queries[0]
 
     def signatures(x) -> np.ndarray:
@@ -68,7 +68,7 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
         scores = np.stack([keys[:, h // 2] @ q[0, h] for h in range(4)])
         wanted = k, method.rerank * k, SEED
         return reranked_reference(asking, stored, 32, scores, (first, last, stop), wanted)
-    return nearest_reference(asking, stored, 32, first, last, stop, k, SEED)
+    return nearest_reference(asking, stored, 32, (first, last, stop), k, SEED)
 
 
 @pytest.mark.parametrize("method", [*METHODS[:2], RERANKED], ids=name_of)
@@ -87,8 +87,7 @@ def check_a_step(model: Model, method: Sparse, chosen) -> None:
         room, counts = np.zeros((2, stop), np.uint32), np.array([len(x) for x in lists])
         for j, tokens in enumerate(lists):
             room[j, : len(tokens)] = tokens
-        scale = layer.config.attention_scale
-        want = gathered_reference(q, keys, values, room, counts, scale=scale)
+        want = gathered_reference(q, keys, values, room, counts, softmax=layer.softmax)
         np.testing.assert_allclose(out, want, atol=2e-6)
         assert spy.inner.reads[index].attended_tokens == counts.sum() < 2 * stop // 4
     assert len(context.tokens) == N + 1

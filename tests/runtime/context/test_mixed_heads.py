@@ -205,11 +205,11 @@ def test_layers_choose_by_queries_of_their_own(model: kvarn.Model, ids: list[int
             keys, values = read_kv(store.segments(layer.index), store.layout, n_kv_heads, 0, stop)
             scores = np.stack([keys[:, h // group] @ q[0, h] for h in range(config.n_heads)])
             k = max(1, 40 // group)
-            (tokens,) = largest_reference(scores, n_kv_heads, 4, stop - 16, stop, k, SEED)
+            (tokens,) = largest_reference(scores, n_kv_heads, (4, stop - 16, stop), k, SEED)
             seen.add(tuple(tokens.tolist()))
             want = gathered_reference(
                 q, keys, values, tokens[None].astype(np.uint32), np.array([len(tokens)]),
-                scale=layer.config.attention_scale,
+                softmax=layer.softmax,
             )  # fmt: skip
             np.testing.assert_allclose(out, want, rtol=0, atol=2e-5 * np.abs(want).max())
         assert len(seen) == len(whole)

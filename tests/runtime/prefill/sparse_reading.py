@@ -79,7 +79,7 @@ def chosen_by_formula(
     last = position // 512 * 512 // 1024 * 1024 - 128
     among = 128, last, position + 1
     if rerank == 1:
-        return nearest_reference(asking, stored, 32, *among, k, SEED)
+        return nearest_reference(asking, stored, 32, among, k, SEED)
     group = len(q) // keys.shape[1]
     scores = np.stack([keys[:, h // group] @ one for h, one in enumerate(q)])
     return reranked_reference(asking, stored, 32, scores, among, (k, rerank * k, SEED))

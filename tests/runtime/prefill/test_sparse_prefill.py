@@ -41,8 +41,8 @@ def test_each_row_reads_what_it_chooses(
             room, counts = np.zeros((2, position + 1), np.uint32), np.array([*map(len, lists)])
             for j, tokens in enumerate(lists):
                 room[j, : len(tokens)] = tokens
-            scale = layer.config.attention_scale
-            want = gathered_reference(q[row][None], keys, values, room, counts, scale=scale)
+            softmax = layer.softmax
+            want = gathered_reference(q[row][None], keys, values, room, counts, softmax=softmax)
             np.testing.assert_allclose(out[row][None], want, atol=2e-6)
 
 
