@@ -5,8 +5,9 @@
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding and reading after up to a million tokens
 #   make test-cuda   run the tests of the GPU kernels, in Triton's interpreter, without a GPU
-#   make gpu-check   the same on a GPU, and compute-sanitizer (not run: there was no GPU)
-#   make gpu-bench MODEL=FILE   the CPU beside the GPU (not run)
+#   make gpu-check   the same on a GPU, compute-sanitizer, and the CPU beside the GPU
+#   make gpu-bench MODEL=FILE   the last of these alone
+#   make gpu-wheels FOR=3.12   packages for `gpu-check OFFLINE=FOLDER`, without a network
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
 #   make docs     docs/reference/python.md, from the docstrings
@@ -108,31 +109,44 @@ $(VENV_CUDA)/.ready: pyproject.toml setup.py
 test-cuda: $(VENV_CUDA)/.ready
 	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" tests/cuda_ops
 
-# For machines with a GPU. Neither was run: there was none.
+# For machines with a GPU (not run: there was none). All that is found goes to build/gpu-report.md.
+# Without a network, kvarn's packages come from the wheels of `gpu-wheels`, made elsewhere for the
+# machine's Python, and PyTorch and Triton are those that its Python has:
+#     make gpu-wheels FOR=3.12; make gpu-check OFFLINE=build/gpu-wheels
 VENV_GPU ?= .venv-gpu
 MODEL ?= runtime/loading/kvarn-mini.gguf
-SANITIZE = compute-sanitizer --error-exitcode 1 --tool
-.PHONY: gpu-check gpu-bench
+OFFLINE ?=
+FOR ?= 3.12
+GPU_WHEELS ?= build/gpu-wheels
+GPU_TESTS = 'pytest>=8' 'setuptools>=77'
+PIP_GPU = $(VENV_GPU)/bin/python -m pip install --quiet --disable-pip-version-check
+.PHONY: gpu-check gpu-bench gpu-wheels
+ifeq ($(OFFLINE),)
 $(VENV_GPU)/.ready: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV_GPU)
-	$(VENV_GPU)/bin/pip install --quiet --disable-pip-version-check -e '.[cuda,test]'
+	$(PIP_GPU) -e '.[cuda]' $(GPU_TESTS)
 	touch $@
+else
+$(VENV_GPU)/.ready: pyproject.toml setup.py
+	$(PYTHON) -c 'import torch, triton'
+	$(PYTHON) -m venv --system-site-packages $(VENV_GPU)
+	$(PIP_GPU) --no-index --find-links '$(OFFLINE)' $(GPU_TESTS) wheel
+	$(PIP_GPU) --no-index --find-links '$(OFFLINE)' --no-build-isolation -e .
+	touch $@
+endif
 
 gpu-check: $(VENV_GPU)/.ready
-	$(VENV_GPU)/bin/kvarn doctor --compile
-	$(VENV_GPU)/bin/python -m pytest -q tests/cuda_ops
-	$(SANITIZE) memcheck $(VENV_GPU)/bin/python -m pytest -q tests/cuda_ops/test_pointwise.py tests/cuda_ops/test_device.py
-	$(SANITIZE) racecheck $(VENV_GPU)/bin/python -m pytest -q tests/cuda_ops/test_pointwise.py
+	$(VENV_GPU)/bin/python -m lab.gpu_report --model '$(MODEL)'
 
-# Of the CSV that bench writes, by the names of its columns.
-AS_ROWS = awk -F, -v device=$$device 'NR == 1 { for (i = 1; i <= NF; i++) at[$$i] = i; next } \
-  { printf "| %s | %s | %s | %.1f |\n", device, $$at["method"], $$at["test"], $$at["avg_ts"] }'
 gpu-bench: $(VENV_GPU)/.ready
-	@echo "| device | method | test | t/s |"; echo "|---|---|---|---:|"; \
-	for device in cpu cuda; do for method in full hash; do \
-	  rows=$$($(VENV_GPU)/bin/kvarn bench "$(MODEL)" --device $$device --method $$method -p 512 -n 64 -d 0,8192 -r 3 -o csv) || exit 1; \
-	  echo "$$rows" | $(AS_ROWS); \
-	done; done
+	$(VENV_GPU)/bin/python -m lab.gpu_report bench --model '$(MODEL)'
+
+gpu-wheels: $(VENV)/.ready
+	$(BIN)/pip download --quiet --disable-pip-version-check --dest '$(GPU_WHEELS)' \
+	  --only-binary :all: --python-version $(FOR) --platform manylinux_2_28_x86_64 \
+	  --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+	  $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"])') \
+	  $(GPU_TESTS) wheel
 
 # With an empty cache of kernels: what emits their code runs only when they are compiled.
 coverage: $(VENV)/.ready-test

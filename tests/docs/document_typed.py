@@ -31,6 +31,8 @@ NOT_TYPED = {
     "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
     "kvarn doctor --compile": "needs a GPU",
     "make gpu-check": "needs a GPU",
+    "make gpu-check OFFLINE=build/gpu-wheels": "needs a GPU",
+    "make gpu-wheels FOR=3.12": "downloads 90 MB",
     "make gpu-bench MODEL=model.gguf": "needs a GPU",
     "make test": "runs this test",
     "make test-cuda": "installs PyTorch from the package registry",
