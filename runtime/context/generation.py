@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -64,6 +65,30 @@ class AnswerText:
         """The rest of the text, where no stop string has ended it."""
         text, stopped = self._stops.push(self._detokenizer.flush())
         return text if stopped else text + self._stops.flush()
+
+
+def before_stop(
+    tokenizer: Tokenizer, tokens: Sequence[int], stops: Iterable[str], special: bool = False
+) -> list[int]:
+    """The tokens of an answer up to the stop string that ends its text: as they were generated; of
+    one that has text on both sides, that before it is encoded anew."""
+    stream, matcher = tokenizer.stream(special), StopMatcher(stops)
+    shown, ends, n = "", [0], 0
+    for token in tokens:
+        piece = stream.push(token)
+        n += len(piece)
+        ends.append(n)
+        shown += matcher.push(piece)[0]
+    k = bisect_left(ends, len(shown))
+    if k == len(ends) or ends[k] != len(shown):
+        k -= 1
+        while k and ends[k] == ends[k - 1]:  # it has a part of the next character
+            k -= 1
+    rest = shown[ends[k] :]
+    ids = tokenizer.encode(rest)
+    if rest[:1] == " " and b"".join(map(tokenizer.piece, ids)) == f" {rest}".encode():
+        ids = tokenizer.encode(rest[1:])  # the vocabulary puts a space before a text
+    return [*tokens[:k], *ids]
 
 
 class Generation:

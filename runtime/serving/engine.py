@@ -76,8 +76,8 @@ _MOST_ANSWERED = 64
 
 
 class _Answered(NamedTuple):
-    """A chat, the ids of its prompt and answer, and the token that ended it; None: its constraint
-    did."""
+    """A chat, the ids of its prompt and answer, and the token that ended it; None: a constraint, a
+    stop string or a limit did."""
 
     chat: Chat
     ids: NDArray[np.uint32]
@@ -243,14 +243,11 @@ class Engine:
         remove_pack(pack_folder(asked.name))
         self._send(Packs(asked.id, listed_packs()))
 
-    def _has_answered(self, asked: Prepared, generation: Generation) -> None:
-        """Keep the tokens of an answer to a chat until the server has told its message."""
+    def _has_answered(self, asked: Prepared, generation: Generation, ids: list[int]) -> None:
+        """Keep the ids of an answer to a chat until the server has told its message."""
         if asked.chat is not None:
-            tokens = generation.context.tokens
-            if generation.end_token is None and generation.last_token is not None:
-                tokens = [*tokens, generation.last_token]  # which was sampled, and not read
-            ids = np.asarray(tokens, np.uint32)
-            self._answered[asked.id] = _Answered(asked.chat, ids, generation.end_token)
+            kept = np.asarray(ids, np.uint32)
+            self._answered[asked.id] = _Answered(asked.chat, kept, generation.end_token)
             while len(self._answered) > _MOST_ANSWERED:
                 self._answered.popitem(last=False)
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..context.generation import before_stop
 from .lens import LensTask
 from .library import Lease, Library
 from .protocol import Done, Finish, Logprob, Pieces, Progress
@@ -71,8 +72,8 @@ class Task(ABC):
 
 
 class Answering(Task):
-    """Reads a prompt and generates. on_end: called with an answer that has ended by itself, while
-    its context is open."""
+    """Reads a prompt and generates. on_end: called with an answer that has ended, by itself, at a
+    stop string or at a limit, and with the ids of its prompt and its text."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Answering(Task):
         library: Library,
         flags: Flags,
         send: Send,
-        on_end: Callable[[Prepared, Generation], None],
+        on_end: Callable[[Prepared, Generation, list[int]], None],
     ) -> None:
         super().__init__(prepared.id, prepared.slot, flags, send)
         self._prepared, self._library, self._on_end = prepared, library, on_end
@@ -189,8 +190,8 @@ class Answering(Task):
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.context.stop_at(0)
-            if finish == "eos" and self._generation is not None:
-                self._on_end(self._prepared, self._generation)
+            if finish not in (None, "cancelled"):
+                self._tell_end(lease.context)
             self._library.give_back(lease, self._prepared.keeps)
         if finish is None:
             return
@@ -216,6 +217,17 @@ class Answering(Task):
                 lens,
             )
         )
+
+    def _tell_end(self, context: Context) -> None:
+        generation, asked = self._generation, self._prepared
+        if generation is None or not generation.n_tokens or generation.last_token is None:
+            return
+        prompt, said = context.tokens[: self._n_prompt], context.tokens[self._n_prompt :]
+        if len(said) < generation.n_tokens:
+            said.append(generation.last_token)  # which was sampled, and not read
+        if generation.finish == "stop":
+            said = before_stop(asked.tokenizer, said, asked.stop, asked.special)
+        self._on_end(asked, generation, [*prompt, *said])
 
     @property
     def finish(self) -> Finish | None:

@@ -147,8 +147,9 @@ async def _answer(service: Service, ask: Ask) -> AsyncIterator[Event]:
 
 async def _remember(service: Service, prompt: Prompt, answer: Whole, done: Done) -> None:
     """Tell the engine the message that clients will send back. (A continued one has another
-    beginning.)"""
-    if isinstance(prompt, Chat) and not prompt.continues:
+    beginning. One that was cut off while it thought says nothing: its thoughts have no end.)"""
+    is_cut_off = done.finish != "eos" and not answer.text and not answer.calls
+    if isinstance(prompt, Chat) and not prompt.continues and not is_cut_off:
         await service.engine.remember(done.id, answer.message())
 
 

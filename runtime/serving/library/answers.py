@@ -36,7 +36,7 @@ Render = Callable[[Sequence[Message]], Rendered]
 """The text of messages, with the tools and variables of one request, up to where an answer
 begins."""
 ANY_END = 0xFFFFFFFF
-"""In a record: a constraint ended the answer."""
+"""In a record: no token ended the answer, but a constraint, a stop string or a limit."""
 MOST = 4096
 """Answers that are kept: the newest ones."""
 
@@ -66,8 +66,8 @@ class Answers:
     ) -> None:
         """Know that `ids`, a prompt and its answer, stand for the messages, the last of which is
         the answer. variables: of the template, and the tools. end: the end-of-generation token that
-        ended the answer and is not in `ids`; None where a constraint ended it: the template says
-        which token comes then. Answers that other tokens end are not kept."""
+        ended the answer and is not in `ids`; None where none did: the template says what comes
+        then. Answers that other tokens end are not kept."""
         if (end is not None and end not in self._tokenizer.eog_ids) or not ids:
             return
         end = ANY_END if end is None else end
@@ -112,10 +112,13 @@ class Answers:
             start = whole.index(mark) + len(mark)
             places = [_find(whole, self._tokenizer.text_of(one), start) for one in ends]
             at = min((at for at in places if at is not None), default=None)
+            is_text = end == ANY_END and "tool_calls" not in stand_in
+            if is_text and (at is None or whole[start:at].strip()):
+                at = start  # all that the template writes after it follows
             if at is None:
                 continue
             rest = prompt_ids(self._tokenizer, whole.rest(at), begins=False, special=True)
-            if rest and rest[0] in ends:
+            if rest and (at == start or rest[0] in ends):
                 return rest
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.protocol import Chat, Constraint, Reading, Text
 
-from .live import GREEDY, Live
+from .live import GREEDY, Answer, Live
 
 PROMPT = "It was a bright cold morning, and"
 
@@ -50,6 +51,37 @@ def test_greedy_text_is_that_of_a_context(engine: Live, model: Model) -> None:
     assert (done.finish, done.n_prompt, done.n_generated) == ("length", n_prompt, 40)
     assert len(answer.tokens) == 40
     assert model.tokenizer.decode(answer.tokens) == answer.text
+
+
+@pytest.mark.parametrize("ending", ["length", "stop"])
+def test_the_next_turn_has_an_answer_that_was_cut_off(
+    engine: Live, model: Model, ending: str
+) -> None:
+    """With the tokens that were generated, as far as the client was told of them."""
+    client, asked = engine.client, [{"role": "user", "content": "Tell me of the mill. " * 8}]
+
+    async def tell(**fields: Any) -> Answer:
+        answer = await engine.answer(Chat(asked), sampling=GREEDY, ignore_eos=True, **fields)
+        assert answer.done is not None
+        await client.remember(answer.done.id, {"role": "assistant", "content": answer.text})
+        return answer
+
+    first = engine.run(tell(max_tokens=24))
+    tokens = first.tokens
+    if ending == "stop":
+        said = model.tokenizer.decode(tokens[:14])
+        first = engine.run(tell(max_tokens=24, stop=[first.text[len(said) :]]))
+        assert first.text == said
+        tokens = tokens[:14]
+    assert first.done is not None and first.done.finish == ending
+    turn = [*asked, {"role": "assistant", "content": first.text}, {"role": "user", "content": "Go"}]
+    rendered = engine.run(client.render(Chat(turn), with_ids=True))
+    second = engine.run(engine.answer(Chat(turn), max_tokens=1, sampling=GREEDY))
+    assert second.done is not None
+    after = rendered.text[rendered.text.index(first.text) + len(first.text) :]
+    n_known = first.done.n_prompt + len(tokens)
+    assert second.done.n_prompt == n_known + len(model.tokenizer.encode(after))
+    assert second.done.n_cached == n_known - (ending == "length")
 
 
 def test_a_prompt_of_many_slices_is_read_as_one(engine: Live, model: Model) -> None:

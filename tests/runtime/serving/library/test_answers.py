@@ -135,10 +135,10 @@ def test_the_template_ends_what_a_constraint_has_ended(
     known.remember([asked, answer], {}, ids, None)
     assert known.prompt_ids(sent, {}, render) == expected
     assert Answers(mini.tokenizer, file, 1 << 20).prompt_ids(sent, {}, render) == expected
-    # A template that writes no end token has the answer as it writes it itself.
+    # After a template that writes no end token, what it writes after the answer follows at once.
     bare = ChatTemplate("{% for m in messages %}{{ m.content }}!{% endfor %}", **NOTHING)
     told = known.prompt_ids(sent, {}, bare.render)
-    assert told == prompt_ids(mini.tokenizer, bare.render(sent))
+    assert told == [*ids, *mini.tokenizer.encode(f"!{USER['content']}!")]
 
 
 def test_what_people_write_is_no_control_token(mini: Model, end: int, render: Render) -> None:
