@@ -39,6 +39,22 @@ def test_methods_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == f"full: {expected!r}"
 
 
+def test_the_notebook_looks_into_a_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book, text = tmp_path / "book.txt", 12 * NOVEL.read_text(encoding="utf-8")
+    book.write_text(text, encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["notebook.py", str(book)])
+    runpy.run_path(str(ROOT / "examples" / "notebook.py"))
+    first, *likely = capsys.readouterr().out.splitlines()
+    n_tokens = int(first.split()[0].replace(",", ""))
+    assert 8000 < n_tokens < 9000 and first.endswith(f" tokens of {len(text):,} characters")
+    assert likely[0].split()[0] >= likely[1].split()[0]
+    layers = [line for line in likely if line.startswith("layer ")]
+    shares = [float(line.split()[2].rstrip("%")) for line in layers]
+    assert shares and all(1 < share < 20 for share in shares)
+
+
 def test_they_are_short() -> None:
     programs = [path for path in (ROOT / "examples").glob("*.py") if path.name != "minimal.py"]
     assert programs and all(len(p.read_text("utf-8").splitlines()) <= 40 for p in programs)
