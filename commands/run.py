@@ -24,7 +24,7 @@ from .options.generation import (
     add_sampling_options,
     add_system_option,
     draft_from,
-    sampler_from,
+    sampling_from,
 )
 from .options.model import ModelRequest
 from .options.model_options import add_model_options
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     record, files = options.record_selections, options.files or ()
     check_recording(record, request.attend, source.path, *files)
     check_output(options.stats_json, source.path, *files)
-    sampler, draft = sampler_from(options), draft_from(options)
+    sampling, draft = sampling_from(options), draft_from(options)
     head = request.store.head()
     prompt = _prompt(options, head is not None and head.n_tokens > 0, source.is_named)
     model = load_model(source, Workload(request.store.types()), head, compiles=False)
@@ -124,6 +124,7 @@ def run(options: argparse.Namespace) -> int:
             say(f"no prompt: continuing after the {len(context.tokens):,} tokens of {head.path}")
         if prompt and options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= _SHOWN else f"… {prompt[-_SHOWN:]}")
+        sampler = model.sampler(**sampling)
         generation = context.generation((), options.max_tokens, sampler, options.stop, draft)
         with nullcontext() if record is None else context.recording(record):
             _write(generation)

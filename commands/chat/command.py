@@ -23,7 +23,7 @@ from ..options.generation import (
     add_sampling_options,
     add_system_option,
     draft_from,
-    sampler_from,
+    sampling_from,
 )
 from ..options.model import ModelRequest
 from ..options.model_options import add_model_options
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
     source, request = ModelRequest.of(options), _request(options)
     text = _text(options, request)
-    sampler, draft = sampler_from(options), draft_from(options)
+    sampling, draft = sampling_from(options), draft_from(options)
     work = Workload(request.store.types())
     model = load_model(source, work, request.store.head(), compiles=False)
     _start_template(model)
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             _read(context, text)
         conversation = Conversation(
             context,
-            sampler=sampler,
+            sampler=model.sampler(**sampling),
             stop=options.stop,
             max_tokens=options.max_tokens,
             system=options.system,

@@ -116,15 +116,10 @@ _FLAGS = {
     "use --temp T": "--temperature",
     "use --repeat-penalty R": "--repetition-penalty",
     "--temp 0 takes the most likely token, a higher one samples": "--greedy --do-sample --sample",
-    "use --logit-bias ID-inf with the ID of its end token (`kvarn inspect`)": "--ignore-eos",
     "use --logit-bias ID+BIAS": "-l",
     _SAMPLER: (
-        "--mirostat --mirostat-ent --mirostat-lr --samplers --sampler-seq --sampling-seq "
-        "--top-nsigma --top-n-sigma --dry-multiplier --dry-base --dry-allowed-length "
-        "--dry-penalty-last-n --dry-sequence-breaker --xtc-probability --xtc-threshold "
-        "--dynatemp-range --dynatemp-exp --adaptive-target --adaptive-decay -tfs --tfs "
-        "--tfs-z --num-beams --penalize-nl --no-penalize-nl --cfg-scale --cfg-negative-prompt "
-        "-bs --backend-sampling --n-probs"
+        "-tfs --tfs --tfs-z --num-beams --penalize-nl --no-penalize-nl --cfg-scale "
+        "--cfg-negative-prompt -bs --backend-sampling --n-probs"
     ),
     "use --draft-max N": "--draft-n --num-draft-tokens",
     # Models

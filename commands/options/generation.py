@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
+from typing import Any
 
 from ...runtime.draft import DRAFTS, Draft, Ngram
-from ...runtime.sampling import Sampler
+from ...runtime.sampling import Sampler, SamplingError
+from ...runtime.sampling.order import DEFAULT_ORDER, samplers_lettered, samplers_named
 from ...system.errors import KvarnError
 from ...system.text import shown
 from ...system.values import LARGEST
@@ -16,7 +19,7 @@ from .values import limit, positive, utf8
 _BIAS = re.compile(r"(\d+)([+-].+)")
 
 # Field of `Sampler`, its flags, the letter that stands for its value, what it does.
-_SAMPLING = (
+_SAMPLING: tuple[tuple[str, str, str, str], ...] = (
     ("temp", "--temp", "T", "temperature; 0 takes the most likely token"),
     ("top_k", "--top-k", "N", "only the N most likely tokens, 0 = all"),
     ("top_p", "--top-p", "P", "only the most likely tokens whose sum reaches P, 1 = all"),
@@ -31,6 +34,20 @@ _SAMPLING = (
         "A",
         "the same, for each time they occurred",
     ),
+    ("top_n_sigma", "--top-nsigma --top-n-sigma", "N", "only logits within N deviations, -1 = off"),
+    ("xtc_probability", "--xtc-probability", "P", "how often XTC removes the best, 0 = never"),
+    ("xtc_threshold", "--xtc-threshold", "P", "of tokens at least so likely, XTC leaves the last"),
+    ("dynatemp_range", "--dynatemp-range", "T", "temperature by entropy, up to T from --temp"),
+    ("dynatemp_exponent", "--dynatemp-exp", "E", "entropy's power in it"),
+    ("dry_multiplier", "--dry-multiplier", "M", "penalty for going on with a repetition, 0 = off"),
+    ("dry_base", "--dry-base", "B", "it grows by B with each repeated token"),
+    ("dry_allowed_length", "--dry-allowed-length", "N", "repeated tokens that are allowed"),
+    ("dry_penalty_last_n", "--dry-penalty-last-n", "N", "how many tokens DRY sees, -1 = all"),
+    ("mirostat", "--mirostat", "V", "Mirostat 1 or 2 instead of all but --temp, 0 = off"),
+    ("mirostat_tau", "--mirostat-ent", "H", "its target of surprise, in bits"),
+    ("mirostat_eta", "--mirostat-lr", "R", "its learning rate"),
+    ("adaptive_target", "--adaptive-target", "P", "prefer tokens near P (sampler adaptive_p)"),
+    ("adaptive_decay", "--adaptive-decay", "D", "how long adaptive_p remembers, up to 0.99"),
 )
 # Field of `Ngram`, its flag, what it does.
 _DRAFTING = (
@@ -59,8 +76,8 @@ def add_system_option(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--temp` … `--seed`, `--stop` and what an answer must match to `parser`; defaults are
-    those of `Sampler`."""
+    """Adds `--temp` … `--seed`, `--stop` and what an answer must match to `parser`. What is not
+    given is None: the model's file may say it, or else `Sampler`'s defaults hold."""
     group = parser.add_argument_group(
         "sampling", "how the next token is chosen; names, defaults and order as in llama.cpp"
     )
@@ -70,10 +87,10 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
             *flags.split(),
             dest=name,
             type=type(default),
-            default=default,
             metavar=letter,
-            help=f"{help} (default %(default)s)",
+            help=f"{help} (default {default})",
         )
+    _add_order(group)
     group.add_argument(
         "--logit-bias",
         type=_bias,
@@ -101,15 +118,77 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     add_constraint_options(group)
 
 
-def sampler_from(options: argparse.Namespace) -> Sampler:
-    """The `Sampler` that parsed options ask for; raises `SamplingError` for a bad range, and for a
-    constraint that cannot be used."""
-    return Sampler(
-        **{name: getattr(options, name) for name, *_ in _SAMPLING},
-        logit_bias=dict(options.logit_bias or ()),
-        seed=None if options.seed == -1 else options.seed,
-        constraint=constraint_from(options),
+def _add_order(group: argparse._ArgumentGroup) -> None:
+    """Adds which samplers there are, in which order, and what they never draw."""
+    group.add_argument(
+        "--dry-sequence-breaker",
+        dest="dry_sequence_breakers",
+        type=utf8,
+        action="append",
+        metavar="TEXT",
+        help='a text that ends repetitions, instead of line break, : " and *; may be repeated; '
+        "none: there is none",
     )
+    group.add_argument(
+        "--samplers",
+        type=_samplers,
+        metavar="NAMES",
+        help="the samplers in their order (default "
+        f"'{';'.join(DEFAULT_ORDER)}'); adaptive_p draws, wherever it stands",
+    )
+    group.add_argument(
+        "--sampler-seq",
+        "--sampling-seq",
+        dest="samplers",
+        type=_lettered,
+        metavar="LETTERS",
+        help="the same in letters (default edskypmxt, a is adaptive_p)",
+    )
+    group.add_argument(
+        "--ignore-eos",
+        action="store_const",
+        const=True,
+        help="go on where the model would end: forbids the tokens that end generation",
+    )
+
+
+def sampling_from(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of `Sampler` that the user gave; raises `SamplingError` for a bad range, and for
+    a constraint that cannot be used."""
+    given = {name: getattr(options, name) for name, *_ in _SAMPLING}
+    breakers = options.dry_sequence_breakers
+    given |= {
+        "samplers": options.samplers,
+        "ignore_eos": options.ignore_eos,
+        "dry_sequence_breakers": None if breakers is None else _after_none(breakers),
+        "logit_bias": dict(options.logit_bias) if options.logit_bias else None,
+        "seed": None if options.seed == -1 else options.seed,
+        "constraint": constraint_from(options),
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    Sampler(**given)
+    return given
+
+
+def _after_none(texts: list[str]) -> list[str]:
+    """Those after the last "none", which removes those before it."""
+    n_after = [*reversed(texts), "none"].index("none")
+    return texts[len(texts) - n_after :]
+
+
+def _samplers(text: str) -> tuple[str, ...]:
+    return _checked(samplers_named, text)
+
+
+def _lettered(text: str) -> tuple[str, ...]:
+    return _checked(samplers_lettered, text)
+
+
+def _checked(read: Callable[[str], tuple[str, ...]], text: str) -> tuple[str, ...]:
+    try:
+        return read(text)
+    except SamplingError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("sampling: ")) from None
 
 
 def _bias(text: str) -> tuple[int, float]:

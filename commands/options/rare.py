@@ -9,7 +9,11 @@ RARE = frozenset(
         "--display-prompt", "--drop-packs", "--draft-max", "--draft-min-match",
         "--frequency-penalty", "--io", "--kv-on", "--logit-bias", "--presence-penalty",
         "--processes", "--record-selections", "--repeat-last-n", "--special", "--stats-json",
-        "--typical",
+        "--typical", "--top-nsigma", "--xtc-probability", "--xtc-threshold", "--dynatemp-range",
+        "--dynatemp-exp", "--dry-multiplier", "--dry-base", "--dry-allowed-length",
+        "--dry-penalty-last-n", "--dry-sequence-breaker", "--mirostat", "--mirostat-ent",
+        "--mirostat-lr", "--adaptive-target", "--adaptive-decay", "--samplers", "--sampler-seq",
+        "--ignore-eos",
     }
 )  # fmt: skip
 """By one of their flags, in any command; and what `mark_rare` marks."""

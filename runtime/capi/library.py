@@ -223,7 +223,9 @@ class Library(Arguments):
     def generate(self, handle: int, text: Any, on_text: Any, user: Any) -> int:
         opened = self.opened(handle)
         given = options.parsed(self.string(text), options.GENERATE)
-        generation = opened.context.generation((), **options.generation_of(given))
+        generation = opened.context.generation(
+            (), **options.generation_of(given, opened.context.model)
+        )
         try:
             self._write(handle, generation.pieces(), on_text, user)
         finally:
@@ -242,7 +244,7 @@ class Library(Arguments):
             )
         if base != conversation.base:
             conversation.base, conversation.prompt = base, (Rendered(), 0)
-        for name, value in options.generation_of(given).items():
+        for name, value in options.generation_of(given, opened.context.model).items():
             setattr(conversation, name, value)
         conversation.system, conversation.messages = system, before
         opened.conversation, conversation.last = conversation, None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...system.errors import KvarnError
 from ...system.text import brief
@@ -17,6 +17,9 @@ from ..draft import Ngram
 from ..loading.device_names import DEVICES, KV_ON
 from ..methods import Kind, Option
 from ..sampling import Sampler
+
+if TYPE_CHECKING:
+    from ..loading.loaded_model import LoadedModel
 
 
 class BadArgument(KvarnError):
@@ -65,6 +68,10 @@ def _texts(value: Any) -> list[str]:
     return texts
 
 
+def _names(value: Any) -> str | list[str]:
+    return value if isinstance(value, str) else _texts(value)
+
+
 def _yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise WrongValue("true or false", value)
@@ -92,10 +99,22 @@ MODEL: Mapping[str, Kind] = {
 }
 PACK: Mapping[str, Kind] = {"ctx": count, "kv_type": kv_types, **PREFILL_AXIS.kinds()}
 
+
+def _sampler_kind(default: Any) -> Kind:
+    if isinstance(default, bool):
+        return _yes_or_no
+    if isinstance(default, tuple):
+        return _texts
+    return _number if isinstance(default, float) else partial(count, least=-1)
+
+
 _SAMPLER: dict[str, Kind] = {
-    field.name: _number if isinstance(field.default, float) else partial(count, least=-1)
-    for field in fields(Sampler)
-} | {"logit_bias": _or_null(_bias), "seed": _or_null(partial(count, most=2**64 - 1, units=False))}
+    field.name: _sampler_kind(field.default) for field in fields(Sampler)
+} | {
+    "logit_bias": _or_null(_bias),
+    "samplers": _names,
+    "seed": _or_null(partial(count, most=2**64 - 1, units=False)),
+}
 del _SAMPLER["n_probs"], _SAMPLER["constraint"]  # of the Python interface
 GENERATE: Mapping[str, Kind] = _SAMPLER | {
     "max_tokens": _or_null(partial(count, least=-1)),
@@ -105,12 +124,12 @@ GENERATE: Mapping[str, Kind] = _SAMPLER | {
 CHAT: Mapping[str, Kind] = {**GENERATE, "base": count}
 
 
-def generation_of(given: Mapping[str, Any]) -> dict[str, Any]:
+def generation_of(given: Mapping[str, Any], model: LoadedModel) -> dict[str, Any]:
     """Arguments of `Context.generation`, of options of `GENERATE`."""
     limit = given.get("max_tokens")
     return {
         "max_tokens": None if limit == -1 else limit,
-        "sampler": Sampler(**{name: given[name] for name in _SAMPLER if name in given}),
+        "sampler": model.sampler(**{name: given[name] for name in _SAMPLER if name in given}),
         "stop": given.get("stop", []),
         "draft": Ngram() if given.get("draft") else None,
     }

@@ -41,16 +41,16 @@ class Turn:
 class Conversation:
     """Messages and the context that has read them.
 
-    A turn renders all messages with `template` (by default the model's, or a plain one) and reads
+    A turn renders all messages with `template` (by default the model's, or a plain one), and reads
     only what the context does not hold already. An answer stays in the context as the model wrote
-    it, even where the tokenizer would encode its text as other tokens. stop: texts at which an
-    answer ends; they are not part of it. base: tokens at the start of the context, such as those of
-    a pack, that are not part of the conversation.
+    it, even where the tokenizer would encode its text as other tokens. sampler: by default, the
+    model's. stop: texts at which an answer ends; they are not part of it. base: tokens at the start
+    of the context, such as those of a pack, that are not part of the conversation.
     """
 
     context: Context
     template: ChatTemplate = None  # type: ignore[assignment]  # made right after
-    sampler: Sampler = field(default_factory=Sampler)
+    sampler: Sampler | None = None
     stop: str | Sequence[str] = ()
     max_tokens: int | None = None
     system: str | None = None
@@ -163,9 +163,10 @@ class Conversation:
         given = [self.stop] if isinstance(self.stop, str) else self.stop
         return [*given, *self.template.stop]
 
-    def _drawing(self) -> Sampler:
-        seed = self.sampler.seed
-        return self.sampler if seed is None else replace(self.sampler, seed=seed + self._redraws)
+    def _drawing(self) -> Sampler | None:
+        if self.sampler is None or self.sampler.seed is None:
+            return self.sampler
+        return replace(self.sampler, seed=self.sampler.seed + self._redraws)
 
     def _plan(self) -> list[int]:
         """The ids of the whole conversation: those of the context for the text that it holds."""

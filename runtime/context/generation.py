@@ -126,9 +126,9 @@ class Generation:
         self.n_tokens = 0
         self._prompt = prompt
         self._max_tokens = max_tokens
-        sampler = sampler if sampler is not None else Sampler()
+        sampler = sampler if sampler is not None else context.model.sampler()
         self.sampler: SamplerState = sampler.start(
-            None if sampler.constraint is None else context.model.tokenizer
+            context.model.tokenizer if sampler.needs_tokenizer else None
         )
         self._stop = stop_strings(stop)
         self._draft = draft

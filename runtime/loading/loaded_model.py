@@ -19,6 +19,8 @@ from ..chat.template import ChatTemplate
 from ..context.measuring import measured_keys, measured_queries
 from ..engine import on_engine
 from ..gguf import GGUFFile
+from ..sampling import Sampler
+from ..sampling.stored import described, stored_options
 from ..tokenizer import Tokenizer
 from .model_info import ModelInfo
 
@@ -43,7 +45,7 @@ class LoadedModel:
     ) -> None:
         self.file, self.kv_on = file, kv_on
         self.config = ModelConfig.from_metadata(self.file.metadata)
-        self._notice = notice
+        self._notice, self._told_sampling = notice, False
         self._computed: dict[Callable[[GGUFFile], Any], Any] = {}
         if line := self._re_encoded():
             self.tell(line)
@@ -76,6 +78,21 @@ class LoadedModel:
             yield
         finally:
             self._notice = notice
+
+    def sampler(self, **options: Any) -> Sampler:
+        """A `Sampler` with these options, for this model.
+
+        For those that are not given, it takes what `general.sampling.*` of the file says, and
+        tells so once, or else the defaults. Raises `SamplingError` for a bad value of either.
+        """
+        Sampler(**options)
+        stored = stored_options(self.file.metadata, options)
+        if stored and not self._told_sampling and options.get("temp", 1) > 0:
+            self._told_sampling = True
+            self.tell(
+                f"sampling as {self.name}'s file says, where you say nothing: {described(stored)}"
+            )
+        return Sampler(**stored | options)
 
     def _re_encoded(self) -> str:
         """A line about tensors that are re-encoded, for lack of kernels; "" if there are none."""

@@ -33,6 +33,27 @@ class Candidates:
     def __len__(self) -> int:
         return int(self.ids.size)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether they are the whole vocabulary, in order: the id of a token is its index."""
+        return self.ids is _all_ids(len(self))
+
+    def find(self, tokens: Ids) -> tuple[Ids, Ids]:
+        """Where tokens are among the candidates: indices of candidates, and of `tokens` there."""
+        if self.is_whole:
+            within = np.flatnonzero(tokens < len(self))
+            return tokens[within], within
+        order = np.argsort(self.ids)
+        places = order[np.minimum(np.searchsorted(self.ids, tokens, sorter=order), len(self) - 1)]
+        within = np.flatnonzero(self.ids[places] == tokens)
+        return places[within], within
+
+    def changed(self, indices: Ids, logits: Floats) -> "Candidates":
+        """These with other logits at `indices`."""
+        out = self.logits.copy()
+        out[indices] = logits
+        return Candidates(self.ids, out)
+
     def take(self, indices: Ids, *, ordered: bool) -> "Candidates":
         """The candidates at `indices`, in that order."""
         return Candidates(self.ids[indices], self.logits[indices], ordered)

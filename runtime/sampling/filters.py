@@ -1,9 +1,10 @@
 """Filters that shrink the set of candidates, each as llama.cpp defines it.
 
 A filter takes `Candidates` and gives `Candidates`; the best token survives every filter but
-`typical_p`. Costs are for V = 128K candidates.
+`typical_p` and `xtc`. Costs are for V = 128K candidates.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -78,16 +79,71 @@ def typical_p(candidates: Candidates, p: float) -> Candidates:
     return candidates.take(nearest[:n], ordered=False)
 
 
-def temperature(candidates: Candidates, temp: float) -> Candidates:
-    """(l_i − max l) / temp; temp <= 0 keeps the best candidate alone (greedy).
+def top_n_sigma(candidates: Candidates, n: float) -> Candidates:
+    """Forbids, by a logit of −inf, candidates with l_i < max l − n·σ; n <= 0 changes nothing.
 
-    The shift changes no probability. With it, temperatures near 0 are greedy and do not overflow.
+    σ = sqrt(Σ (l_j − mean)² / N) over the N finite logits. Source: Tang et al. 2024.
+    """
+    if n <= 0.0 or len(candidates) <= 1:
+        return candidates
+    logits = candidates.logits
+    finite = logits[logits != -np.inf].astype(np.float64)
+    lowest = np.float32(finite.max() - n * finite.std())
+    kept = np.where(logits < lowest, np.float32(-np.inf), logits)
+    return Candidates(candidates.ids, kept, candidates.ordered)
+
+
+def xtc(
+    candidates: Candidates, probability: float, threshold: float, draw: Callable[[], float]
+) -> Candidates:
+    """With `probability`, removes of all candidates with p_i >= threshold all but the least likely.
+
+    threshold > 0.5 changes nothing. draw: uniform numbers from 0 to 1; one is drawn where there are
+    two candidates or more. Source: XTC ("exclude top choices"), llama.cpp's `llama_sampler_xtc`.
+    """
+    if probability <= 0.0 or threshold > 0.5 or len(candidates) < 2 or draw() > probability:
+        return candidates
+    probs = softmax(candidates.logits)
+    likely = np.flatnonzero(probs >= threshold)
+    if likely.size < 2:
+        return candidates
+    least = likely[::-1][np.argmin(probs[likely[::-1]])]
+    kept = np.flatnonzero((probs < threshold) | (np.arange(len(candidates)) == least))
+    return candidates.take(kept, ordered=candidates.ordered)
+
+
+def dynamic_temperature(
+    candidates: Candidates, temp: float, spread: float, exponent: float
+) -> Candidates:
+    """`temperature` by the entropy H of N candidates; spread <= 0: `temp` itself.
+
+    low + (high − low) · (H / log N) ^ exponent, low = max(0, temp − spread), high = temp + spread.
+    Source: llama.cpp's `llama_sampler_temp_ext`.
+    """
+    if spread <= 0.0:
+        return temperature(candidates, temp)
+    if len(candidates) <= 1:
+        return candidates
+    probs = softmax(candidates.logits)
+    seen = probs[probs > 0].astype(np.float64)
+    entropy = -float(np.sum(seen * np.log(seen)))
+    low, high = max(0.0, temp - spread), temp + spread
+    share = max(0.0, entropy / np.log(len(candidates)))
+    return temperature(candidates, low + (high - low) * share**exponent)
+
+
+def temperature(candidates: Candidates, temp: float) -> Candidates:
+    """l_i / temp; temp <= 0 keeps the best candidate alone (greedy).
+
+    Where that is beyond float32, (l_i − max l) / temp, which has the same probabilities.
     """
     if temp <= 0.0:
         return candidates.take(np.argmax(candidates.logits, keepdims=True), ordered=True)
-    logits = candidates.logits
+    logits, divisor = candidates.logits, np.float32(max(temp, _TINY))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        scaled = (logits - logits.max()) / np.float32(max(temp, _TINY))
+        scaled = logits / divisor
+        if not np.isfinite(scaled.max()):
+            scaled = (logits - logits.max()) / divisor
     return Candidates(candidates.ids, scaled, candidates.ordered)
 
 

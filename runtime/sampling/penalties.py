@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from .candidates import Floats, Ids
+from .candidates import Candidates, Floats, Ids
 from .errors import SamplingError
 from .options import SamplingOptions
 
@@ -38,30 +38,30 @@ class History:
 
 def add_bias(logits: Floats, bias: Mapping[int, float]) -> Floats:
     """logits with `bias[id]` added, a new array; −inf forbids a token."""
-    ids = _checked_ids(bias, logits.size, "logit_bias")
+    ids = checked_ids(bias, logits.size, "logit_bias")
     out = logits.copy()
     out[ids] += np.fromiter(bias.values(), np.float32, len(bias))
     return out
 
 
-def penalise(logits: Floats, counts: Mapping[int, int], options: SamplingOptions) -> Floats:
-    """Logits of recent tokens lowered, a new array.
+def penalise(
+    candidates: Candidates, counts: Mapping[int, int], options: SamplingOptions
+) -> Candidates:
+    """Candidates whose logits are lower where tokens are recent.
 
     l > 0: l / repeat, else l · repeat; then l − count · frequency − presence.
     Source: Keskar et al. 2019 for repeat, with the product for negative logits as llama.cpp.
     """
-    ids = _checked_ids(counts, logits.size, "penalties")
-    recent = logits[ids]
+    indices, seen = candidates.find(np.fromiter(counts, np.intp, len(counts)))
+    recent = candidates.logits[indices]
     repeat = np.float32(options.repeat_penalty)
     recent = np.where(recent > 0, recent / repeat, recent * repeat)
-    times = np.fromiter(counts.values(), np.float32, len(counts))
+    times = np.fromiter(counts.values(), np.float32, len(counts))[seen]
     penalty = times * np.float32(options.frequency_penalty) + np.float32(options.presence_penalty)
-    out = logits.copy()
-    out[ids] = recent - penalty
-    return out
+    return candidates.changed(indices, recent - penalty)
 
 
-def _checked_ids(ids: Collection[int], n_vocab: int, option: str) -> Ids:
+def checked_ids(ids: Collection[int], n_vocab: int, option: str) -> Ids:
     array = np.fromiter(ids, np.intp, len(ids))
     if array.size and not 0 <= array.min() <= array.max() < n_vocab:
         bad = array.min() if array.min() < 0 else array.max()

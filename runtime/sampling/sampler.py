@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 class Sampler(SamplingOptions):
     __doc__ = SamplingOptions.__doc__
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_together()
+
     def start(self, tokenizer: Tokenizer | None = None) -> SamplerState:
         """The state of a new generation: its random numbers, its recent tokens, and how far its
-        constraint is matched, which needs the model's tokenizer."""
+        constraint is matched. Where `needs_tokenizer`, it needs the model's tokenizer."""
         from .state import SamplerState  # NumPy: not wanted where options are only parsed
 
         return SamplerState(self, tokenizer)

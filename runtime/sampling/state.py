@@ -1,21 +1,30 @@
-"""The chain of one generation, in llama.cpp's default order."""
+"""The chain of one generation, in llama.cpp's order."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .candidates import Candidates, Floats, best_token, log_softmax, softmax
 from .constraints.matcher import Matcher
+from .drawing import steering_of
+from .dry import Repetitions
 from .errors import SamplingError
-from .filters import min_p, temperature, top_k, top_p, typical_p
+from .filters import dynamic_temperature, min_p, top_k, top_n_sigma, top_p, typical_p, xtc
 from .options import SamplingOptions
-from .penalties import History, add_bias, penalise
+from .penalties import History, add_bias, checked_ids, penalise
 
 if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
+
+_Step = Callable[[Candidates], Candidates]
+_PENALTIES = ("penalties", "dry")
+_KEEP_BEST = {"top_n_sigma", "top_k", "top_p", "min_p", "temperature"}
+"""The steps that no best token falls victim to."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +43,21 @@ class SamplerState:
     """
 
     def __init__(self, options: SamplingOptions, tokenizer: "Tokenizer | None" = None) -> None:
+        if options.needs_tokenizer and tokenizer is None:
+            name = "a constraint" if options.constraint else "this sampler"
+            raise SamplingError(f"sampling: {name} needs the model's tokenizer: start(tokenizer)")
         self.options = options
         self.seed = secrets.randbits(32) if options.seed is None else options.seed
         self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._bias = dict(options.logit_bias or {})
+        if options.ignore_eos and tokenizer is not None:
+            self._bias |= dict.fromkeys(tokenizer.eog_ids, -np.inf)
         self._history = History(options.repeat_last_n if options.penalises else 0)
+        self._repetitions = Repetitions(options, tokenizer) if options.forbids_repetition else None
         self._matcher = _matcher(options, tokenizer)
+        self._steering = steering_of(options)
+        self._steps = self._chain()
+        self._is_greedy = options.temp <= 0 and self._is_best_drawn()
 
     @property
     def is_complete(self) -> bool:
@@ -48,13 +67,17 @@ class SamplerState:
 
     def accept(self, token: int) -> None:
         """Go on after a token of the answer, which counts for penalties and constraint."""
-        self._history.add((token,))
+        self.accept_all((token,))
+        if self._steering is not None:
+            self._steering.accepted(token)
         if self._matcher is not None:
             self._matcher.accept(token)
 
     def accept_all(self, tokens: Sequence[int]) -> None:
         """Count tokens of the prompt for the penalties."""
         self._history.add(tokens)
+        if self._repetitions is not None:
+            self._repetitions.add(tokens)
 
     def sample(self, logits: Floats) -> int:
         """The next token from `logits`, float32 (V,), which stay as they are.
@@ -62,36 +85,32 @@ class SamplerState:
         Greedy costs one argmax; among equal logits the lowest id wins. Does not `accept`.
         Raises `SamplingError` when no finite logit is left, or on NaN.
         """
-        options = self.options
-        if options.temp <= 0 and options.typical_p >= 1 and self._matcher is None:
-            # No other filter ever drops the best token, so there is nothing to filter.
-            return best_token(self.biased(logits))
+        if self._is_greedy:
+            # No filter drops the best token, so there is nothing to filter.
+            kept = Candidates.of(self._biased(logits))
+            for name, step in self._steps:
+                kept = step(kept) if name in _PENALTIES else kept
+            return best_token(kept.logits)
         kept = self.candidates(logits)
-        sums = np.cumsum(softmax(kept.logits), dtype=np.float64)
+        probs = softmax(kept.logits)
+        sums = np.cumsum(probs, dtype=np.float64)
         drawn = np.searchsorted(sums, self._random.random() * sums[-1], side="right")
-        return int(kept.ids[min(int(drawn), len(kept) - 1)])
-
-    def biased(self, logits: Floats) -> Floats:
-        """Logits after bias and penalties: the same array when there are none."""
-        options = self.options
-        if options.logit_bias:
-            logits = add_bias(logits, options.logit_bias)
-        if counts := self._history.counts:
-            logits = penalise(logits, counts, options)
-        return logits
+        index = min(int(drawn), len(kept) - 1)
+        token = int(kept.ids[index])
+        if self._steering is not None:
+            self._steering.drawn(index, token, float(probs[index]))
+        return token
 
     def candidates(self, logits: Floats) -> Candidates:
-        """The tokens to draw from: what all filters keep, at the temperature of the options."""
-        options = self.options
-        logits = self.biased(logits)
+        """The tokens to draw from: what all steps keep, with the logits that they give."""
+        logits = self._biased(logits)
         best_token(logits)  # refuses NaN, which filters would treat as a small logit
         matcher = self._matcher
         kept = Candidates.of(logits) if matcher is None else matcher.allowed(logits)
         best_token(kept.logits)  # refuses where all that the constraint allows is forbidden
-        kept = top_k(kept, options.top_k)
-        kept = typical_p(kept, options.typical_p)
-        kept = min_p(top_p(kept, options.top_p), options.min_p)
-        return temperature(kept, options.temp)
+        for _, step in self._steps:
+            kept = step(kept)
+        return kept if self._steering is None else self._steering.steer(kept, logits.size)
 
     def logprobs(self, logits: Floats, token: int, n: int | None = None) -> TokenLogprobs:
         """Log-softmax of the raw logits for `token` and the best `n` (default `n_probs`).
@@ -105,10 +124,57 @@ class SamplerState:
             int(token), float(logs[token]), tuple((int(i), float(logs[i])) for i in best)
         )
 
+    def _biased(self, logits: Floats) -> Floats:
+        """Logits with their biases: the same array when there are none."""
+        checked_ids(self._history.counts, logits.size, "penalties")
+        return add_bias(logits, self._bias) if self._bias else logits
+
+    def _chain(self) -> tuple[tuple[str, _Step], ...]:
+        """The steps that change anything, in their order."""
+        options, repetitions = self.options, self._repetitions
+        shared = options.dynatemp_range, options.dynatemp_exponent
+        if options.mirostat:
+            shared = 0.0, 1.0
+        steps: dict[str, tuple[bool, _Step]] = {
+            "penalties": (options.penalises, self._penalise),
+            "dry": (repetitions is not None, repetitions.penalise if repetitions else _same),
+            "top_n_sigma": (options.top_n_sigma > 0, partial(top_n_sigma, n=options.top_n_sigma)),
+            "top_k": (options.top_k > 0, partial(top_k, k=options.top_k)),
+            "typ_p": (options.typical_p < 1, partial(typical_p, p=options.typical_p)),
+            "top_p": (options.top_p < 1, partial(top_p, p=options.top_p)),
+            "min_p": (options.min_p > 0, partial(min_p, p=options.min_p)),
+            "xtc": (options.xtc_probability > 0, self._xtc),
+            "temperature": (
+                True,
+                partial(
+                    dynamic_temperature, temp=options.temp, spread=shared[0], exponent=shared[1]
+                ),
+            ),
+        }
+        names = ("temperature",) if options.mirostat else options.samplers
+        return tuple((name, steps[name][1]) for name in names if name in steps and steps[name][0])
+
+    def _is_best_drawn(self) -> bool:
+        """Whether a temperature of 0 draws the best token after the penalties."""
+        names = [name for name, _ in self._steps]
+        after = set(dropwhile(lambda name: name in _PENALTIES, names))
+        is_free = self._matcher is None and self._steering is None
+        return is_free and not self.options.dynatemp_range and "temperature" in after <= _KEEP_BEST
+
+    def _penalise(self, candidates: Candidates) -> Candidates:
+        counts = self._history.counts
+        return penalise(candidates, counts, self.options) if counts else candidates
+
+    def _xtc(self, candidates: Candidates) -> Candidates:
+        options = self.options
+        return xtc(candidates, options.xtc_probability, options.xtc_threshold, self._random.random)
+
+
+def _same(candidates: Candidates) -> Candidates:
+    return candidates
+
 
 def _matcher(options: SamplingOptions, tokenizer: "Tokenizer | None") -> Matcher | None:
-    if options.constraint is None:
+    if options.constraint is None or tokenizer is None:
         return None
-    if tokenizer is None:
-        raise SamplingError("sampling: a constraint needs the model's tokenizer: start(tokenizer)")
     return Matcher(options.constraint, tokenizer)

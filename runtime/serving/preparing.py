@@ -18,7 +18,6 @@ from ..stops import stop_strings
 from ..store import Disk
 from ..tokenizer import Rendered as Marked
 from ..tokenizer import Tokenizer
-from . import protocol
 from .contexts import following, pack_folder, request_of
 from .protocol import Chat, Generate, Prompt, Reading, ReadPack, Render, Rendered, Text
 from .refusal import Refusal, too_long
@@ -50,7 +49,6 @@ class Prepared:
     logprobs: bool = False
     stop: tuple[str, ...] = ()
     special: bool = False
-    ignore_eos: bool = False
     echo: bool = False
     lens: bool = False
 
@@ -103,11 +101,10 @@ class Preparing:
             reading.keep_in_library,
             asked.prompt if isinstance(asked.prompt, Chat) and pack is None else None,
             asked.max_tokens,
-            _sampler(asked.sampling, asked.constraint, self._model.config.n_vocab),
+            self._sampler(asked),
             "n_probs" in asked.sampling,
             stop_strings(stops),
             asked.special,
-            asked.ignore_eos,
             asked.echo,
             asked.lens,
         )
@@ -116,6 +113,9 @@ class Preparing:
         """What a request asks of its context, which follows a pack."""
         request = request_of({**self._words, **reading.words})
         return request if pack is None else following(request, reading.words, pack)
+
+    def _sampler(self, asked: Generate) -> Sampler:
+        return self._model.sampler(**_checked_options(asked, self._model.config.n_vocab))
 
     def _room(self, asked: int | None) -> int:
         if asked is not None and asked < 1:
@@ -211,14 +211,15 @@ def _check_chat(prompt: Chat) -> None:
         raise Refusal("invalid", "the last message is no answer in text to go on with")
 
 
-def _sampler(
-    options: Mapping[str, Any], constraint: protocol.Constraint | None, n_vocab: int
-) -> Sampler:
-    """The sampler of the options by name; `SamplingError` for a name or a value that is none."""
+def _checked_options(asked: Generate, n_vocab: int) -> dict[str, Any]:
+    """The options of `Sampler` that are asked for; `SamplingError` for a name that is none."""
+    options, constraint = asked.sampling, asked.constraint
     known = {one.name for one in fields(Sampler)} - {"constraint"}
     if unknown := next((name for name in options if name not in known), ""):
         raise SamplingError(f"sampling: there is no option {unknown!r:.40}")
     given = dict(options)
+    if asked.ignore_eos:
+        given["ignore_eos"] = True
     if isinstance(bias := options.get("logit_bias"), dict):
         given["logit_bias"] = {_token(key): x for key, x in bias.items()}
         if (token := _absent(given["logit_bias"], n_vocab)) is not None:
@@ -229,7 +230,7 @@ def _sampler(
         given["constraint"] = Constraint(
             constraint.kind, constraint.value, constraint.trigger, constraint.after
         )
-    return Sampler(**given)
+    return given
 
 
 def _absent(bias: Mapping[Any, Any], n_vocab: int) -> int | None:

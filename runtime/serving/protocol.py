@@ -96,8 +96,9 @@ class Generate(_Message):
 
     sampling: the options of `Sampler` by name, those that differ from its defaults; `n_probs`, 0
     too, asks for `Logprob`s. special: the text of the answer spells out control tokens, as parsers
-    of tool calls need them. echo: the prompt is the first of the `Pieces`. n_ctx: room for so many
-    tokens, at most that of `Start`. lens: `Done` says what the answer read.
+    of tool calls need them. ignore_eos: tokens that end generation are forbidden. echo: the prompt
+    is the first of the `Pieces`. n_ctx: room for so many tokens, at most that of `Start`. lens:
+    `Done` says what the answer read.
     """
 
     id: int

@@ -155,7 +155,7 @@ class Answering(Task):
         generation, asked = self._generation, self._prepared
         assert generation is not None
         self.next_token = None
-        token = generation.sample(stop_at_eos=not asked.ignore_eos)
+        token = generation.sample()
         if token is None:
             return
         self._tokens.append(token)

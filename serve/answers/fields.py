@@ -8,6 +8,7 @@ import msgspec
 
 from ...runtime.sampling import SamplingError
 from ...runtime.sampling.options import SamplingOptions
+from ...runtime.sampling.order import samplers_lettered
 from ...runtime.serving.protocol import Constraint, Reading
 from ..wire.errors import ApiError, invalid
 
@@ -17,7 +18,10 @@ _OPTIONS = {
         name: name
         for name in (
             "top_p top_k min_p typical_p repeat_penalty repeat_last_n presence_penalty "
-            "frequency_penalty seed logit_bias"
+            "frequency_penalty seed logit_bias dry_multiplier dry_base dry_allowed_length "
+            "dry_penalty_last_n dry_sequence_breakers xtc_probability xtc_threshold top_n_sigma "
+            "dynatemp_range dynatemp_exponent mirostat mirostat_tau mirostat_eta adaptive_target "
+            "adaptive_decay samplers"
         ).split()
     },
 }
@@ -43,7 +47,8 @@ class Read(msgspec.Struct, kw_only=True):
 
 
 class Sampled(Read, kw_only=True):
-    """How tokens are drawn, too; names of OpenAI and llama.cpp. None: as kvarn does by itself."""
+    """How tokens are drawn, too; names of OpenAI and llama.cpp. None: as the model's file says, or
+    kvarn by itself. samplers: names, or llama.cpp's letters in one text."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -56,6 +61,22 @@ class Sampled(Read, kw_only=True):
     frequency_penalty: float | None = None
     seed: int | None = None
     logit_bias: dict[int, float] | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    top_n_sigma: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    adaptive_target: float | None = None
+    adaptive_decay: float | None = None
+    samplers: list[str] | str | None = None
     stop: str | list[str] | None = None
 
 
@@ -79,6 +100,8 @@ def sampling_of(fields: Sampled, path: str = "") -> dict[str, Any]:
         if value is None or (name == "seed" and value == -1):  # llama.cpp's word for any seed
             continue
         try:
+            if name == "samplers" and isinstance(value, str):
+                value = list(samplers_lettered(value))
             SamplingOptions(**{option: value})
         except SamplingError as error:
             reason = str(error).removeprefix("sampling: ").replace(option, f"{path}{name}", 1)

@@ -64,8 +64,9 @@ USAGE = {
     "give its file; see `kvarn inspect --help`",
     "run -p x --json": "run has no --json: text goes to stdout as it is; --stats-json FILE "
     f"writes figures{SEE}",
-    "run -p x --ignore-eos": "run has no --ignore-eos: use --logit-bias ID-inf with the ID of its "
-    f"end token (`kvarn inspect`){SEE}",
+    "run -p x --samplers top_q": "--samplers: samplers name 'top_q', expected some of penalties, "
+    "dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature, adaptive_p: did you mean "
+    "top_p? See `kvarn run --help`",
     "run -p x --context-shift": "run has no --context-shift: use --keep streaming --keep-budget N, "
     f"which goes on beyond --ctx{SEE}",
     "run -p x --num_ctx 9": f"run has no --num_ctx: use --ctx N{SEE}",

@@ -105,6 +105,35 @@ def test_sampling_and_reading_arrive(client: openai.OpenAI, engine: FakeEngine) 
     )
 
 
+def test_the_samplers_of_llama_cpp_arrive(client: openai.OpenAI, engine: FakeEngine) -> None:
+    given = {
+        "dry_multiplier": 0.8,
+        "dry_base": 2.0,
+        "dry_allowed_length": 3,
+        "dry_penalty_last_n": -1,
+        "dry_sequence_breakers": [";"],
+        "xtc_probability": 0.5,
+        "xtc_threshold": 0.2,
+        "top_n_sigma": 1.5,
+        "dynatemp_range": 0.4,
+        "dynatemp_exponent": 2.0,
+        "mirostat": 0,
+        "mirostat_tau": 4.0,
+        "mirostat_eta": 0.2,
+        "adaptive_target": 0.6,
+        "adaptive_decay": 0.5,
+        "samplers": ["dry", "top-k", "adaptive_p"],
+    }
+    asked: Any = {"model": "toy", "messages": HELLO}
+    client.chat.completions.create(**asked, extra_body=given)
+    assert engine.asked[0][1]["sampling"] == given
+    client.chat.completions.create(**asked, extra_body={"samplers": "kt"})
+    assert engine.asked[1][1]["sampling"] == {"samplers": ["top_k", "temperature"]}
+    for wrong in ({"samplers": ["top_q"]}, {"samplers": "kz"}, {"mirostat": 3}):
+        with pytest.raises(openai.BadRequestError, match=next(iter(wrong))):
+            client.chat.completions.create(**asked, extra_body=wrong)
+
+
 def test_logprobs_are_told(client: openai.OpenAI, engine: FakeEngine) -> None:
     asked: Any = {"model": "toy", "messages": HELLO, "logprobs": True, "top_logprobs": 1}
     choice = client.chat.completions.create(**asked).choices[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.options.generation import add_sampling_options, sampler_from
+from kvarn.commands.options.generation import add_sampling_options, sampling_from
 from kvarn.runtime.sampling import Constraint
 from kvarn.system.errors import KvarnError
 
@@ -21,7 +21,7 @@ LARK = 'start: "a" | "b"'
 def made(*arguments: str) -> Constraint | None:
     parser = argparse.ArgumentParser()
     add_sampling_options(parser)
-    return sampler_from(parser.parse_args(arguments)).constraint
+    return sampling_from(parser.parse_args(arguments)).get("constraint")
 
 
 def test_texts_and_files_say_the_same(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from kvarn.commands.options.generation import add_sampling_options, sampler_from
+from kvarn.commands.options.generation import add_sampling_options, sampling_from
 from kvarn.runtime.sampling import Sampler, SamplingError
 
 
@@ -15,8 +15,12 @@ def parse(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def sampler_from(options: argparse.Namespace) -> Sampler:
+    return Sampler(**sampling_from(options))
+
+
 def test_no_options_give_the_defaults() -> None:
-    assert sampler_from(parse()) == Sampler()
+    assert sampling_from(parse()) == {}
     assert parse().stop == []
 
 
@@ -41,6 +45,52 @@ def test_every_option_arrives() -> None:
         seed=3,
     )
     assert options.stop == ["a", "b"]
+
+
+def test_every_other_sampler_arrives() -> None:
+    line = (
+        "--top-nsigma 1.5 --xtc-probability 0.5 --xtc-threshold 0.2 --dynatemp-range 0.4 "
+        "--dynatemp-exp 2 --dry-multiplier 0.8 --dry-base 2 --dry-allowed-length 3 "
+        "--dry-penalty-last-n -1 --dry-sequence-breaker x --dry-sequence-breaker none "
+        "--dry-sequence-breaker ; --mirostat 0 --mirostat-ent 4 --mirostat-lr 0.2 "
+        "--adaptive-target 0.6 --adaptive-decay 0.5 --samplers dry;top-k;adaptive_p --ignore-eos"
+    )
+    assert sampler_from(parse(*line.split())) == Sampler(
+        top_n_sigma=1.5,
+        xtc_probability=0.5,
+        xtc_threshold=0.2,
+        dynatemp_range=0.4,
+        dynatemp_exponent=2.0,
+        dry_multiplier=0.8,
+        dry_base=2.0,
+        dry_allowed_length=3,
+        dry_penalty_last_n=-1,
+        dry_sequence_breakers=[";"],
+        mirostat_tau=4.0,
+        mirostat_eta=0.2,
+        adaptive_target=0.6,
+        adaptive_decay=0.5,
+        samplers=["dry", "top_k", "adaptive_p"],
+        ignore_eos=True,
+    )
+    assert sampler_from(parse("--sampler-seq", "kt")).samplers == ("top_k", "temperature")
+    assert sampler_from(parse("--dry-sequence-breaker", "none")).dry_sequence_breakers == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--samplers top_k;top_q", "name 'top_q', expected"),
+        ("--sampler-seq kz", "letter 'z', expected"),
+    ],
+)
+def test_unknown_samplers_are_wrong_usage(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(*line.split())
+    assert stopped.value.code == 2
+    assert words in capsys.readouterr().err
 
 
 def test_seed_minus_one_is_a_fresh_one() -> None:

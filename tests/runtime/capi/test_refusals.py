@@ -49,7 +49,7 @@ CASES = {
     "top_p of 2": (ERROR, "top_p is 2.0, expected a number from 0 to 1"),
     "max_tokens": (BAD_ARGUMENT, "the option max_tokens is -2"),
     "stop of numbers": (BAD_ARGUMENT, "expected a text, or an array of texts"),
-    "unknown sampling": (BAD_ARGUMENT, "unknown option 'temperature': the options are draft"),
+    "unknown sampling": (BAD_ARGUMENT, "unknown option 'temperature': the options are adaptive"),
     "messages are an object": (BAD_ARGUMENT, "the messages are no array"),
     "message without a role": (BAD_ARGUMENT, "message 0 is wrong"),
     "last message": (BAD_ARGUMENT, "the last message is not one of the role"),

@@ -75,7 +75,7 @@ class ScriptedContext:
 
     def generation(self, prompt: Any, max_tokens: Any, sampler: Any, stop: Any, draft: Any) -> Any:
         assert prompt == ()
-        self.seeds.append(sampler.seed)
+        self.seeds.append(None if sampler is None else sampler.seed)
         answer = self.script.pop(0)
         state = SimpleNamespace(finish=None, n_tokens=0)
 

@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.sampling import Sampler, SamplingError
-from kvarn.runtime.sampling.candidates import softmax
+from kvarn.runtime.sampling.candidates import Candidates, softmax
+from kvarn.runtime.sampling.dry import Repetitions
+from kvarn.runtime.tokenizer import load_tokenizer
 
 HERE = Path(__file__).parent
 GOLDEN = json.loads((HERE / "golden.json").read_text(encoding="utf-8"))
-OFF = Sampler(temp=1.0, top_k=0, top_p=1.0, min_p=0.0)
+TRACES = json.loads((HERE / "traces.json").read_text(encoding="utf-8"))
+BREAKERS = json.loads((HERE / "breakers.json").read_text(encoding="utf-8"))
+OFF = Sampler(temp=1.0, top_k=0, top_p=1.0, min_p=0.0, dry_sequence_breakers=())
 
 
 def ours(logits: list[float], recent: list[int], options: dict[str, Any]) -> dict[int, float]:
@@ -25,7 +30,12 @@ def ours(logits: list[float], recent: list[int], options: dict[str, Any]) -> dic
     state = replace(OFF, **options).start()
     state.accept_all(recent)
     kept = state.candidates(np.array(logits, np.float32))
-    return dict(zip(kept.ids.tolist(), softmax(kept.logits).tolist()))
+    return probabilities(kept)
+
+
+def probabilities(kept: Candidates) -> dict[int, float]:
+    pairs = zip(kept.ids.tolist(), softmax(kept.logits).tolist())
+    return {token: p for token, p in pairs if p > 0}
 
 
 def assert_same(ours: dict[int, float], theirs: dict[int, float]) -> None:
@@ -55,6 +65,49 @@ def test_keeps_what_an_installed_llama_cpp_keeps() -> None:
             assert_same(ours(**case), theirs)
 
 
+def assert_same_trace(rows: list[list[float]], options: dict[str, Any], steps: Any) -> None:
+    """After each token that llama.cpp drew, the same tokens are left, as probable as there."""
+    state = replace(OFF, **options).start()
+    for logits, step in zip(rows, steps):
+        kept = state.candidates(np.array(logits, np.float32))
+        expected = {int(token): p for token, p in step["kept"].items()}
+        assert_same(probabilities(kept), expected)
+        token = step["drawn"]
+        index = kept.ids.tolist().index(token)
+        steering = state._steering
+        assert steering is not None
+        steering.drawn(index, token, float(softmax(kept.logits)[index]))
+        state.accept(token)
+
+
+@pytest.mark.parametrize("case", TRACES)
+def test_steers_as_llama_cpp_does(case: dict[str, Any]) -> None:
+    # Oracle: llama.cpp's mirostat, mirostat-v2 and adaptive-p, through llama_chain.py.
+    assert_same_trace(case["rows"], case["options"], case["steps"])
+
+
+def test_steers_as_an_installed_llama_cpp_does() -> None:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    chain = runpy.run_path(str(HERE / "llama_chain.py"))
+    rng = random.Random(8)
+    for n_vocab in [2, 3, 50, 300, 2000]:
+        for _ in range(8):
+            case = chain["random_trace"](rng, n_vocab)
+            case["rows"] = [[rng.gauss(logit, 1.0) for logit in row] for row in case["rows"]]
+            assert_same_trace(**case, steps=chain["trace"](case["rows"], **case["options"]))
+
+
+@pytest.mark.parametrize("case", BREAKERS)
+def test_breakers_end_repetitions_as_in_llama_cpp(case: dict[str, Any]) -> None:
+    # Oracle: llama.cpp's dry with the vocabulary of the default model.
+    tokenizer = load_tokenizer(default_model_path())
+    repetitions = Repetitions(Sampler(**case["options"]), tokenizer)
+    repetitions.add(case["recent"])
+    ids = np.array(case["ids"])
+    ours = repetitions.penalise(Candidates(ids, np.zeros(ids.size, np.float32)))
+    np.testing.assert_allclose(ours.logits, case["logits"], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "sampler",
     [
@@ -79,6 +132,59 @@ def test_draws_follow_the_probabilities(sampler: Sampler) -> None:
     freedom = int(common.sum()) - 1
     # Mean + 4 standard deviations of chi-square: about 1 failure in 10,000 seeds; the seed is set.
     assert chi2 <= freedom + 4 * np.sqrt(2 * freedom) + 1e-9
+
+
+def test_xtc_removes_the_best_as_often_as_it_says() -> None:
+    logits = np.log(np.array([0.4, 0.3, 0.2, 0.1], np.float32))
+    state = replace(OFF, xtc_probability=0.25, xtc_threshold=0.15, seed=9).start()
+    n = 6000
+    drawn = np.bincount([state.sample(logits) for _ in range(n)], minlength=4)
+    # Oracle: three of four draws are of all tokens, one is of the last two.
+    expected = n * (0.75 * np.array([0.4, 0.3, 0.2, 0.1]) + 0.25 * np.array([0, 0, 2 / 3, 1 / 3]))
+    chi2 = float(np.sum((drawn - expected) ** 2 / expected))
+    assert chi2 <= 3 + 4 * np.sqrt(6)
+
+
+def test_mirostat_holds_the_surprise_near_its_target() -> None:
+    # Oracle: the mean of −log₂ p of what is drawn, p before Mirostat, on Zipf's law.
+    logits = (-1.1 * np.log(np.arange(2000) + 2)).astype(np.float32)
+    surprise = -np.log2(softmax(logits))
+    for version in (1, 2):
+        state = replace(OFF, mirostat=version, mirostat_tau=3.0, seed=2).start()
+        drawn = [state.sample(logits) for _ in range(1500)]
+        own = surprise[drawn[500:]].mean()
+        free = surprise[[replace(OFF, seed=i).start().sample(logits) for i in range(500)]].mean()
+        assert abs(own - 3.0) < 0.5 * abs(free - 3.0)
+
+
+def test_a_text_that_repeats_itself_is_penalised_anywhere_in_a_long_context() -> None:
+    rng = np.random.default_rng(4)
+    phrase = [7, 8, 9, 10]
+    tokens = [*phrase, 11, *(rng.integers(20, 60, 5000).tolist()), *phrase]
+    options = replace(OFF, dry_multiplier=1.0, dry_penalty_last_n=-1)
+    state = options.start()
+    state.accept_all(tokens)
+    logits = np.zeros(100, np.float32)
+    kept = state.candidates(logits)
+    # Oracle: multiplier · base ^ (repeated − allowed), of the only token that followed.
+    assert kept.logits[11] == pytest.approx(-(1.75**2), rel=1e-6)
+    assert np.count_nonzero(kept.logits) == 1
+    near = replace(options, dry_penalty_last_n=64).start()
+    near.accept_all(tokens)
+    assert not near.candidates(logits).logits.any()
+
+
+def test_ignoring_the_end_forbids_its_tokens() -> None:
+    tokenizer = load_tokenizer(default_model_path())
+    logits = np.zeros(tokenizer.n_vocab, np.float32)
+    logits[list(tokenizer.eog_ids)] = 50.0
+    for temp in (0.0, 1.0):
+        ending = replace(OFF, temp=temp).start(tokenizer).sample(logits)
+        going_on = replace(OFF, temp=temp, ignore_eos=True).start(tokenizer).sample(logits)
+        assert ending in tokenizer.eog_ids
+        assert going_on not in tokenizer.eog_ids
+    with pytest.raises(SamplingError, match="tokenizer"):
+        Sampler(ignore_eos=True).start()
 
 
 def test_same_seed_same_tokens() -> None:
@@ -163,6 +269,26 @@ def test_logprobs_are_of_the_raw_logits() -> None:
         ("frequency_penalty", float("nan")),
         ("seed", -5),
         ("n_probs", -1),
+        ("dry_multiplier", -1.0),
+        ("dry_base", 0.5),
+        ("dry_allowed_length", -1),
+        ("dry_penalty_last_n", -2),
+        ("dry_sequence_breakers", [""]),
+        ("dry_sequence_breakers", ["x" * 41]),
+        ("dry_sequence_breakers", "\n"),
+        ("xtc_probability", 1.1),
+        ("xtc_threshold", float("nan")),
+        ("top_n_sigma", float("inf")),
+        ("dynatemp_range", -0.1),
+        ("dynatemp_exponent", float("inf")),
+        ("mirostat", 3),
+        ("mirostat_tau", -1.0),
+        ("mirostat_eta", float("nan")),
+        ("adaptive_target", 1.5),
+        ("adaptive_decay", 1.0),
+        ("samplers", ["top_x"]),
+        ("samplers", 5),
+        ("ignore_eos", 1),
         ("logit_bias", {-1: 0.0}),
         ("logit_bias", {1: float("nan")}),
         ("logit_bias", {1: float("inf")}),

@@ -87,7 +87,7 @@ def test_typical_p_copes_with_impossible_tokens() -> None:
 
 def test_temperature_scales_and_zero_is_greedy() -> None:
     candidates = Candidates.of(np.array([1, 4, 2], np.float32))
-    assert temperature(candidates, 2.0).logits.tolist() == [-1.5, 0.0, -1.0]
+    assert temperature(candidates, 2.0).logits.tolist() == [0.5, 2.0, 1.0]
     for tiny in (1e-30, 1e-45, 1e-300):
         assert softmax(temperature(candidates, tiny).logits).tolist() == [0, 1, 0]
     assert temperature(candidates, 0.0).ids.tolist() == [1]
@@ -104,7 +104,7 @@ def test_history_counts_its_window(tokens: list[int], n: int) -> None:
 def test_penalties_follow_their_formula() -> None:
     logits = np.array([2, -2, 0, 5], np.float32)
     options = Sampler(repeat_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25)
-    out = penalise(logits, {0: 3, 1: 1}, options)
+    out = penalise(Candidates.of(logits), {0: 3, 1: 1}, options).logits
     assert out.tolist() == [2 / 2 - 0.75 - 0.5, -2 * 2 - 0.25 - 0.5, 0, 5]
     assert logits.tolist() == [2, -2, 0, 5]
 

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from kvarn.runtime.sampling import Sampler, SamplingError
+from kvarn.runtime.sampling.order import samplers_lettered, samplers_named
 
 NAMES = [
     "temp", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "repeat_last_n",
-    "presence_penalty", "frequency_penalty", "n_probs",
+    "presence_penalty", "frequency_penalty", "n_probs", "dry_multiplier", "dry_base",
+    "dry_allowed_length", "dry_penalty_last_n", "xtc_probability", "xtc_threshold",
+    "top_n_sigma", "dynatemp_range", "dynatemp_exponent", "mirostat", "mirostat_tau",
+    "mirostat_eta", "adaptive_target", "adaptive_decay", "ignore_eos",
 ]  # fmt: skip
 
 
@@ -32,3 +36,31 @@ def test_numbers_of_numpy_are_numbers() -> None:
         temp=np.float32(0.5), top_k=np.int64(3), seed=np.uint32(1), logit_bias={np.int32(4): 1}
     )
     assert (sampler.temp, sampler.top_k, sampler.seed) == (0.5, 3, 1)
+
+
+DEFAULT = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"
+"""`llama-cli --help` of llama.cpp."""
+
+
+def test_samplers_are_named_as_in_llama_cpp() -> None:
+    names = tuple(DEFAULT.split(";"))
+    assert Sampler().samplers == names == samplers_lettered("edskypmxt")
+    assert samplers_named("top-k;TOPK;nucleus;typ;temp;adaptive-p") == (
+        "top_k", "top_k", "top_p", "typ_p", "temperature", "adaptive_p",
+    )  # fmt: skip
+    assert Sampler(samplers="").samplers == () == Sampler(samplers=[]).samplers
+    assert Sampler(samplers=["min_p"]).samplers == ("min_p",)
+
+
+def test_unknown_samplers_are_named() -> None:
+    with pytest.raises(SamplingError, match=r"name 'top_q', expected .*did you mean top_p"):
+        Sampler(samplers="top_k;top_q")
+    with pytest.raises(SamplingError, match="letter 'i', expected some of edskypmxta"):
+        samplers_lettered("ei")
+
+
+def test_a_target_that_nothing_heeds_is_refused() -> None:
+    assert Sampler(adaptive_target=0.5, samplers="adaptive_p").adaptive_target == 0.5
+    for options in ({}, {"samplers": "adaptive_p", "mirostat": 2}):
+        with pytest.raises(SamplingError, match=r"adaptive_target is 0\.5"):
+            Sampler(adaptive_target=0.5, **options)
