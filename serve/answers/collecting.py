@@ -25,12 +25,22 @@ class Call:
 
 
 @dataclass
+class Said:
+    """Text or reasoning between other parts of an answer."""
+
+    is_reasoning: bool
+    text: str = ""
+
+
+@dataclass
 class Whole:
-    """An answer so far. done: None until it has ended."""
+    """An answer so far. parts: text, reasoning and calls in their order. done: None until it has
+    ended."""
 
     text: str = ""
     reasoning: str = ""
     calls: list[Call] = field(default_factory=list)
+    parts: list[Said | Call] = field(default_factory=list)
     logprobs: list[Logprob] = field(default_factory=list)
     progress: Progress | None = None
     done: Done | None = None
@@ -39,10 +49,13 @@ class Whole:
         match event:
             case TextPiece(text):
                 self.text += text
+                self._say(False, text)
             case ReasoningPiece(text):
                 self.reasoning += text
+                self._say(True, text)
             case CallBegins(_, id, name):
                 self.calls.append(Call(id, name))
+                self.parts.append(self.calls[-1])
             case CallArguments(index, piece):
                 self.calls[index].arguments += piece
             case Logprobs(tokens):
@@ -51,6 +64,13 @@ class Whole:
                 self.progress = event
             case Done():
                 self.done = event
+
+    def _say(self, is_reasoning: bool, text: str) -> None:
+        last = self.parts[-1] if self.parts else None
+        if not isinstance(last, Said) or last.is_reasoning != is_reasoning:
+            last = Said(is_reasoning)
+            self.parts.append(last)
+        last.text += text
 
     def cut(self, n_generated: int) -> Done:
         """The end of an answer that is not generated any further."""

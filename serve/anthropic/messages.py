@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ..answers.answering import begin, whole
 from ..answers.asking import Ask
-from ..answers.collecting import Whole, arguments_of
+from ..answers.collecting import Call, Said, Whole, arguments_of
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
 from ..wire.encoding import json_response
@@ -67,12 +67,14 @@ def _ask(service: Service, body: MessagesRequest) -> Ask:
 
 
 def _blocks(answer: Whole) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    if answer.reasoning:
-        blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
-    if answer.text:
-        blocks.append({"type": "text", "text": answer.text})
-    for call in answer.calls:
-        given = arguments_of(call.arguments)
-        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": given})
-    return blocks
+    """The content in its order, as a stream has it."""
+    return [_block(part) for part in answer.parts]
+
+
+def _block(part: Said | Call) -> dict[str, Any]:
+    if isinstance(part, Call):
+        given = arguments_of(part.arguments)
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
+    if part.is_reasoning:
+        return {"type": "thinking", "thinking": part.text, "signature": ""}
+    return {"type": "text", "text": part.text}

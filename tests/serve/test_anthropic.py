@@ -6,10 +6,12 @@ from typing import Any
 import anthropic
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from kvarn.runtime.serving.protocol import Chat, Constraint, Refused
 
-from .fake_engine import FakeEngine
+from .fake_engine import FACTS, FakeEngine
+from .test_tools import CALL, SCHEMA, TEMPLATE
 
 HELLO: Any = [{"role": "user", "content": "Hi"}]
 
@@ -98,6 +100,25 @@ def test_an_agents_history_is_put_in_the_engines_form(
         ],
         [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
     )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_blocks_keep_their_order(
+    client: anthropic.Anthropic, engine: FakeEngine, stream: bool
+) -> None:
+    engine.facts = replace(FACTS, chat_template=TEMPLATE)
+    engine.answer = [f"First.\n{CALL}\nThen.\n{CALL}"]
+    tools: Any = [{"name": "look", "input_schema": SCHEMA}]
+    asked: Any = {"model": "toy", "max_tokens": 99, "messages": HELLO, "tools": tools}
+    if stream:
+        with client.messages.stream(**asked) as events:
+            answer: Any = events.get_final_message()
+    else:
+        answer = client.messages.create(**asked)
+    kinds = [block.type for block in answer.content]
+    assert kinds == ["text", "tool_use", "text", "tool_use"]
+    texts = [block.text.strip() for block in answer.content if block.type == "text"]
+    assert texts == ["First.", "Then."]
 
 
 def test_thinking_and_formats_arrive(client: anthropic.Anthropic, engine: FakeEngine) -> None:

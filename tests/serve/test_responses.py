@@ -87,6 +87,50 @@ def test_an_agents_items_are_one_answer(client: openai.OpenAI, engine: FakeEngin
     assert [tool["function"]["name"] for tool in prompt.tools or ()] == ["look"]
 
 
+SPACE: Any = {
+    "type": "namespace",
+    "name": "eyes",
+    "description": "Tools that see.",
+    "tools": [TOOL, {"type": "function", "name": "blink"}],
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_functions_in_namespaces_have_both_names(
+    client: openai.OpenAI, engine: FakeEngine, stream: bool
+) -> None:
+    """As in Codex, whose calls name the namespace beside the function."""
+    engine.facts = replace(FACTS, chat_template=TEMPLATE)
+    answer = ANSWER.replace('"look"', '"eyes__look"')
+    engine.answer = [answer[i : i + 3] for i in range(0, len(answer), 3)]
+    items: Any = [
+        {"role": "user", "content": "Q"},
+        {
+            "type": "function_call",
+            "call_id": "c1",
+            "namespace": "eyes",
+            "name": "look",
+            "arguments": "{}",
+        },
+        {"type": "function_call_output", "call_id": "c1", "output": "42"},
+    ]
+    asked: Any = {"model": "toy", "input": items, "tools": [SPACE, {**TOOL, "name": "hear"}]}
+    if stream:
+        with client.responses.stream(**asked) as events:
+            told = list(events)
+        added = [one.item for one in told if one.type == "response.output_item.added"]
+        call: Any = added[-1]
+    else:
+        call = client.responses.create(**asked).output[-1]
+    assert (call.type, call.namespace, call.name) == ("function_call", "eyes", "look")
+    prompt = engine.asked[0][0]
+    assert isinstance(prompt, Chat) and prompt.tools is not None
+    tools = [tool["function"] for tool in prompt.tools]
+    assert [tool["name"] for tool in tools] == ["eyes__look", "eyes__blink", "hear"]
+    assert tools[0]["description"].startswith("Tools that see.")
+    assert prompt.messages[1]["tool_calls"][0]["function"]["name"] == "eyes__look"
+
+
 def test_formats_become_constraints(client: openai.OpenAI, engine: FakeEngine) -> None:
     form: Any = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
     client.responses.create(model="toy", input="Hi", text=form)
@@ -105,6 +149,11 @@ WRONG = [
     ),
     ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
     ({"tools": [{"type": "function"}]}, "tools[0].name"),
+    ({"tools": [{"type": "namespace"}]}, "tools[0].name"),
+    (
+        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]},
+        "tools[0].tools[0].name",
+    ),
 ]
 
 

@@ -151,10 +151,13 @@ def _canonical(value: Any) -> bytes:
 
 
 def _comparable(message: Message) -> list[Any]:
-    """What a client sends back of a message as it was."""
+    """What a client sends back of a message as it was. Texts around calls of an answer may come
+    back with other white space between them."""
     content = message.get("content")
     if content is None or isinstance(content, str):
         content = (content or "").strip()
+        if message.get("role") == "assistant":
+            content = "".join(content.split())
     calls = []
     for call in message.get("tool_calls") or ():
         function = call.get("function", call) if isinstance(call, Mapping) else {}

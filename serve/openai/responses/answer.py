@@ -23,6 +23,7 @@ from ...wire.streams import EVENTS, Stream, with_last_words
 from ..requests import form_of
 from .items import Items
 from .requests import conversation
+from .tools import Spaces, spaces_of
 from .types import ResponsesRequest
 
 
@@ -40,7 +41,7 @@ async def responses(service: Service, body: ResponsesRequest, request: Request) 
         reading_of(body),
         tools=tools,
     )
-    answer = _Answer(_head(body, model_id(facts)))
+    answer = _Answer(_head(body, model_id(facts)), spaces_of(body.tools))
     events = await begin(service, request, [ask])
     if body.stream:
         chunks = with_last_words(service, answer.chunks(events), answer.last_words)
@@ -84,9 +85,9 @@ def _head(body: ResponsesRequest, model: str) -> dict[str, Any]:
 class _Answer:
     """A response as it grows, and the events of its stream."""
 
-    def __init__(self, head: dict[str, Any]) -> None:
+    def __init__(self, head: dict[str, Any], spaces: Spaces) -> None:
         self._head = head
-        self._items, self._whole = Items(), Whole()
+        self._items, self._whole = Items(spaces), Whole()
         self._n_told = 0
         self._error: ApiError | None = None
 

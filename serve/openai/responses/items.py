@@ -18,6 +18,7 @@ from ....runtime.chat.tool_calls import (
     TextPiece,
 )
 from ...answers.events import Event
+from .tools import Spaces
 
 Told = Iterator[tuple[str, dict[str, Any]]]
 """Names of events with their fields."""
@@ -25,10 +26,12 @@ _PARTS = {"message": "output_text", "reasoning": "reasoning_text"}
 
 
 class Items:
-    """The output so far. `told`: the events of the stream for one of the answer's."""
+    """The output so far. `told`: the events of the stream for one of the answer's. spaces: the
+    functions in namespaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, spaces: Spaces) -> None:
         self.output: list[dict[str, Any]] = []
+        self._spaces = spaces
         self._open: dict[str, Any] | None = None
 
     def told(self, event: Event) -> Told:
@@ -40,6 +43,8 @@ class Items:
                 yield from self._write("reasoning", text)
             case CallBegins(_, id, name):
                 fields = {"call_id": id, "name": name, "arguments": ""}
+                if name in self._spaces:
+                    fields["namespace"], fields["name"] = self._spaces[name]
                 yield from self._begin("function_call", "fc", fields)
             case CallArguments(_, piece):
                 if self._open is not None:

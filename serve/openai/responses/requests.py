@@ -7,11 +7,12 @@ from typing import Any
 from ....runtime.serving.protocol import Chat
 from ...answers import messages as forms
 from ...answers.messages import chat_of
-from ...answers.tools import Choice, Tools, function, named, skipped
+from ...answers.tools import Tools
 from ...service import Service
 from ...wire.errors import ApiError, invalid
 from ..requests import ROLES, call_of, effort_words
-from .types import Item, NamedChoice, ResponsesRequest, Tool
+from .tools import flat_name, tools_of
+from .types import Item, ResponsesRequest
 
 _ANSWERS = ("reasoning", "function_call")
 
@@ -19,7 +20,7 @@ _ANSWERS = ("reasoning", "function_call")
 def conversation(service: Service, body: ResponsesRequest) -> tuple[Chat, Tools]:
     """What is asked, and the tools of it."""
     _check_stateless(body)
-    tools = _tools(service, body)
+    tools = tools_of(service, body)
     messages = [forms.message("system", body.instructions)] if body.instructions else []
     items = [Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     answer: dict[str, Any] | None = None
@@ -62,7 +63,8 @@ def _add(answer: dict[str, Any], item: Item, path: str) -> None:
     elif item.type == "function_call":
         if not item.name:
             raise ApiError(400, f"{path}.name is missing, expected a tool's", f"{path}.name")
-        call = call_of(item.call_id or "", item.name, item.arguments or "")
+        name = flat_name(item.namespace, item.name)
+        call = call_of(item.call_id or "", name, item.arguments or "")
         answer.setdefault("tool_calls", []).append(call)
     else:
         answer["content"] += forms.text_of(item.content, f"{path}.content")
@@ -79,27 +81,3 @@ def _message(item: Item, path: str) -> dict[str, Any]:
         roles = ", ".join((*ROLES, "assistant"))
         raise invalid(f"{path}.role", item.role, f"one of {roles}")
     return forms.message(ROLES[item.role], forms.text_of(item.content, f"{path}.content"))
-
-
-def _tools(service: Service, body: ResponsesRequest) -> Tools:
-    tools = [made for i, one in enumerate(body.tools or ()) if (made := _tool(service, i, one))]
-    wanted = body.tool_choice or "auto"
-    choice: Choice
-    if isinstance(wanted, NamedChoice):
-        if wanted.type != "function":
-            raise invalid("tool_choice.type", wanted.type, "function")
-        choice = named(wanted.name or "", tools, "tool_choice.name")
-    else:
-        choice = wanted
-    if choice == "required" and not tools:
-        raise invalid("tool_choice", choice, "tools, of which one is to be called")
-    return Tools(tools, choice, one_call=body.parallel_tool_calls is False)
-
-
-def _tool(service: Service, i: int, tool: Tool) -> dict[str, Any] | None:
-    if tool.type != "function":
-        skipped(service, f"tools[{i}]", tool.type)
-        return None
-    if not tool.name:
-        raise ApiError(400, f"tools[{i}].name is missing, expected one", f"tools[{i}].name")
-    return function(tool.name, tool.description, tool.parameters)

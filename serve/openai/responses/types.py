@@ -20,11 +20,12 @@ class Item(msgspec.Struct, kw_only=True):
     summary: list[Part] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
     output: str | list[Part] | None = None
 
 
-class Tool(msgspec.Struct, kw_only=True):
+class Function(msgspec.Struct, kw_only=True):
     """A function. Tools of other types run at OpenAI's, and are left out."""
 
     type: str
@@ -33,9 +34,16 @@ class Tool(msgspec.Struct, kw_only=True):
     parameters: dict[str, Any] | None = None
 
 
+class Tool(Function, kw_only=True):
+    """A function, or a namespace with the functions in `tools`."""
+
+    tools: list[Function] | None = None
+
+
 class NamedChoice(msgspec.Struct, kw_only=True):
     type: str
     name: str | None = None
+    namespace: str | None = None
 
 
 class Text(msgspec.Struct, kw_only=True):

@@ -141,6 +141,24 @@ def test_the_template_ends_what_a_constraint_has_ended(
     assert told == [*ids, *mini.tokenizer.encode(f"!{USER['content']}!")]
 
 
+def test_texts_around_calls_may_come_back_otherwise_spaced(
+    mini: Model, end: int, render: Render
+) -> None:
+    """Clients join the parts of an answer, each in its way. What people write counts exactly."""
+    known = Answers(mini.tokenizer, None)
+    ids = generated(mini, render, [USER], "First. Then.")
+    known.remember([USER, {"role": "assistant", "content": "First.\n\nThen."}], {}, ids, end)
+    told = [
+        known.prompt_ids([user, {"role": "assistant", "content": text}, USER], {}, render)
+        for user, text in (
+            (USER, "First.\nThen."),
+            (USER, "First.Then"),
+            ({"role": "user", "content": "What is 1 +  2?"}, "First.\n\nThen."),
+        )
+    ]
+    assert [one[: len(ids)] == ids for one in told] == [True, False, False]
+
+
 def test_what_people_write_is_no_control_token(mini: Model, end: int, render: Render) -> None:
     known, closing = Answers(mini.tokenizer, None), after(mini, end)
     ids = generated(mini, render, [USER], "3")
