@@ -68,7 +68,8 @@ def scaling_kind(name: str, config: Config) -> str:
     if kind == "proportional":
         return "proportional"
     share = config.rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    if kind != "default" and tensors != "longrope" and share not in (None, 1):
+    partial = tensors == "longrope" or (windowing is not None and windowing.heads == "queries")
+    if kind != "default" and not partial and share not in (None, 1):
         raise ConvertError(
             f"{_WHERE}: partial_rotary_factor is {brief(share)} with rope_type {kind}, expected 1 "
             f"for a {name} file"

@@ -29,13 +29,9 @@ IDS = [1, *np.random.default_rng(5).integers(3, 300, 71).tolist()]
 N_GREEDY = 8
 
 
-NOT_CONVERTED = {"laguna"}
-"""Architectures that run, and that `kvarn convert` does not write."""
-
-
 def test_there_is_a_case_for_every_architecture_of_the_runtime() -> None:
     converted = {entry.name for entry in HF_ARCHITECTURES.values()}
-    assert converted == set(ARCHITECTURES) - NOT_CONVERTED
+    assert converted == set(ARCHITECTURES)
 
 
 @pytest.fixture(scope="module", params=hf_models.CASES, ids=lambda case: case.name)

@@ -65,3 +65,17 @@ def test_logits_are_those_of_transformers(
     # ggml rounds gelu through float16, as the plain operations here do too; transformers does not.
     limit = 1e-2 if config.architecture.activation == "gelu" else 1e-4
     assert np.abs(logits[KEPT] - expected).max() < limit * expected.std()
+
+
+def test_laguna_may_have_the_bias_of_a_choice_beside_its_experts(tmp_path: Path) -> None:
+    stored = Stored.read("laguna")
+    for name in [name for name in stored.shapes if ".gate.e_score" in name]:
+        beside = name.replace(".gate.e_score", ".experts.e_score")
+        stored.shapes[beside] = stored.shapes.pop(name)
+    assert any(".experts.e_score_correction_bias" in name for name in stored.shapes)
+    stored.write(tmp_path)
+    vocabularies.save_sentencepiece(tmp_path)
+    convert(tmp_path, tmp_path / "m.gguf", mix_of("f32"))
+    assert {tensor.name for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors} == {
+        *stored.tensors
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import HFArchitecture, defaults
-from . import experts, gemma4, gpt_oss, hybrids
+from . import experts, gemma4, gpt_oss, hybrids, laguna
 
 _QWEN_NORMS = ("layernorm.weight", "model.norm.weight", "q_norm.weight", "k_norm.weight")
 _DELTA = {
@@ -242,6 +242,28 @@ ENTRIES = {
             routed_scaling_factor=1.0,
             norm_topk_prob=True,
         ),
+    ),
+    "LagunaForCausalLM": HFArchitecture(
+        "laguna",
+        laguna.add_keys,
+        rewrite=laguna.tensors,
+        names="dots1",
+        defaults={
+            "max_position_embeddings": 131_072,
+            "rms_norm_eps": 1e-6,
+            "head_dim": 128,
+            "num_key_value_heads": 8,
+            "num_experts": 256,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512,
+            "moe_routed_scaling_factor": 1.0,
+            "sliding_window": 512,
+            "rope_parameters": {
+                "full_attention": {"rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_theta": 10_000.0},
+            },
+        },
     ),
     "Ernie4_5_MoeForCausalLM": HFArchitecture(
         "ernie4_5-moe",

@@ -114,8 +114,9 @@ def add_experts(
     *,
     used: str = "num_experts_per_tok",
     scores: str = "softmax",
+    n_dense: int = 0,
 ) -> None:
-    """The number of experts and how tokens choose them.
+    """The number of experts and how tokens choose them; n_dense: layers before those with experts.
 
     `ConvertError` for a choice that readers of the architecture's files do not make.
     """
@@ -132,8 +133,9 @@ def add_experts(
     normalised = config.get("norm_topk_prob")
     if isinstance(rules.normalised, bool) and normalised not in (None, rules.normalised):
         raise _refused("norm_topk_prob", config, str(rules.normalised).lower(), writer.arch)
-    if config.get("mlp_only_layers"):
-        raise _refused("mlp_only_layers", config, "none: all layers have experts", writer.arch)
+    if config.get("mlp_only_layers") not in (None, [*range(n_dense)]):
+        expected = f"the first {n_dense}" if n_dense else "none: all layers have experts"
+        raise _refused("mlp_only_layers", config, expected, writer.arch)
     if config.get("decoder_sparse_step") not in (None, 1):
         raise _refused("decoder_sparse_step", config, "1: all layers have experts", writer.arch)
 

@@ -96,6 +96,38 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3MoeConfig",
         SIZES | EXPERTS | {"num_experts": 5, "head_dim": 32, "norm_topk_prob": True},
     ),
+    "laguna": (
+        "LagunaConfig",
+        SIZES
+        | SHARED
+        | {
+            "num_hidden_layers": 5,
+            "head_dim": 32,
+            "num_experts": 5,
+            "num_attention_heads_per_layer": [4, 8, 8, 8, 4],
+            "layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"],
+            "sliding_window": 8,
+            "moe_routed_scaling_factor": 2.5,
+            "gating": True,
+            "rope_parameters": {
+                "full_attention": YARN | {"partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+    ),
+    "laguna-whole": (
+        "LagunaConfig",
+        SIZES
+        | SHARED
+        | {
+            "num_hidden_layers": 4,
+            "head_dim": 32,
+            "num_experts": 5,
+            "mlp_layer_types": ["dense", "dense", "sparse", "sparse"],
+            "sliding_window": 0,
+            "gating": True,
+        },
+    ),
     "gpt-oss": ("GptOssConfig", SIZES | GPT_OSS),
     "gpt-oss-mxfp4": ("GptOssConfig", SIZES | GPT_OSS),
     "gemma4": (

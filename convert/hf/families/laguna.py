@@ -1,0 +1,104 @@
+"""laguna: query heads by layer, gated attention, windows that rotate otherwise, experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gguf import ExpertGatingFuncType, GGUFWriter
+
+from ....models.config.architectures import ARCHITECTURES
+from ....system.text import brief
+from ...errors import ConvertError
+from ..config import Config
+from ..keys import add_head_dim, add_sizes, windowed_layers
+from ..rope import add_rope
+from ..views import View, Views
+from .experts import add_experts, split
+
+_UNKNOWN = (
+    "attention_bias",
+    "moe_apply_router_weight_on_input",
+    "moe_router_logit_softcapping",
+    "swa_attention_sink_enabled",
+)
+"""Settings that a file of this architecture cannot have."""
+
+
+def add_keys(writer: GGUFWriter, config: Config) -> None:
+    """`laguna.*`."""
+    for key in _UNKNOWN:
+        if config.get(key):
+            raise ConvertError(
+                f"config.json: {key} is {brief(config.get(key))}: a laguna file cannot have it"
+            )
+    add_sizes(writer, config)
+    writer.add_head_count(_heads(config))
+    add_rope(writer, config)
+    writer.add_rope_dimension_count(config.rotated_dims)
+    local = config.rope.get("local", {})
+    writer.add_rope_dimension_count_swa(config.share_of_head(local.get("partial_rotary_factor")))
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    add_head_dim(writer, config)
+    writer.add_vocab_size(config.integer("vocab_size"))
+    _add_windows(writer, config)
+    n_dense = _dense_layers(config)
+    add_experts(writer, config, scores="sigmoid", n_dense=n_dense)
+    writer.add_leading_dense_block_count(n_dense)
+    writer.add_expert_feed_forward_length(config.integer("moe_intermediate_size"))
+    shared = config.integer("shared_expert_intermediate_size")
+    writer.add_expert_shared_feed_forward_length(shared)
+    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_weights_scale(config.number("moe_routed_scaling_factor"))
+    writer.add_expert_weights_norm(True)
+
+
+def tensors(config: Config, views: Views) -> Mapping[str, View]:
+    """The gates by the file's name, and stacked experts as separate tensors.
+
+    Some shards have the bias of a choice beside the experts, not in the router.
+    """
+    made: dict[str, View] = {}
+    for name, view in split(config, views).items():
+        stem = name.removesuffix(".self_attn.g_proj.weight").removeprefix("model.layers.")
+        if stem.isdecimal():
+            made[f"blk.{stem}.attn_gate.weight"] = view
+        else:
+            made[name.replace(".experts.e_score_correction", ".gate.e_score_correction")] = view
+    return made
+
+
+def _heads(config: Config) -> list[int]:
+    """Query heads of each layer."""
+    heads = config.get("num_attention_heads_per_layer") or [config.n_heads] * config.n_layers
+    good = isinstance(heads, list) and len(heads) == config.n_layers
+    if not good or not all(type(n) is int and n > 0 and n % config.n_kv_heads == 0 for n in heads):
+        raise ConvertError(
+            f"config.json: num_attention_heads_per_layer is {brief(heads)}, expected a multiple of "
+            f"{config.n_kv_heads} for each of {config.n_layers} layers"
+        )
+    return heads
+
+
+def _add_windows(writer: GGUFWriter, config: Config) -> None:
+    windowing = ARCHITECTURES["laguna"].windowing
+    assert windowing is not None
+    windowed = [False] * config.n_layers
+    if config.get("layer_types") is not None:
+        windowed = windowed_layers(config, windowing.period)
+    if not any(windowed):
+        return
+    writer.add_sliding_window(config.integer("sliding_window"))
+    if windowed != [i % windowing.period != 0 for i in range(config.n_layers)]:
+        writer.add_sliding_window_pattern(windowed)
+
+
+def _dense_layers(config: Config) -> int:
+    """How many layers at the beginning have no experts."""
+    kinds = config.get("mlp_layer_types") or ["dense", *["sparse"] * (config.n_layers - 1)]
+    n = kinds.count("dense") if isinstance(kinds, list) else 0
+    if kinds != ["dense"] * n + ["sparse"] * (config.n_layers - n):
+        raise ConvertError(
+            f"config.json: mlp_layer_types is {brief(kinds)}, expected dense layers, then sparse "
+            f"ones, {config.n_layers} in all"
+        )
+    return n
