@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .jit.kernel_cache import on_compile as on_compile
+    from .runtime.asking import ask as ask
     from .runtime.attend.registry import *
     from .runtime.chat import Conversation as Conversation
     from .runtime.context import Context as Context
@@ -42,6 +43,7 @@ _HOMES = {
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
     "Sampler": ".runtime.sampling",
+    "ask": ".runtime.asking",
     "build_pack": ".runtime.packs",
     "load": ".runtime.loading.load",
     "load_tokenizer": ".runtime.tokenizer",

@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "learn": ("learn", "train hash encoders for a model"),
     "run": ("run", "generate text from a prompt"),
     "chat": ("chat.command", "talk with a model"),
+    "ask": ("ask", "ask packs a question, and see which passages weighed most"),
     "serve": ("serve", "answer programs over HTTP: OpenAI's, Anthropic's and Ollama's APIs"),
     "inspect": ("inspect", "show what a GGUF file holds"),
     "tokenize": ("tokenize", "show the tokens of a text"),

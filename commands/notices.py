@@ -25,6 +25,15 @@ def tell_of_base_model(model: Model) -> None:
         )
 
 
+def tell_of_no_template(model: Model) -> None:
+    """Say that a model has no chat template, and what its turns look like."""
+    say(
+        f"{model.name} has no chat template and was probably not trained to answer: it continues "
+        "texts (turns are marked '### User:' and '### Assistant:'); "
+        f"`kvarn chat -hf {REAL_MODEL}` gets a model that was"
+    )
+
+
 def tell_of_plain_prompt(model: Model) -> None:
     """Say that a prompt is continued as a text, where the user may expect an answer."""
     if "tokenizer.chat_template" in model.file.metadata:

@@ -20,6 +20,7 @@ from . import COMMANDS
 from .options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
 from .options.rare import is_rare
 from .options.values import NO_MODEL, file_path, integer, number
+from .options.words import options_first
 
 _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
 _TAKES_NONE = re.compile(r"argument (.+): ignored explicit argument (.+)")
@@ -31,7 +32,8 @@ _OTHER = re.compile(r"argument (.+?): (.+)", re.DOTALL)
 class Parser(argparse.ArgumentParser):
     """argparse's, with kvarn's messages, which `system.terminal` prints.
 
-    dash: the option that a bare `-` among the words stands for, with `-` as its value. later: what
+    dash: the option that a bare `-` among the words stands for, with `-` as its value. gathers:
+    whether options may stand among words that belong together. later: what
     declares options whose import takes long; it is called once a word or the help needs them.
     """
 
@@ -39,6 +41,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
         self.color = False  # Python 3.14 paints help and errors; what is painted is escaped here
         self.dash = ""
+        self.gathers = False
         self.later: Callable[[Parser], None] | None = None
         self._lists_rare = False
         self.add_argument("--help-all", action=_HelpAll, help=argparse.SUPPRESS)
@@ -58,7 +61,10 @@ class Parser(argparse.ArgumentParser):
         if self._commands() and words and words[0][:1] == "-":
             self._refuse_unknown(words[0])
         self._words = words
-        parsed, left = super().parse_known_args(self._without_dash(words), namespace)
+        words = self._without_dash(words)
+        if self.gathers:
+            words = options_first(words, self._option_string_actions)
+        parsed, left = super().parse_known_args(words, namespace)
         if left:
             self.error(f"no word is expected where {shown(left[0])} stands: {self._text_form()}")
         return parsed, left

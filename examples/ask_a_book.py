@@ -1,6 +1,7 @@
 """Read a text once, then ask it: python examples/ask_a_book.py BOOK.txt [MODEL.gguf]
 
-The pack BOOK.txt.pack stays. The next start opens it, and reads nothing again.
+The pack BOOK.txt.pack stays. The next start opens it, and reads nothing again. `kvarn ask` does
+the same.
 """
 
 import sys
@@ -14,9 +15,10 @@ def main(book: str, model_path: str | None = None) -> None:
     pack = Path(f"{book}.pack")
     kvarn.build_pack(model, pack, Path(book).read_text(encoding="utf-8"))
     for line in sys.stdin:
-        with model.context(store=kvarn.Disk(pack, read_only=True)) as context:
-            sampler = kvarn.Sampler(temp=0)
-            print("".join(context.generate(line.strip(), max_tokens=40, sampler=sampler)))
+        answer = kvarn.ask(model, pack, line.strip(), max_tokens=40)
+        print(answer.text)
+        for passage in answer.passages:
+            print(f"  {passage.share:.0%}  {passage.place}: {passage.text!r}")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from ...runtime.home import pack_path, session_path
 from ...runtime.keep import KeepAll
 from ...system.errors import KvarnError
 from ...system.terminal import say
-from .. import REAL_MODEL
-from ..notices import tell_of_base_model
+from ..notices import tell_of_base_model, tell_of_no_template
 from ..opening import Workload, load_model, opened
 from ..options.context import add_context_options, add_pack_options, flag, request_from
 from ..options.files import add_prompt_files_option, prompt_from
@@ -135,11 +134,7 @@ def _start_template(model: Model) -> None:
         tell_of_base_model(model)
         model.chat_template.start()
         return
-    say(
-        f"{model.name} has no chat template and was probably not trained to answer: it continues "
-        "texts (turns are marked '### User:' and '### Assistant:'); "
-        f"`kvarn chat -hf {REAL_MODEL}` gets a model that was"
-    )
+    tell_of_no_template(model)
 
 
 def _request(options: argparse.Namespace) -> ContextRequest:

@@ -198,7 +198,7 @@ _COMMANDS = {
     "did you mean `kvarn hf-pull`?": "pull get download",
     "did you mean `kvarn ls`?": "list models",
     "did you mean `kvarn inspect`?": "show info",
-    "did you mean `kvarn run`?": "generate ask cli complete",
+    "did you mean `kvarn run`?": "generate cli complete",
     "did you mean `kvarn chat`?": "repl talk",
     "did you mean `kvarn perplexity`?": "ppl",
     "did you mean `kvarn bench`?": "benchmark",

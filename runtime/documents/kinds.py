@@ -15,6 +15,8 @@ from ...system.text import one_line
 from ...system.text_kinds import check_kind, check_text, known_kind
 
 Notice = Callable[[str], None]
+PAGE_END = "\f"
+"""What stands after each page of a document that has pages, as in pdftotext's texts."""
 
 
 class DocumentRefused(InputRefused):

@@ -11,9 +11,8 @@ from pypdf import PasswordType, PdfReader
 from pypdf.errors import DependencyError
 
 from ...system.reading import MOST_TEXT
-from .kinds import DocumentRefused, Notice
+from .kinds import PAGE_END, DocumentRefused, Notice
 
-PAGE_END = "\f"
 _LIGATURES = re.compile("[\ufb00-\ufb06]")
 
 

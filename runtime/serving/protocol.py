@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from .passages import Lens
+from ..lens.passages import Lens
 
 FRAME_BYTES = 1 << 28
 """The most bytes of one message."""

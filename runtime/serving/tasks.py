@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..context.generation import before_stop
-from .lens import LensTask
+from ..lens.choices import LensTask
 from .library import Lease, Library
 from .protocol import Done, Finish, Logprob, Pieces, Progress
 from .refusal import too_long

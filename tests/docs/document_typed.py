@@ -105,6 +105,7 @@ FILLED = {
         f"kvarn pack {name} --help"
         for name in "build index ls info verify rm export import".split()
     ],
+    "kvarn ask PACK … QUESTION": ["kvarn ask --help"],
     "kvarn serve [MODEL]": ["kvarn serve --help"],
     "kvarn inspect FILE": ["kvarn inspect model.gguf"],
     "kvarn tokenize [-m MODEL] [TEXT … | -f FILE]": [

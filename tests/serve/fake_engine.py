@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from kvarn.runtime.lens.passages import Lens
 from kvarn.runtime.serving.calls import RequestRefused
-from kvarn.runtime.serving.passages import Lens
 from kvarn.runtime.serving.protocol import (
     Chat,
     Done,

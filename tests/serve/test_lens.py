@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 
-from kvarn.runtime.serving.passages import Lens, Passage
+from kvarn.runtime.lens.passages import Lens, Passage
 
 from .fake_engine import FakeEngine
 

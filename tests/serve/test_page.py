@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
-from kvarn.runtime.serving.passages import Lens, Passage
+from kvarn.runtime.lens.passages import Lens, Passage
 from kvarn.runtime.serving.protocol import Refused
 from kvarn.serve.page.files import FOLDER, PAGE, STATIC
 

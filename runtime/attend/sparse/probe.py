@@ -12,9 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ....models.config import ModelConfig
+    from ....ops.select import ExactScratch
     from ...store import KVStore
     from ..base import F32, U32, LayerView
     from ..reads import LayerReads
+
+
+def scores_of(layer: LayerView, q: F32, stop: int, scratch: ExactScratch) -> F32:
+    """Scores of tokens 0 … stop - 1 for one query q (1, H, E), float32 (H, stop); the largest of
+    each head is 0, so that their exponentials are its softmax but for a factor."""
+    from ....ops.select import products
+
+    scores = np.empty((q.shape[1], stop), np.float32)
+    products(q, layer.store.segments(layer.index), stop, scores, scratch=scratch)
+    scores = layer.softmax.scores(scores)
+    scores -= scores.max(axis=1, keepdims=True)
+    return scores
 
 
 class Probe:
@@ -57,13 +70,7 @@ class Probe:
     ) -> tuple[float, float]:
         """Means over the query heads: of the share of the softmax over tokens 0 … stop - 1 that
         those of the lists hold, and of its entropy, -Σ p ln p."""
-        from ....ops.select import products
-
-        scores = np.empty((q.shape[1], stop), np.float32)
-        segments = layer.store.segments(layer.index)
-        products(q, segments, stop, scores, scratch=self._scratch)
-        scores = layer.softmax.scores(scores)
-        scores -= scores.max(axis=1, keepdims=True)
+        scores = scores_of(layer, q, stop, self._scratch)
         mass = np.exp(scores)
         sums = mass.sum(axis=1, dtype=np.float64)
         # -Σ p ln p = ln Σ m - Σ m s / Σ m for p = m / Σ m and m = e^s.

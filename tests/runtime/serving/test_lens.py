@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import kvarn
 from kvarn.runtime.attend.selections import Selections
+from kvarn.runtime.lens.choices import AROUND, MOST_PASSAGES, ChoiceCounter, most_chosen
+from kvarn.runtime.lens.passages import Lens, Passage
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.serving.lens import AROUND, MOST_PASSAGES, ChoiceCounter, most_chosen
-from kvarn.runtime.serving.passages import Lens, Passage
 from kvarn.runtime.serving.protocol import Reading, Text
 
 from .live import GREEDY, Live

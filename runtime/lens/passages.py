@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass, field
 
 
-class Passage(msgspec.Struct):
+@dataclass(frozen=True)
+class Passage:
     """Neighbouring tokens, from position `start` up to `stop`, which is not among them.
 
     share: of all choices of tokens of the prompt, 0 to 1.
@@ -17,7 +18,8 @@ class Passage(msgspec.Struct):
     text: str
 
 
-class Lens(msgspec.Struct):
+@dataclass(frozen=True)
+class Lens:
     """What the tokens of an answer read.
 
     all: no token chose what it read, as with method `full` or few tokens; read is 1 then, and there
@@ -28,4 +30,4 @@ class Lens(msgspec.Struct):
 
     all: bool
     read: float
-    passages: list[Passage] = []
+    passages: list[Passage] = field(default_factory=list)

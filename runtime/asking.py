@@ -1,0 +1,137 @@
+"""Questions to packs: an answer, and the passages that weighed most in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .chat import Conversation
+from .context.request import ContextRequest
+from .lens.choices import most_chosen
+from .lens.passages import Passage
+from .lens.places import place_of
+from .lens.weights import weights_of
+from .sampling import Sampler
+from .store import Disk
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .context import Context, Progress
+    from .context.generation import Finish
+    from .model import Model
+    from .tokenizer import Tokenizer
+
+PASSAGES = 3
+MAX_TOKENS = 256
+NEUTRAL = "What is this text about?"
+"""What a question attends to is compared with what this one does."""
+_COMPARED = 32  # tokens of the answer to that
+_SCALE = 1e9  # from shares to the whole numbers that `most_chosen` counts
+
+
+@dataclass(frozen=True)
+class Quote(Passage):
+    """A passage, and its place in the documents: "notes.txt, line 12", "page 3"."""
+
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a pack answered. passages: those that weighed most, the largest share first."""
+
+    text: str
+    finish: Finish | None
+    n_tokens: int
+    passages: list[Quote] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """How packs are asked: the question is a message of a conversation that begins after a pack.
+
+    open: opens the context of a request. passages: how many an answer names.
+    """
+
+    open: Callable[[ContextRequest], AbstractContextManager[Context]]
+    sampler: Sampler
+    max_tokens: int | None = MAX_TOKENS
+    stop: str | Sequence[str] = ()
+    system: str | None = None
+    passages: int = PASSAGES
+
+    def pieces(
+        self, asked: ContextRequest, question: str, progress: Progress | None = None
+    ) -> Generator[str, None, Answer]:
+        """Yields the answer in pieces; returns it with its passages, for which it takes about as
+        long again. asked: a context whose store is a pack, which stays as it is."""
+        with self.open(asked) as context:
+            n, tokenizer, parts = len(context.tokens), context.model.tokenizer, []
+            talk = Conversation(
+                context,
+                sampler=self.sampler,
+                stop=self.stop,
+                max_tokens=self.max_tokens,
+                system=self.system,
+                base=n,
+            )
+            for piece in talk.ask(question, progress):
+                parts.append(piece)
+                yield piece
+            tokens, last = list(context.tokens), talk.last
+            assert last is not None  # there was an answer
+            neutral = self._neutral(context, n) if self.passages else []
+        quotes = []
+        if self.passages:
+            weights = weights_of(self.open, asked, n, tokens[n:], neutral)
+            quotes = _quotes(tokenizer, tokens[:n], weights)[: self.passages]
+        return Answer("".join(parts), last.finish, last.n_tokens, quotes)
+
+    def _neutral(self, context: Context, base: int) -> list[int]:
+        """The ids of a neutral question and the beginning of its answer."""
+        talk = Conversation(
+            context, sampler=Sampler(temp=0), max_tokens=_COMPARED, system=self.system, base=base
+        )
+        for _ in talk.ask(NEUTRAL):
+            pass
+        return context.tokens[base:]
+
+
+def _quotes(tokenizer: Tokenizer, tokens: list[int], weights: NDArray[np.float64]) -> list[Quote]:
+    """The passages of a pack's tokens that weigh most."""
+    decode, quotes = tokenizer.decode, []
+    text = decode(tokens)
+    for start, stop, share in most_chosen((weights * _SCALE).astype(np.int64)):
+        place = place_of(text, len(decode(tokens[: (start + stop) // 2])))
+        quotes.append(Quote(start, stop, share / _SCALE, decode(tokens[start:stop]), place))
+    return quotes
+
+
+def ask(
+    model: Model,
+    pack: str | Path,
+    question: str,
+    max_tokens: int | None = MAX_TOKENS,
+    sampler: Sampler | None = None,
+    system: str | None = None,
+) -> Answer:
+    """Ask a pack, which stays as it is; name the passages that weighed most in the answer.
+
+    pack: its folder, see `build_pack`. sampler: by default the likeliest tokens. system: a system
+    message. Raises `PackError` for a pack of another model, `ConversationError` where no room is
+    left for an answer.
+    """
+    asker = Asker(model.open, sampler or Sampler(temp=0), max_tokens, system=system)
+    pieces = asker.pieces(ContextRequest(store=Disk(pack, read_only=True)), question)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer

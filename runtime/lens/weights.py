@@ -1,0 +1,101 @@
+"""How much attention a question and its answer give to each token of a document.
+
+Much of what tokens attend to does not depend on what is asked: the first tokens, line ends, what is
+near. So what a neutral question attends to is subtracted, and what is left is the question's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..attend.full import Full, FullAttention
+from ..attend.sparse.probe import scores_of
+from ..prefill import Exact
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..attend.base import F32, LayerView
+    from ..context import Context
+    from ..context.request import ContextRequest
+    from ..loading.model_info import ModelInfo
+    from ..store import KVStore
+
+    Open = Callable[[ContextRequest], AbstractContextManager[Context]]
+
+SINK = 4
+"""The first tokens, which heads attend to where they look for nothing, do not count."""
+MOST_ROWS = 64
+"""Rows that are weighed: a question, and the beginning of its answer. Each reads all keys once
+more."""
+
+
+class Weights:
+    """Sums of softmax rows over the first `n_tokens` tokens: of the `MOST_ROWS` rows that follow
+    them, over query heads and the layers without a window."""
+
+    def __init__(self, n_tokens: int) -> None:
+        self.n_tokens = n_tokens
+        self.sums: NDArray[np.float64] = np.zeros(n_tokens)
+
+
+@dataclass(frozen=True)
+class Weighing(Full):
+    """`full`, which also adds up what the rows of a prompt attend to."""
+
+    weights: Weights = field(default_factory=lambda: Weights(0), compare=False, repr=False)
+
+    @property
+    def host_only(self) -> str:
+        return "weighing passages"
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> FullAttention:
+        return WeighingAttention(self.weights, model, store, n_ctx)
+
+
+class WeighingAttention(FullAttention):
+    """See `Weighing`."""
+
+    records = records_prompts = False
+
+    def __init__(self, weights: Weights, model: ModelInfo, store: KVStore, n_ctx: int) -> None:
+        from ...ops.select import ExactScratch
+
+        config = model.config
+        self._weights = weights
+        self._scratch = ExactScratch(config.n_heads, config.n_kv_heads, n_ctx, 1, store.layout)
+
+    def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        super().attend_prompt(layer, q, start, out)
+        if layer.config.window:
+            return
+        n = self._weights.n_tokens
+        for row in range(max(n - start, 0), min(n - start + MOST_ROWS, len(q))):
+            mass = np.exp(scores_of(layer, q[row : row + 1], start + row + 1, self._scratch))
+            mass /= mass.sum(axis=1, keepdims=True)
+            self._weights.sums += mass[:, :n].sum(axis=0, dtype=np.float64)
+
+
+def weights_of(
+    open: Open, asked: ContextRequest, n: int, follow: Sequence[int], neutral: Sequence[int]
+) -> NDArray[np.float64]:
+    """What of their attention the ids `follow` give to each of the `n` tokens of a pack beyond
+    what the ids `neutral` give it, float64 (n,), with the sum 1; all 0 where that is nothing.
+
+    open: opens the context of a request, with the pack that `asked` names.
+    """
+    shares = []
+    for ids in (follow, neutral):
+        weights = Weights(n)
+        with open(replace(asked, attend=Weighing(weights), prefill=Exact())) as context:
+            context.prefill(ids[:MOST_ROWS])
+        weights.sums[:SINK] = 0
+        shares.append(weights.sums / max(weights.sums.sum(), np.finfo(np.float64).tiny))
+    beyond: NDArray[np.float64] = np.maximum(shares[0] - shares[1], 0)
+    beyond /= max(beyond.sum(), np.finfo(np.float64).tiny)
+    return beyond

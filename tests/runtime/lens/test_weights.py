@@ -1,0 +1,111 @@
+"""What an answer attends to. Oracles: the softmax in float64 over the keys as stored, and facts
+that were put into a text."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.ops.reference.attention import read_kv
+from kvarn.runtime.asking import ask
+from kvarn.runtime.context.request import ContextRequest
+from kvarn.runtime.lens.weights import (
+    MOST_ROWS,
+    SINK,
+    Weighing,
+    WeighingAttention,
+    Weights,
+    weights_of,
+)
+from kvarn.runtime.loading.load import load
+from kvarn.runtime.model import Model
+
+
+def ids(model: Model, n: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(1, model.config.n_vocab, n).tolist()
+
+
+@pytest.mark.parametrize("n_follow", [1, 5, MOST_ROWS + 3])
+def test_sums_are_those_of_the_softmax_rows(
+    model: Model, n_follow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the rows after the document alone, and not more than `MOST_ROWS`."""
+    n, asked = 90, []
+    inner = WeighingAttention.attend_prompt
+
+    def spy(self, layer, q, start, out) -> None:
+        inner(self, layer, q, start, out)
+        asked.append((layer, q.copy(), start))
+
+    monkeypatch.setattr(WeighingAttention, "attend_prompt", spy)
+    weights, want = Weights(n), np.zeros(n)
+    with model.context(512, Weighing(weights)) as context:
+        context.prefill(ids(model, n + n_follow, 1))
+        for layer, q, start in asked:
+            store = layer.store
+            segments = store.segments(layer.index)
+            keys, _ = read_kv(segments, store.layout, 2, 0, start + len(q))
+            for row in range(max(n, start), min(n + MOST_ROWS, start + len(q))):
+                for head in range(q.shape[1]):
+                    seen = keys[: row + 1, head // 2].astype(np.float64)
+                    scores = seen @ q[row - start, head] * layer.config.attention_scale
+                    mass = np.exp(scores - scores.max())
+                    want += (mass / mass.sum())[:n]
+    np.testing.assert_allclose(weights.sums, want, rtol=1e-5)
+    assert want.sum() > 0
+
+
+def test_weighing_reads_as_full_does(model: Model) -> None:
+    logits = []
+    for attend in (kvarn.Full(), Weighing(Weights(20))):
+        with model.context(256, attend) as context:
+            logits.append(context.prefill(ids(model, 60, 2)).copy())
+    np.testing.assert_array_equal(*logits)
+
+
+def test_what_a_neutral_question_reads_does_not_count(model: Model, tmp_path: Path) -> None:
+    pack, n = tmp_path / "pack", 200
+    kvarn.build_pack(model, pack, ids(model, n, 3))
+    asked = ContextRequest(store=kvarn.Disk(pack, read_only=True))
+    follow = ids(model, 9, 4)
+    assert not weights_of(model.open, asked, n, follow, follow).any()
+    weights = weights_of(model.open, asked, n, follow, ids(model, 9, 5))
+    assert weights.shape == (n,) and (weights >= 0).all() and not weights[:SINK].any()
+    assert weights.sum() == pytest.approx(1)
+
+
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
+    """The default model, and its pack of a text in which houses belong to trades."""
+    model, pack = load(threads=1), tmp_path_factory.mktemp("packs") / "houses"
+    trades = ["miller", "smith", "baker", "weaver", "cooper"] * 12
+    lines = [f"House {n} belongs to the {trade}.\n" for n, trade in enumerate(trades)]
+    kvarn.build_pack(model, pack, "".join(lines))
+    return model, pack
+
+
+def test_the_passage_is_the_one_that_is_asked_for(houses: tuple[Model, Path]) -> None:
+    found = 0
+    for number in (7, 23, 31, 48):
+        answer = ask(*houses, f"Who lives in house {number}? House {number} belongs to", 8)
+        assert 1 <= len(answer.passages) <= 3 and answer.n_tokens <= 8
+        shares = [one.share for one in answer.passages]
+        assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
+        found += any(f"ouse {number} belongs" in one.text for one in answer.passages)
+        best = answer.passages[0]
+        line = int(best.place.removeprefix("line ").replace(",", ""))
+        assert f"House {line - 1}" in best.text or f"House {line - 2}" in best.text
+    assert found >= 3
+
+
+def test_an_answer_is_that_of_a_conversation_after_the_pack(houses: tuple[Model, Path]) -> None:
+    model, pack = houses
+    question = "Who lives in house 7?"
+    with model.context(store=kvarn.Disk(pack, read_only=True)) as context:
+        sampler = kvarn.Sampler(temp=0)
+        n = len(context.tokens)
+        chat = kvarn.Conversation(context, sampler=sampler, max_tokens=8, base=n)
+        expected = "".join(chat.ask(question))
+    answer = kvarn.ask(model, pack, question, 8)
+    assert (answer.text, answer.finish) == (expected, "length")
