@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .runtime.chat import Conversation as Conversation
     from .runtime.context import Context as Context
     from .runtime.draft import Ngram as Ngram
+    from .runtime.embedding import Embedder as Embedder
+    from .runtime.embedding.loading import load_embedder as load_embedder
     from .runtime.gguf import open_gguf as open_gguf
     from .runtime.keep.registry import *
     from .runtime.loading.load import load as load
@@ -39,6 +41,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Context": ".runtime.context",
     "Conversation": ".runtime.chat",
+    "Embedder": ".runtime.embedding",
     "KvarnError": ".system.errors",
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
@@ -46,6 +49,7 @@ _HOMES = {
     "ask": ".runtime.asking",
     "build_pack": ".runtime.packs",
     "load": ".runtime.loading.load",
+    "load_embedder": ".runtime.embedding.loading",
     "load_tokenizer": ".runtime.tokenizer",
     "on_compile": ".jit.kernel_cache",
     "open_gguf": ".runtime.gguf",

@@ -16,6 +16,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("chat.command", "talk with a model"),
     "ask": ("ask", "ask packs a question, and see which passages weighed most"),
     "serve": ("serve", "answer programs over HTTP: OpenAI's, Anthropic's and Ollama's APIs"),
+    "embed": ("embed", "turn texts into vectors, or sort them by likeness to a query"),
+    "rerank": ("rerank", "sort texts by how well they answer a query"),
     "inspect": ("inspect", "show what a GGUF file holds"),
     "tokenize": ("tokenize", "show the tokens of a text"),
     "pack": ("pack", "build, list, check, move and remove context packs"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..models.config import ModelConfig
 from ..models.config.architectures import ARCHITECTURES
+from ..models.config.text_encoders import TEXT_ENCODERS, TextEncoderConfig
 from ..runtime.attend.encoders.sidecar import Description
 from ..runtime.gguf import open_gguf
 from ..runtime.memory import human_bytes
@@ -122,10 +123,11 @@ def _support(file: GGUFFile) -> tuple[bool, str | None]:
     if kind != "model":
         return False, f"the file is of type {kind!r}, not a model"
     name = file.get("general.architecture", str, "")
-    if name and name not in ARCHITECTURES:
+    encodes = name in TEXT_ENCODERS
+    if name and name not in ARCHITECTURES and not encodes:
         return False, f"architecture {brief(name)} is unknown to kvarn{_missing_piece(file)}"
     try:
-        ModelConfig.from_metadata(file.metadata)
+        (TextEncoderConfig if encodes else ModelConfig).from_metadata(file.metadata)
     except KvarnError as error:
         return False, str(error)
     if not file.tensors:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 from ..system.values import count
 from .attend import Attend, Full
@@ -12,12 +14,19 @@ from .context import Context, ContextError
 from .context.placement import KVPlanner
 from .context.plan import plan_of
 from .context.request import ContextRequest
+from .embedding import Embedder
+from .embedding.pooling import EmbeddingError
+from .embedding.readers import DecoderReader
 from .engine import on_engine
 from .keep import Keep, KeepAll
 from .loading.devices import check_kv_on
 from .loading.loaded_model import LoadedModel
 from .prefill import Prefill
 from .store import Ram, Store
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Model(LoadedModel):
@@ -73,6 +82,19 @@ class Model(LoadedModel):
                 size, attend or Full(), keep or KeepAll(), store or Ram(), prefill, kv_on
             )
         )
+
+    def embed(
+        self, texts: Sequence[str] | str, pooling: str = "mean", *, truncate: bool = False
+    ) -> NDArray[np.float32]:
+        """A vector of norm 1 for each text: float32 (texts, n_embd), of the hidden states of its
+        tokens after the last norm. For models that were made for it, see `load_embedder`.
+
+        pooling: "mean" of all tokens, or the "last" one. truncate: cut texts that have more tokens
+        than the training length. Raises `EmbeddingError` as `Embedder.embed`.
+        """
+        if pooling not in ("mean", "last"):
+            raise EmbeddingError(f"pooling is {pooling!r:.40}, expected mean or last")
+        return Embedder(DecoderReader(self), pooling, self.name).embed(texts, truncate=truncate)
 
     def open(self, request: ContextRequest) -> Context:
         """The context that is asked for. Raises what `context` raises."""

@@ -157,7 +157,9 @@ _FLAGS = {
         "--slot-prompt-similarity --cache-reuse --cache-prompt -to -a --alias --timeout "
         "--models-dir --models-max --tools"
     ),
-    "kvarn computes no embeddings": "--embedding --embeddings --pooling --attention --reranking",
+    "`kvarn embed` makes vectors of texts, and `kvarn rerank` sorts them": (
+        "--embedding --embeddings --pooling --attention --reranking"
+    ),
     _EVAL: (
         "--hellaswag --hellaswag-tasks --winogrande --multiple-choice --kl-divergence "
         "--ppl-stride --ppl-output-type --all-logits --save-all-logits"
@@ -211,7 +213,7 @@ _COMMANDS = {
     ),
     "use pip install --upgrade": "update upgrade",
     "set HF_TOKEN to a token of the Hugging Face hub": "login signin",
-    "kvarn computes no embeddings": "embed embedding embeddings",
+    "did you mean `kvarn embed`?": "embedding embeddings vectors encode",
     "kvarn trains hash encoders alone, with `kvarn learn`": "train finetune lora fuse",
     "search huggingface.co for GGUF files, then `kvarn chat -hf USER/REPO`": "search",
 }

@@ -46,6 +46,8 @@ class HFArchitecture:
     """The `quant_method` of weights that the file has as they are stored."""
     names: str | None = None
     """The architecture by whose names gguf-py knows the tensors; None: its own."""
+    encodes: bool = False
+    """It reads texts in both directions and has no output matrix (`models.text_encoders`)."""
     activation: str = "hidden_act"
     """The key that names the activation."""
     defaults: Mapping[str, Any] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from .architectures import architecture_of, check
 from .config import Config
 from .description import add_description
 from .families.experts import count
+from .families.text_encoders import add_pooling
 from .folder import read_config, read_tensors
 from .tensors import Planned, check_embedding, is_drafting, plan
 from .values import check_values
@@ -76,6 +77,8 @@ def convert(
         _declare(writer, tensor, types[tensor.name])
     add_description(writer, source, name)
     architecture.add_keys(writer, config)
+    if architecture.encodes:
+        add_pooling(writer, source)
     writer.add_file_type(mix.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     vocabulary.add(writer)

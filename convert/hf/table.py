@@ -2,13 +2,15 @@
 
 Names are those of config.json's `architectures`; facts are llama.cpp's (`conversion/*.py` as
 packaged in llama-cpp-python 0.3.36), defaults those of transformers' configuration classes, which
-config.json may leave out. Mixtures of experts and hybrids are in `families.entries`.
+config.json may leave out. Mixtures of experts and hybrids are in `families.entries`,
+text encoders in `families.text_encoders`.
 """
 
 from __future__ import annotations
 
 from . import keys, layer_norm_keys, muse_glimmer
 from .architecture import HFArchitecture, defaults
+from .families import text_encoders
 from .families.entries import ENTRIES
 
 _LLAMA = HFArchitecture(
@@ -251,4 +253,5 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         defaults=defaults(2048, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.5),
     ),
     **ENTRIES,
+    **text_encoders.ENTRIES,
 }

@@ -18,7 +18,12 @@ from .safetensors import BYTES, StoredTensor
 from .views import View, given, in_order, mapped
 
 # Buffers that old files keep, and the parts of models that see or hear.
-_IGNORED_ENDINGS = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
+_IGNORED_ENDINGS = (
+    ".attention.masked_bias",
+    ".attention.bias",
+    ".rotary_emb.inv_freq",
+    "embeddings.position_ids",
+)
 _IGNORED_PARTS = (
     "vision_tower.",
     "vision_model.",
@@ -39,6 +44,8 @@ _LOADED = re.compile(
     r"(token_embd|output|output_norm|token_embd_norm"
     r"|blk\.\d+\.(attn_(norm|gate|q|k|v|qkv|output|q_norm|k_norm)|post_attention_norm|post_ffw_norm"
     r"|ffn_(norm|gate|up|down|gate_inp|(gate|up|down)_(exps|shexp))))\.(weight|bias)"
+    r"|position_embd\.weight|token_types\.weight|cls(\.output)?\.(weight|bias)"
+    r"|blk\.\d+\.(attn_output_norm|layer_output_norm)\.(weight|bias)"
     r"|rope_freqs\.weight|per_layer_(token_embd|model_proj|proj_norm)\.weight"
     r"|blk\.\d+\.(ssm_(conv1d|norm|out|alpha|beta|ba)|shortconv\.(conv|in_proj|out_proj)|attn_sinks"
     r"|ffn_(gate_up_exps|gate_inp_shexp)|inp_gate|proj|post_norm|layer_output_scale|pre_ffw_norm_2"
@@ -71,7 +78,7 @@ def plan(
     names = gguf.get_tensor_name_map(
         _arch(architecture.names or architecture.name), config.n_layers
     )
-    factors = factor_tensors(architecture.name, config)
+    factors = {} if architecture.encodes else factor_tensors(architecture.name, config)
     if architecture.given is not None:
         factors |= architecture.given(config)
     planned = [Planned(name, given(values)) for name, values in factors.items()]
@@ -180,7 +187,7 @@ def _changed(architecture: HFArchitecture, config: Config, name: str, view: View
 def _check_output(architecture: HFArchitecture, config: Config, names: set[str]) -> None:
     if "token_embd.weight" not in names:
         raise ConvertError("the shards hold no embedding (model.embed_tokens.weight)")
-    shared = architecture.drops_output or config.flag("tie_word_embeddings")
+    shared = architecture.encodes or architecture.drops_output or config.flag("tie_word_embeddings")
     if not shared and "output.weight" not in names:
         raise ConvertError(
             "the shards hold no lm_head.weight, and config.json does not say tie_word_embeddings"

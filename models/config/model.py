@@ -24,6 +24,7 @@ from .layers import AttentionConfig, LayerConfig, RopeConfig
 from .metadata import Keys
 from .recurrent_keys import read_recurrent
 from .rope_keys import read_rope
+from .text_encoders import TEXT_ENCODERS
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,11 @@ class ModelConfig:
 
 def _architecture(metadata: Mapping[str, Any]) -> Architecture:
     name = metadata.get("general.architecture")
+    if isinstance(name, str) and name in TEXT_ENCODERS:
+        raise ModelError(
+            f"the model is a text encoder ({name}), which makes vectors and generates no text: use "
+            "`kvarn embed` or `kvarn rerank` (Python: kvarn.load_embedder)"
+        )
     if not isinstance(name, str) or name not in ARCHITECTURES:
         value = brief(name) if name is not None else "missing"
         raise ModelError(

@@ -41,6 +41,9 @@ NOT_TYPED = {
     "make lint": "installs ruff and mypy",
     "make chat": "downloads a model from the package registry",
     "kvarn build": "compiles all kernels",
+    "kvarn convert all-MiniLM-L6-v2/ minilm.gguf --type q8_0": "needs a model of the hub",
+    'kvarn rerank reranker.gguf "who eats?" -f texts.txt': "needs a reranker",
+    "kvarn rerank MODEL QUERY TEXT … | -f FILE": "needs a reranker",
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
     "python -m lab.peers.decode MODEL.gguf …": "measures for two minutes",
@@ -112,6 +115,19 @@ FILLED = {
         "kvarn tokenize TEXT",
         "kvarn tokenize -f text.txt",
         "kvarn tokenize -m model.gguf",
+    ],
+    "kvarn embed MODEL TEXT … | -f FILE": [
+        "kvarn embed model.gguf TEXT --pooling mean",
+        "kvarn embed model.gguf -f text.txt --pooling mean",
+    ],
+    'kvarn embed minilm.gguf "A man eats." "The sky is blue."': [
+        "kvarn embed model.gguf 'A man eats.' --pooling mean"
+    ],
+    "kvarn embed minilm.gguf -f texts.txt -o vectors.npy": [
+        "kvarn embed model.gguf -f text.txt -o vectors.npy --pooling mean"
+    ],
+    'kvarn embed minilm.gguf -f texts.txt --query "who eats?"': [
+        "kvarn embed model.gguf -f text.txt --query 'who eats?' --pooling mean"
     ],
     "kvarn bench [MODEL] -p 512 -n 128 -d 0": [
         "kvarn bench -p 512 -n 128 -d 0 -r 1",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .bpe import byte_level_tokens, pre_tokenizer
 from .pieces import as_gemma4, read_pieces
 from .tokens import Tokens
+from .wordpiece import WORDPIECE_PRE, read_wordpiece
 
 # What gguf-py's rules raise for files that are valid JSON and nothing else.
 _ODD = (ValueError, TypeError, KeyError, AttributeError, IndexError)
-_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json")
+_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "vocab.txt")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Vocabulary:
     """The values of the file's `tokenizer.*` keys."""
 
     model: str
-    """`tokenizer.ggml.model`: llama (SentencePiece), gpt2 (byte-level BPE) or gemma4."""
+    """`tokenizer.ggml.model`: llama (SentencePiece), gpt2 (byte-level BPE), gemma4, or bert
+    (WordPiece)."""
     pre: str | None
     """None: the model says it."""
     tokens: Tokens
@@ -36,6 +38,8 @@ class Vocabulary:
     special: SpecialVocab
     by_rules: bool = False
     """Whether `pre` was recognised by its rules alone."""
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    """Keys of their own: how a WordPiece vocabulary changes a text."""
 
     def add(self, writer: GGUFWriter) -> None:
         """Write the keys, as llama.cpp's converter does."""
@@ -45,7 +49,7 @@ class Vocabulary:
         if self.pre is not None:
             writer.add_tokenizer_pre(self.pre)
         writer.add_token_list(self.tokens.texts)
-        if self.model != "gpt2":
+        if self.model not in ("gpt2", "bert"):
             writer.add_token_scores(self.tokens.scores)
         writer.add_token_types([int(kind) for kind in self.tokens.types])
         try:
@@ -54,6 +58,8 @@ class Vocabulary:
             raise ConvertError(f"tokenizer_config.json: {one_line(repr(error), 120)}") from error
         if self.model == "gemma4":
             writer.add_add_bos_token(True)
+        for key, value in self.flags.items():
+            writer.add_bool(key, value)
 
 
 def read_vocabulary(
@@ -72,6 +78,15 @@ def read_vocabulary(
         raise ConvertError(
             f"{folder} has no tokenizer {tekken}: expected one of {', '.join(_FILES)}"
         )
+    if architecture.encodes:
+        if pre is not None:
+            raise ConvertError("--pre has no effect on a WordPiece vocabulary: omit it")
+        tokens, flags = read_wordpiece(folder, n_vocab)
+        special = _special(folder, len(tokens.texts))
+        first = special.special_token_ids.pop("cls", None)  # GGUF's name for it is BOS
+        if first is not None:
+            special.special_token_ids.setdefault("bos", first)
+        return Vocabulary("bert", WORDPIECE_PRE, tokens, None, special, flags=flags)
     saved = _saved_tokenizer(folder)
     settings = optional_json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.model").is_file() or _is_sentencepiece(saved):

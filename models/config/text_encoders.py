@@ -1,0 +1,151 @@
+"""The table of text encoders, and the configuration of one, read from GGUF metadata.
+
+Source: llama.cpp (`src/models/bert.cpp`, `modern-bert.cpp`). Imports no Numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...system.text import brief
+from ..errors import ModelError
+from .bounds import (
+    MAX_CONTEXT,
+    MAX_EMBD,
+    MAX_FF,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_VOCAB,
+    MAX_WHOLE_HEAD_DIM,
+)
+from .metadata import Keys
+
+MAX_TOKEN_TYPES = 64
+
+
+@dataclass(frozen=True)
+class TextEncoderArchitecture:
+    """One GGUF architecture, by its differences from bert."""
+
+    name: str
+    pre_norms: bool = False
+    """Norms of the inputs of attention and feed-forward, and of the last layer's output; otherwise
+    x is normed after each of them has been added to it."""
+    positions: Literal["table", "rope"] = "table"
+    """A learned vector for each position, or rotated queries and keys (halves i, i + E/2)."""
+    token_types: bool = True
+    """Each token has the vector of its type, too: 0, or 1 in the second text of a pair."""
+    activation: Literal["gelu", "silu"] = "gelu"
+    gate: Literal["none", "ffn_gate", "ffn_up"] = "none"
+    """The tensor of the gate, which is activated: its own, or the first half of `ffn_up`."""
+    window_period: int = 0
+    """Of each so many layers the first attends to all tokens, the others to a window around each;
+    0: there are no windows."""
+    window_rope_base: float = 10_000.0
+    """Default rope base of layers with a window."""
+
+
+TEXT_ENCODERS: dict[str, TextEncoderArchitecture] = {
+    architecture.name: architecture
+    for architecture in (
+        TextEncoderArchitecture("bert"),
+        TextEncoderArchitecture("nomic-bert", positions="rope", activation="silu", gate="ffn_gate"),
+        TextEncoderArchitecture(
+            "modern-bert",
+            pre_norms=True,
+            positions="rope",
+            token_types=False,
+            gate="ffn_up",
+            window_period=3,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class TextEncoderConfig:
+    """Sizes of one text encoder."""
+
+    architecture: TextEncoderArchitecture
+    n_layers: int
+    n_heads: int
+    head_dim: int
+    n_embd: int
+    n_ff: int
+    n_vocab: int
+    n_ctx_train: int
+    n_token_types: int
+    norm_eps: float
+    rope_base: float
+    window: int
+    """Tokens that the window of a layer spans, half of them on each side; 0: all."""
+    window_rope_base: float
+    n_labels: int
+    """Numbers that a classifier gives."""
+
+    def is_windowed(self, layer: int) -> bool:
+        """Whether a layer attends to the tokens around each alone."""
+        period = self.architecture.window_period
+        return bool(self.window and period and layer % period)
+
+    @staticmethod
+    def from_metadata(metadata: Mapping[str, Any]) -> TextEncoderConfig:
+        """Read and check a file's metadata. Raises `ModelError` that names the key, its value and
+        the expected values."""
+        name = metadata.get("general.architecture")
+        if not isinstance(name, str) or name not in TEXT_ENCODERS:
+            raise ModelError(
+                f"cannot configure the model: general.architecture is {brief(name)}, expected a "
+                f"text encoder: {', '.join(TEXT_ENCODERS)}"
+            )
+        architecture, keys = TEXT_ENCODERS[name], Keys(metadata, name)
+        keys.refuse("attention.causal", False, "a text encoder reads in both directions")
+        keys.refuse("rope.scaling.type", "none", "positions of text encoders are not scaled")
+        n_embd = keys.integer("embedding_length", high=MAX_EMBD)
+        n_heads = keys.integer("attention.head_count", high=MAX_HEADS)
+        if n_embd % n_heads or n_embd // n_heads > MAX_WHOLE_HEAD_DIM:
+            raise keys.error(
+                "attention.head_count",
+                n_heads,
+                f"a divisor of {n_embd} that makes heads of up to {MAX_WHOLE_HEAD_DIM}",
+            )
+        n_kv_heads = keys.integer("attention.head_count_kv", n_heads, high=MAX_HEADS)
+        if n_kv_heads != n_heads:
+            raise keys.error("attention.head_count_kv", n_kv_heads, f"{n_heads}")
+        if architecture.positions == "rope" and n_embd // n_heads % 2:
+            raise keys.error("attention.head_count", n_heads, "heads of an even size")
+        labels = metadata.get(f"{name}.classifier.output_labels")
+        if labels is not None and (not isinstance(labels, list) or len(labels) > MAX_EMBD):
+            raise keys.error("classifier.output_labels", labels, "a list of names")
+        return TextEncoderConfig(
+            architecture=architecture,
+            n_layers=keys.integer("block_count", high=MAX_LAYERS),
+            n_heads=n_heads,
+            head_dim=n_embd // n_heads,
+            n_embd=n_embd,
+            n_ff=keys.integer("feed_forward_length", high=MAX_FF),
+            n_vocab=_n_vocab(metadata),
+            n_ctx_train=keys.integer("context_length", high=MAX_CONTEXT),
+            n_token_types=Keys(metadata, "tokenizer.ggml").integer(
+                "token_type_count", 1, high=MAX_TOKEN_TYPES
+            ),
+            norm_eps=keys.number("attention.layer_norm_epsilon", high=1.0),
+            rope_base=keys.number("rope.freq_base", 10_000.0, low=1.0),
+            window=keys.integer("attention.sliding_window", 0, low=0, high=MAX_CONTEXT),
+            window_rope_base=keys.number(
+                "rope.freq_base_swa", architecture.window_rope_base, low=1.0
+            ),
+            n_labels=len(labels) if labels else 1,
+        )
+
+
+def _n_vocab(metadata: Mapping[str, Any]) -> int:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCAB:
+        raise ModelError(
+            f"cannot configure the model: tokenizer.ggml.tokens is {brief(tokens)}, expected a "
+            f"list of 1 to {MAX_VOCAB:,} strings"
+        )
+    return len(tokens)

@@ -1,0 +1,10 @@
+"""Models that read a text in both directions and give hidden states, not a next token.
+
+weights.py     tensors
+encoder.py     the forward pass over several texts at once
+attention.py   every token attends to every other of its text
+"""
+
+from .encoder import Rows as Rows
+from .encoder import TextEncoder as TextEncoder
+from .weights import TextEncoderWeights as TextEncoderWeights

@@ -1,0 +1,152 @@
+"""A text encoder's tensors, checked against its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...jit.arena import Arena
+from ...ops.device import Device, Weight
+from ..config.text_encoders import TextEncoderConfig
+from ..errors import ModelError
+from ..loader import Linear, Loader, Norm
+from ..tensors import TensorLike
+
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The tensors of one layer; None: the layer has none."""
+
+    attn_norm: Norm | None
+    q: Linear
+    k: Linear
+    v: Linear
+    attn_output: Linear
+    attn_output_norm: Norm | None
+    ffn_norm: Norm | None
+    gate: Linear | None
+    up: Linear
+    down: Linear
+    layer_output_norm: Norm | None
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """What makes scores of a pair's first hidden state: output(tanh(dense x))."""
+
+    dense: Linear | None
+    output: Linear | None
+
+
+@dataclass(frozen=True)
+class TextEncoderWeights:
+    """All tensors of a text encoder, in the memory of a device."""
+
+    device: Device
+    token_embd: Weight
+    position_embd: F32 | None
+    """float32 (n_ctx, D) on the host."""
+    token_types: F32 | None
+    """float32 (types, D) on the host."""
+    token_embd_norm: Norm | None
+    layers: tuple[LayerWeights, ...]
+    output_norm: Norm | None
+    classifier: Classifier | None
+
+    @staticmethod
+    def load(
+        tensors: Mapping[str, TensorLike], config: TextEncoderConfig, arena: Arena, device: Device
+    ) -> TextEncoderWeights:
+        """Check every tensor's name and shape, and prepare the matrices for a device.
+
+        Raises a `ModelError` that names a tensor which is missing, has another shape, or is unknown
+        to the architecture.
+        """
+        if not tensors:
+            raise ModelError(
+                "cannot load the model: the file holds no tensors, only metadata; expected a "
+                "model's weights"
+            )
+        loader = Loader(tensors, arena, device)
+        for index in range(config.n_layers):  # refused before a matrix takes memory
+            loader.tensor(f"blk.{index}.attn_output.weight", (config.n_embd, config.n_embd))
+        by_table = config.architecture.positions == "table"
+        n_ctx, n_embd = config.n_ctx_train, config.n_embd
+        weights = TextEncoderWeights(
+            device=device,
+            token_embd=loader.matrix("token_embd.weight", (config.n_vocab, n_embd), products=False),
+            position_embd=_rows(loader, "position_embd", (n_ctx, n_embd)) if by_table else None,
+            token_types=_token_types(loader, config),
+            token_embd_norm=loader.norm("token_embd_norm", n_embd),
+            layers=tuple(_layer(loader, config, index) for index in range(config.n_layers)),
+            output_norm=(
+                loader.norm("output_norm", n_embd) if config.architecture.pre_norms else None
+            ),
+            classifier=_classifier(loader, config),
+        )
+        if unknown := loader.unused():
+            raise ModelError(
+                f"cannot load the model: tensor {unknown[0]!r:.80} is unknown to architecture "
+                f"{config.architecture.name} ({len(unknown)} such tensors)"
+            )
+        return weights
+
+
+def _rows(loader: Loader, name: str, shape: tuple[int, int]) -> F32:
+    rows: F32 = loader.device.get(loader.rows(f"{name}.weight", shape))
+    return rows
+
+
+def _token_types(loader: Loader, config: TextEncoderConfig) -> F32 | None:
+    if not config.architecture.token_types or "token_types.weight" not in loader:
+        return None
+    return _rows(loader, "token_types", (config.n_token_types, config.n_embd))
+
+
+def _layer(loader: Loader, config: TextEncoderConfig, index: int) -> LayerWeights:
+    n_embd, n_ff, prefix = config.n_embd, config.n_ff, f"blk.{index}"
+    pre, gated = config.architecture.pre_norms, config.architecture.gate
+
+    def norm(name: str, present: bool) -> Norm | None:
+        return loader.norm(f"{prefix}.{name}", n_embd) if present else None
+
+    if f"{prefix}.attn_qkv.weight" in loader:
+        q, k, v = loader.split(f"{prefix}.attn_qkv", [n_embd] * 3, n_embd)
+    else:
+        q, k, v = (loader.linear(f"{prefix}.attn_{part}", n_embd, n_embd) for part in "qkv")
+    gate: Linear | None = None
+    if gated == "ffn_up":
+        gate, up = loader.split(f"{prefix}.ffn_up", [n_ff, n_ff], n_embd)
+    else:
+        gate = loader.linear(f"{prefix}.ffn_gate", n_ff, n_embd) if gated == "ffn_gate" else None
+        up = loader.linear(f"{prefix}.ffn_up", n_ff, n_embd)
+    return LayerWeights(
+        # ModernBERT's first layer reads what the norm of the embeddings gave.
+        attn_norm=norm("attn_norm", pre and (index > 0 or f"{prefix}.attn_norm.weight" in loader)),
+        q=q,
+        k=k,
+        v=v,
+        attn_output=loader.linear(f"{prefix}.attn_output", n_embd, n_embd),
+        attn_output_norm=norm("attn_output_norm", not pre),
+        ffn_norm=norm("ffn_norm", pre),
+        gate=gate,
+        up=up,
+        down=loader.linear(f"{prefix}.ffn_down", n_embd, n_ff),
+        layer_output_norm=norm("layer_output_norm", not pre),
+    )
+
+
+def _classifier(loader: Loader, config: TextEncoderConfig) -> Classifier | None:
+    has_dense, has_output = ("cls.weight" in loader), ("cls.output.weight" in loader)
+    if not has_dense and not has_output:
+        return None
+    n_embd, n_labels = config.n_embd, config.n_labels
+    return Classifier(
+        loader.linear("cls", n_embd if has_output else n_labels, n_embd) if has_dense else None,
+        loader.linear("cls.output", n_labels, n_embd) if has_output else None,
+    )

@@ -1,0 +1,84 @@
+"""An embedder of a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...jit.arena import Arena
+from ...models.config.text_encoders import TEXT_ENCODERS, TextEncoderConfig
+from ...models.tensors import repacked_bytes
+from ...models.text_encoders import TextEncoderWeights
+from ...ops.cpu import CPU
+from ...system.text import one_line
+from ..engine import on_engine
+from ..gguf import open_gguf
+from ..loading.load import load
+from ..tokenizer import Tokenizer
+from .embedder import Embedder
+from .pooling import EmbeddingError, checked_pooling, pooling_of_file
+from .readers import DecoderReader, EncoderReader
+
+if TYPE_CHECKING:
+    from ..gguf import GGUFFile
+    from .readers import Reader
+
+
+def load_embedder(
+    path: str | Path,
+    *,
+    pooling: str | None = None,
+    threads: int | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Embedder:
+    """A model that turns texts into vectors, or scores them: a text encoder (bert, nomic-bert,
+    modern-bert), or, if the pooling is said, a model that generates.
+
+    pooling: "mean", "cls", "last" or "rank" (default: as the file says). threads: kernel threads of
+    the whole process (default: one per physical core). notice: as for `load`.
+
+    Raises `EmbeddingError` where neither the file nor `pooling` says how to pool, before weights
+    are loaded; else what `load` raises.
+    """
+    file = open_gguf(Path(path))
+    name = one_line(str(file.metadata.get("general.name") or file.path.stem), 300)
+    chosen = _pooling(file, name, pooling)
+    reader: Reader
+    if file.architecture not in TEXT_ENCODERS:
+        model = load(path, threads=threads, notice=notice)
+        return Embedder(DecoderReader(model), chosen, model.name)
+    config = TextEncoderConfig.from_metadata(file.metadata)
+    tokenizer = Tokenizer.from_metadata(file.metadata)
+    if threads is not None:
+        from ...jit import threads as kernel_threads
+
+        on_engine(kernel_threads.set_threads, threads)
+    multiplied = {key: x for key, x in file.tensors.items() if key != "token_embd.weight"}
+    arena = Arena(repacked_bytes(multiplied))
+    weights = on_engine(TextEncoderWeights.load, file.tensors, config, arena, CPU)
+    reader = EncoderReader(config, weights, tokenizer)
+    return Embedder(reader, chosen, name)
+
+
+def _pooling(file: GGUFFile, name: str, asked: str | None) -> str:
+    """What is asked for, or what the file says."""
+    encodes = file.architecture in TEXT_ENCODERS
+    scores = any(tensor in file.tensors for tensor in ("cls.weight", "cls.output.weight"))
+    chosen = checked_pooling(asked) if asked else pooling_of_file(file.architecture, file.metadata)
+    if chosen is None and scores and encodes:
+        chosen = "rank"
+    if chosen is None:
+        kind = "does not say how its tokens make one vector" if encodes else "generates text"
+        ways = "mean or cls" if encodes else "mean or last, to make vectors of its hidden states"
+        raise EmbeddingError(f"{name} {kind} ({file.architecture}): give --pooling {ways}")
+    if chosen == "rank" and not (encodes and scores):
+        raise EmbeddingError(
+            f"{name} has no classifier that scores texts (tensors cls): expected a reranker"
+        )
+    if chosen == "cls" and not encodes:
+        raise EmbeddingError(
+            f"{name} ({file.architecture}) reads forwards, and its first token knows nothing of "
+            "the text: give --pooling mean or last"
+        )
+    return chosen

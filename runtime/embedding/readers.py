@@ -1,0 +1,168 @@
+"""What reads texts for an embedder: a text encoder, or a model that generates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.config.text_encoders import TextEncoderConfig
+from ...models.text_encoders import Rows, TextEncoder, TextEncoderWeights
+from ..context.request import ContextRequest
+from ..engine import on_engine
+from .pooling import EmbeddingError, pool
+from .texts import Ids, passes_of
+
+if TYPE_CHECKING:
+    from ...models.config import ModelConfig
+    from ..context import Context
+    from ..tokenizer import Tokenizer
+
+F32 = NDArray[np.float32]
+
+_PASS_TOKENS = 1024
+"""Tokens that are read in one pass: enough for the kernels, few enough for caches."""
+
+
+class Reader(Protocol):
+    """Reads texts."""
+
+    @property
+    def n_ctx(self) -> int:
+        """The most tokens of a text."""
+
+    @property
+    def n_embd(self) -> int:
+        """The length of a vector."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's."""
+
+    def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
+        """float32 (texts, n_embd): what `pooling` makes of each text's hidden states."""
+
+    def scores(self, first: F32) -> F32:
+        """float32 (texts, labels) of first hidden states; `EmbeddingError` where it has none."""
+
+
+class EncoderReader:
+    """A text encoder: reads several texts in one pass."""
+
+    def __init__(
+        self, config: TextEncoderConfig, weights: TextEncoderWeights, tokenizer: Tokenizer
+    ) -> None:
+        self.config, self._weights, self.tokenizer = config, weights, tokenizer
+        self._encoder: TextEncoder | None = None
+
+    @property
+    def n_ctx(self) -> int:
+        """See `Reader`."""
+        return self.config.n_ctx_train
+
+    @property
+    def n_embd(self) -> int:
+        """See `Reader`."""
+        return self.config.n_embd
+
+    def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
+        """See `Reader`."""
+        return on_engine(self._vectors, texts, pooling)
+
+    def _vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
+        out = np.empty((len(texts), self.n_embd), np.float32)
+        longest = max(len(text.tokens) for text in texts)
+        encoder = self._encoder_for(max(_PASS_TOKENS, longest))
+        for numbers in passes_of(texts, _PASS_TOKENS):
+            chosen = [texts[i] for i in numbers]
+            lengths = [len(text.tokens) for text in chosen]
+            rows = Rows(
+                np.array([token for text in chosen for token in text.tokens], np.int32),
+                np.array([kind for text in chosen for kind in text.types], np.int32),
+                tuple(lengths),
+            )
+            hidden = encoder.forward(rows)
+            first = 0
+            for i, length in zip(numbers, lengths):
+                out[i] = pool(hidden[first : first + length], pooling)
+                first += length
+        return out
+
+    def scores(self, first: F32) -> F32:
+        """See `Reader`."""
+        encoder = self._encoder_for(_PASS_TOKENS)
+        if self._weights.classifier is None:
+            raise EmbeddingError(
+                "the model has no classifier (tensors cls), so it scores no texts: use a reranker"
+            )
+        parts = [first[i : i + _PASS_TOKENS] for i in range(0, len(first), _PASS_TOKENS)]
+        return np.concatenate([on_engine(encoder.scores, part) for part in parts])
+
+    def _encoder_for(self, max_rows: int) -> TextEncoder:
+        if self._encoder is None or self._encoder.max_rows < max_rows:
+            self._encoder = TextEncoder(self.config, self._weights, max_rows)
+        return self._encoder
+
+
+class Generates(Protocol):
+    """A model that makes contexts, as `runtime.model.Model`."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its sizes."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+
+    def open(self, request: ContextRequest) -> Context:
+        """A context."""
+
+
+class DecoderReader:
+    """A model that generates: reads one text at a time, each token after those before it."""
+
+    def __init__(self, model: Generates) -> None:
+        self._model, self.tokenizer = model, model.tokenizer
+
+    @property
+    def n_ctx(self) -> int:
+        """See `Reader`."""
+        return self._model.config.n_ctx_train
+
+    @property
+    def n_embd(self) -> int:
+        """See `Reader`."""
+        return self._model.config.n_embd
+
+    def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
+        """See `Reader`."""
+        longest = max(len(text.tokens) for text in texts)
+        out = np.empty((len(texts), self.n_embd), np.float32)
+        for i, text in enumerate(texts):
+            with self._model.open(ContextRequest(n_ctx=longest)) as context:
+                out[i] = on_engine(_pooled, context, text.tokens, pooling)
+        return out
+
+    def scores(self, first: F32) -> F32:
+        """See `Reader`."""
+        raise EmbeddingError("a model that generates scores no texts: use a reranker")
+
+
+def _pooled(context: Context, tokens: list[int], pooling: str) -> F32:
+    """The vector of one text, chunk by chunk."""
+    reader = context.reader
+    reader.begin_prompt(len(tokens), anew=False)
+    total: NDArray[np.float64] | None = None
+    for chunk in reader.chunks(tokens):
+        hidden = reader.forward(chunk, 1 if pooling == "last" else None)
+        if pooling == "mean":
+            part = hidden.sum(0, dtype=np.float64)
+            total = part if total is None else total + part
+        elif pooling == "last" or total is None:
+            total = pool(hidden, pooling).astype(np.float64)
+    if total is None:
+        raise EmbeddingError("a text has no tokens, expected words")
+    return (total / (len(tokens) if pooling == "mean" else 1)).astype(np.float32)

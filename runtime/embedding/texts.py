@@ -1,0 +1,102 @@
+"""The token ids of texts and pairs of texts, and which of them are read together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .pooling import EmbeddingError
+
+if TYPE_CHECKING:
+    from ..tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The tokens of one text or pair; of `tokens`, those from `second` on are the second text's."""
+
+    tokens: list[int]
+    second: int
+
+    @property
+    def types(self) -> list[int]:
+        """0 for each token of the first text, 1 for each of the second."""
+        return [0] * self.second + [1] * (len(self.tokens) - self.second)
+
+
+class TextIds:
+    """Makes ids with the tokens that a model asks for around a text.
+
+    n_ctx: the most tokens of a text. truncate: cut longer ones, before the token that ends them.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, n_ctx: int, truncate: bool) -> None:
+        self._tokenizer, self._n_ctx, self._truncate = tokenizer, n_ctx, truncate
+
+    def of_texts(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text. Raises `EmbeddingError` that names the first text which is empty,
+        or too long unless they are cut."""
+        _check(texts)
+        made = []
+        for i, text in enumerate(texts):
+            tokens = self._tokenizer.encode(text, bos=True)
+            made.append(self._fitted(Ids(tokens, len(tokens)), f"text {i + 1}"))
+        return made
+
+    def of_pairs(self, query: str, texts: Sequence[str]) -> list[Ids]:
+        """The ids of the query with each text. Raises what `of_texts` raises."""
+        _check(texts)
+        if not query.strip():
+            raise EmbeddingError("the query is empty, expected a text")
+        first = self._tokenizer.encode(query, bos=True)
+        made = []
+        for i, text in enumerate(texts):
+            second = self._tokenizer.encode(text, bos=True)
+            if second[:1] == [self._tokenizer.bos_id]:
+                second = second[1:]
+            ids = Ids(first + second, len(first))
+            made.append(self._fitted(ids, f"text {i + 1} with the query"))
+        return made
+
+    def _fitted(self, ids: Ids, name: str) -> Ids:
+        tokens, n_ctx = ids.tokens, self._n_ctx
+        if len(tokens) <= n_ctx:
+            return ids
+        if not self._truncate:
+            raise EmbeddingError(
+                f"{name} has {len(tokens):,} tokens, and the model reads at most {n_ctx:,}: "
+                "shorten or split it, or have it cut (--truncate; truncate=True)"
+            )
+        if ids.second >= n_ctx - 1 and ids.second < len(tokens):
+            raise EmbeddingError(
+                f"the query has {ids.second:,} tokens, which leaves no room for a text: the model "
+                f"reads at most {n_ctx:,}"
+            )
+        end = self._tokenizer.roles.get("sep"), self._tokenizer.eos_id
+        kept = tokens[: n_ctx - 1] + tokens[-1:] if tokens[-1] in end else tokens[:n_ctx]
+        return Ids(kept, min(ids.second, len(kept)))
+
+
+def _check(texts: Sequence[str]) -> None:
+    if not texts:
+        raise EmbeddingError("there are no texts, expected one or more")
+    for i, text in enumerate(texts):
+        if not text.strip():
+            raise EmbeddingError(f"text {i + 1} is empty, expected words")
+
+
+def passes_of(texts: Sequence[Ids], most_tokens: int) -> list[list[int]]:
+    """The numbers of the texts that are read together, shortest first: as many as have
+    `most_tokens`, or one that is longer."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i].tokens))
+    passes: list[list[int]] = []
+    room = 0
+    for i in order:
+        n = len(texts[i].tokens)
+        if n > room:
+            passes.append([])
+            room = max(most_tokens, n)
+        passes[-1].append(i)
+        room -= n
+    return passes

@@ -1,0 +1,115 @@
+"""Text encoders compute what plain NumPy in float64 does, text by text."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvarn.jit.arena import Arena
+from kvarn.models.config.text_encoders import TextEncoderConfig
+from kvarn.models.errors import ModelError
+from kvarn.models.text_encoders import Rows, TextEncoder, TextEncoderWeights
+from kvarn.ops.cpu import CPU
+from kvarn.runtime.engine import on_engine
+from kvarn.runtime.gguf import open_gguf
+
+from ..tiny_text_encoders import TinyEncoder, hidden_states, scores, write
+
+CASES = {
+    "bert": TinyEncoder(),
+    "bert, fused qkv": TinyEncoder(fused_qkv=True, n_heads=1),
+    "nomic-bert": TinyEncoder("nomic-bert"),
+    "modern-bert": TinyEncoder("modern-bert", n_layers=5),
+    "modern-bert, window": TinyEncoder("modern-bert", n_layers=5, window=6),
+}
+LENGTHS = (1, 2, 7, 7, 7, 8, 33, 48)
+
+
+def loaded(path: Path, max_rows: int) -> TextEncoder:
+    file = open_gguf(path)
+    config = TextEncoderConfig.from_metadata(file.metadata)
+    weights = on_engine(TextEncoderWeights.load, file.tensors, config, Arena(0), CPU)
+    return TextEncoder(config, weights, max_rows)
+
+
+def some_rows(case: TinyEncoder, lengths: tuple[int, ...]) -> Rows:
+    rng = np.random.default_rng(3)
+    n = sum(lengths)
+    kinds = rng.integers(0, 2, n) if case.architecture != "modern-bert" else np.zeros(n)
+    ids = rng.integers(0, case.n_vocab, n)
+    return Rows(ids.astype(np.int32), kinds.astype(np.int32), lengths)
+
+
+def expected(case: TinyEncoder, rows: Rows) -> np.ndarray:
+    parts, first = [], 0
+    for n in rows.lengths:
+        span = slice(first, first + n)
+        parts.append(hidden_states(case, rows.ids[span].tolist(), rows.types[span].tolist()))
+        first += n
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_hidden_states_of_several_texts_equal_those_of_each_alone(
+    case: TinyEncoder, tmp_path: Path
+) -> None:
+    rows = some_rows(case, LENGTHS)
+    encoder = loaded(write(tmp_path / "tiny.gguf", case), sum(LENGTHS))
+    hidden = on_engine(encoder.forward, rows)
+    np.testing.assert_allclose(hidden, expected(case, rows), atol=2e-5)
+
+
+def test_scores_are_parts_of_one_text_where_it_is_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyEncoder("modern-bert", n_layers=4, window=9)
+    rows = some_rows(case, (48, 5, 5))
+    encoder = loaded(write(tmp_path / "tiny.gguf", case), 58)
+    monkeypatch.setattr("kvarn.models.text_encoders.attention._MOST_SCORES", 4 * 48 * 7)
+    hidden = on_engine(encoder.forward, rows)
+    np.testing.assert_allclose(hidden, expected(case, rows), atol=2e-5)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_classifiers_score_first_hidden_states(dense: bool, tmp_path: Path) -> None:
+    case = TinyEncoder(labels=2, dense=dense)
+    encoder = loaded(write(tmp_path / "tiny.gguf", case), 8)
+    first = np.random.default_rng(4).normal(0, 1, (3, case.n_embd)).astype(np.float32)
+    found = on_engine(encoder.scores, first)
+    np.testing.assert_allclose(found, [scores(case, x.astype(float)) for x in first], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"attention.head_count": 5}, "attention.head_count is 5, expected a divisor of 64"),
+        ({"feed_forward_length": 97}, "ffn_up.weight has shape"),
+        ({"block_count": 4}, "blk.3.attn_output.weight is missing"),
+        ({"block_count": 2}, "is unknown to architecture bert"),
+        ({"context_length": 49}, "position_embd.weight has shape"),
+    ],
+)
+def test_files_that_do_not_fit_together_are_refused(
+    extra: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "tiny.gguf", TinyEncoder(), extra)
+    with pytest.raises(ModelError, match=words):
+        loaded(path, 8)
+
+
+@pytest.mark.parametrize(
+    ("ids", "types", "lengths", "words"),
+    [
+        ([9999], [0], (1,), "a token id outside"),
+        ([1], [2], (1,), "a token type outside"),
+        ([1] * 49, [0] * 49, (49,), "a text of 49 tokens, expected 1 to 48"),
+        ([1, 1], [0, 0], (3,), "2 tokens in texts of 3"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(
+    ids: list[int], types: list[int], lengths: tuple[int, ...], words: str, tmp_path: Path
+) -> None:
+    encoder = loaded(write(tmp_path / "tiny.gguf", TinyEncoder()), 64)
+    rows = Rows(np.array(ids, np.int32), np.array(types, np.int32), lengths)
+    with pytest.raises(ModelError, match=words):
+        encoder.forward(rows)

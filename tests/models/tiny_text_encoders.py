@@ -1,0 +1,227 @@
+"""Tiny random text encoders as GGUF files, and their forward pass in float64, text by text.
+
+The pass is written from the papers and llama.cpp's graphs, with plain NumPy, without batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+F64 = np.ndarray
+WORDS = (
+    "the a mill stood by river man woman eats bread sky is blue ##s ##ing ##ed . , ! ? ' é".split()
+)
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class TinyEncoder:
+    """What a file is made of."""
+
+    architecture: str = "bert"
+    n_layers: int = 3
+    n_embd: int = 64
+    n_heads: int = 4
+    n_ff: int = 96
+    n_ctx: int = 48
+    pooling: int | None = 1
+    labels: int = 0
+    """Scores of a classifier; 0: there is none."""
+    dense: bool = True
+    """The classifier has a hidden layer."""
+    fused_qkv: bool = False
+    window: int = 0
+    seed: int = 1
+
+    @property
+    def n_vocab(self) -> int:
+        return len(SPECIAL) + len(WORDS)
+
+
+def tensors(case: TinyEncoder) -> dict[str, F64]:
+    """The tensors of a file, float32, by name."""
+    rng = np.random.default_rng(case.seed)
+    d, f, made = case.n_embd, case.n_ff, {}
+
+    def matrix(name: str, *shape: int, std: float = 0.0) -> None:
+        made[name] = rng.normal(0, std or shape[-1] ** -0.5, shape)
+
+    def norm(name: str, bias: bool) -> None:
+        made[f"{name}.weight"] = rng.normal(1, 0.2, d)
+        if bias:
+            made[f"{name}.bias"] = rng.normal(0, 0.1, d)
+
+    bert, modern = case.architecture == "bert", case.architecture == "modern-bert"
+    matrix("token_embd.weight", case.n_vocab, d, std=1.0)
+    if bert:
+        matrix("position_embd.weight", case.n_ctx, d, std=0.5)
+    if not modern:
+        matrix("token_types.weight", 2, d, std=0.5)
+    norm("token_embd_norm", not modern)
+    for i in range(case.n_layers):
+        linears = {"attn_output": (d, d), "ffn_down": (d, f)}
+        if bert and not case.fused_qkv:
+            linears |= {f"attn_{part}": (d, d) for part in "qkv"}
+        else:
+            linears["attn_qkv"] = (3 * d, d)
+        linears["ffn_up"] = (2 * f, d) if modern else (f, d)
+        if case.architecture == "nomic-bert":
+            linears["ffn_gate"] = (f, d)
+        for name, shape in linears.items():
+            matrix(f"blk.{i}.{name}.weight", *shape)
+            if bert:
+                made[f"blk.{i}.{name}.bias"] = rng.normal(0, 0.1, shape[0])
+        if modern:
+            if i:
+                norm(f"blk.{i}.attn_norm", False)
+            norm(f"blk.{i}.ffn_norm", False)
+        else:
+            norm(f"blk.{i}.attn_output_norm", True)
+            norm(f"blk.{i}.layer_output_norm", True)
+    if modern:
+        norm("output_norm", False)
+    if case.labels:
+        if case.dense:
+            matrix("cls.weight", d, d)
+            made["cls.bias"] = rng.normal(0, 0.1, d)
+        matrix("cls.output.weight", case.labels, d)
+        made["cls.output.bias"] = rng.normal(0, 0.1, case.labels)
+    return {name: value.astype(np.float32) for name, value in made.items()}
+
+
+def write(path: Path, case: TinyEncoder, extra: Mapping[str, Any] | None = None) -> Path:
+    """The GGUF file of a case. extra: integers that replace keys of the architecture."""
+    writer = gguf.GGUFWriter(path, case.architecture)
+    writer.add_name(f"tiny {case.architecture}")
+    numbers = {
+        "block_count": case.n_layers,
+        "context_length": case.n_ctx,
+        "embedding_length": case.n_embd,
+        "feed_forward_length": case.n_ff,
+        "attention.head_count": case.n_heads,
+    }
+    if case.pooling is not None:
+        numbers["pooling_type"] = case.pooling
+    if case.window:
+        numbers["attention.sliding_window"] = case.window
+    for key, value in (numbers | dict(extra or {})).items():
+        writer.add_uint32(f"{case.architecture}.{key}", value)
+    writer.add_layer_norm_eps(EPS)
+    writer.add_causal_attention(False)
+    if case.architecture != "bert":
+        writer.add_rope_freq_base(1000.0)
+    if case.labels > 1:
+        writer.add_classifier_output_labels([f"label {i}" for i in range(case.labels)])
+    writer.add_token_type_count(2)
+    writer.add_tokenizer_model("bert")
+    spelt = [w.removeprefix("##") if w.startswith("##") else f"▁{w}" for w in WORDS]
+    writer.add_token_list([*SPECIAL, *spelt])
+    writer.add_token_types([3] * len(SPECIAL) + [1] * len(WORDS))
+    for add, token in (
+        (writer.add_pad_token_id, 0),
+        (writer.add_unk_token_id, 1),
+        (writer.add_bos_token_id, 2),
+        (writer.add_sep_token_id, 3),
+        (writer.add_mask_token_id, 4),
+    ):
+        add(token)
+    for name, value in tensors(case).items():
+        writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def hidden_states(case: TinyEncoder, ids: list[int], types: list[int]) -> F64:
+    """float64 (T, D): hidden states of one text."""
+    w = {name: value.astype(np.float64) for name, value in tensors(case).items()}
+    modern, n = case.architecture == "modern-bert", len(ids)
+
+    def norm(x: F64, name: str) -> F64:
+        centred = x - x.mean(1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(1, keepdims=True) + EPS)
+        return scaled * w[f"{name}.weight"] + w.get(f"{name}.bias", 0.0)
+
+    def linear(x: F64, name: str) -> F64:
+        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
+
+    x = w["token_embd.weight"][ids]
+    if not modern:
+        x = x + w["token_types.weight"][types]
+    if case.architecture == "bert":
+        x = x + w["position_embd.weight"][:n]
+    x = norm(x, "token_embd_norm")
+    for i in range(case.n_layers):
+        p = f"blk.{i}"
+        source = norm(x, f"{p}.attn_norm") if modern and i else x
+        windowed = modern and i % 3 != 0
+        mixed = _attend(case, source, linear, p, windowed)
+        x = x + linear(mixed, f"{p}.attn_output")
+        if not modern:
+            x = norm(x, f"{p}.attn_output_norm")
+        source = norm(x, f"{p}.ffn_norm") if modern else x
+        up = linear(source, f"{p}.ffn_up")
+        if modern:
+            gate, up = np.split(up, 2, axis=1)
+            up = _gelu(gate) * up
+        elif case.architecture == "bert":
+            up = _gelu(up)
+        else:
+            gate = linear(source, f"{p}.ffn_gate")
+            up = gate / (1 + np.exp(-gate)) * up
+        x = x + linear(up, f"{p}.ffn_down")
+        if not modern:
+            x = norm(x, f"{p}.layer_output_norm")
+    return norm(x, "output_norm") if modern else x
+
+
+def scores(case: TinyEncoder, first: F64) -> F64:
+    """float64 (labels,): what the classifier makes of one hidden state."""
+    w = {name: value.astype(np.float64) for name, value in tensors(case).items()}
+    if case.dense:
+        first = np.tanh(w["cls.weight"] @ first + w["cls.bias"])
+    return w["cls.output.weight"] @ first + w["cls.output.bias"]
+
+
+def _attend(case: TinyEncoder, x: F64, linear: Any, prefix: str, windowed: bool) -> F64:
+    n, heads, e = len(x), case.n_heads, case.n_embd // case.n_heads
+    if f"{prefix}.attn_q.weight" in tensors(case):
+        q, k, v = (linear(x, f"{prefix}.attn_{part}") for part in "qkv")
+    else:
+        q, k, v = np.split(linear(x, f"{prefix}.attn_qkv"), 3, axis=1)
+    q, k, v = (part.reshape(n, heads, e) for part in (q, k, v))
+    if case.architecture != "bert":
+        base = 10_000.0 if windowed and case.window else 1000.0
+        q, k = _rotated(q, base), _rotated(k, base)
+    out = np.empty((n, heads, e))
+    for h in range(heads):
+        for t in range(n):
+            score = k[:, h] @ q[t, h] / math.sqrt(e)
+            if windowed and case.window:
+                score[np.abs(np.arange(n) - t) > case.window // 2] = -np.inf
+            weights = np.exp(score - score.max())
+            out[t, h] = weights / weights.sum() @ v[:, h]
+    return out.reshape(n, -1)
+
+
+def _rotated(x: F64, base: float) -> F64:
+    n, _, e = x.shape
+    angles = np.arange(n)[:, None, None] * base ** (-np.arange(0, e, 2) / e)
+    a, b = x[..., : e // 2], x[..., e // 2 :]
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+
+def _gelu(x: F64) -> F64:
+    """llama.cpp's, by tanh."""
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
