@@ -1,5 +1,5 @@
-"""What docs/guides/serve.md says, typed as it is written, but for the port: `kvarn serve` and its
-options, requests, and the settings of other programs."""
+"""What docs/guides/serve.md and agents.md say, typed as it is written, but for the port: `kvarn
+serve` and its options, requests, and the settings of other programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from .document_commands import ROOT, parts
 from .document_server import ANSWER, Served, served, write_model
 from .document_typed import ADDRESS, SERVES
 
-BLOCKS = parts((ROOT / "docs" / "guides" / "serve.md").read_text(encoding="utf-8"))[0]
+BLOCKS = [
+    block
+    for name in ("serve.md", "agents.md")
+    for block in parts((ROOT / "docs" / "guides" / name).read_text(encoding="utf-8"))[0]
+]
 STARTS = [
     line for _, text in BLOCKS for line in text.splitlines() if line.startswith(SERVES)
 ]  # fmt: skip
