@@ -18,6 +18,7 @@ FLOORS = (
     ("convert",),
     ("evals",),
     ("serve",),
+    ("compat",),
     ("commands",),
     ("cli",),
     ("__main__",),

@@ -1,0 +1,9 @@
+"""Classes of other libraries, on kvarn's models: `kvarn.compat.Llama` is llama-cpp-python's.
+
+`kvarn.compat` can stand in for the module: `sys.modules["llama_cpp"] = kvarn.compat`.
+"""
+
+from .arguments import CompatError as CompatError
+from .arguments import LlamaGrammar as LlamaGrammar
+from .llama import Llama as Llama
+from .llama import LlamaState as LlamaState
