@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..runtime.loading.adapter_files import AdapterFile
 from ..runtime.loading.devices import card_for
 from ..runtime.loading.load import load
 from ..runtime.pack_links import name_model
@@ -45,9 +46,16 @@ def load_model(
     on. compiles: False leaves the compiling to `opened`, which knows more of the context.
     """
     card_for(source.device)  # refuses before a model is pulled, or kernels compiled
-    path = source.file(pack)
-    first_use = _listen(path, work)
-    model = load(path, threads=source.threads, notice=say, device=source.device, kv_on=source.kv_on)
+    path, lora = source.file(pack), source.adapters(pack)
+    first_use = _listen(path, work, lora)
+    model = load(
+        path,
+        threads=source.threads,
+        notice=say,
+        device=source.device,
+        kv_on=source.kv_on,
+        lora=lora,
+    )
     if pack is not None:
         name_model(Path(pack.path), model)
     if compiles and source.device == "cpu":
@@ -64,14 +72,15 @@ def opened(source: ModelRequest, model: Model, request: ContextRequest) -> Itera
         plan = context.plan
         work = Workload(plan.store.types(), [plan.attend], [plan.keep], [plan.prefill])
         if source.device == "cpu":
-            _listen(model.path, work).begin(model)
+            lora = tuple(AdapterFile(Path(x.path), x.scale) for x in model.adapters)
+            _listen(model.path, work, lora).begin(model)
         yield context
 
 
-def _listen(path: Path, work: Workload) -> FirstUse:
+def _listen(path: Path, work: Workload, lora: tuple[AdapterFile, ...]) -> FirstUse:
     """Before the first kernel that is missing, compiles all for `work`, and shows that it does."""
     from ..jit.kernel_cache import on_compile
 
-    first_use = FirstUse(rehearsals(path, work.kv, work.attends, work.keeps, work.prefills))
+    first_use = FirstUse(rehearsals(path, work.kv, work.attends, work.keeps, work.prefills, lora))
     on_compile(first_use)
     return first_use

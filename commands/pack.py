@@ -23,7 +23,7 @@ from .options.context import (
 )
 from .options.files import add_files_option, documents_from
 from .options.model import ModelRequest
-from .options.model_options import add_model_options
+from .options.model_options import add_lora_option, add_model_options
 from .options.values import count, file_name
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import ReadingBar, byte_bar, progress_bar
@@ -104,6 +104,7 @@ def _add_index(actions: Any) -> None:
     index.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
     _add_ctx(index, "the size of the contexts that will open it (default: that of `kvarn run`)")
     add_model_options(index)
+    add_lora_option(index)
     add_attend_options(index)
 
 
@@ -219,6 +220,7 @@ def info(options: argparse.Namespace) -> int:
         "id": facts.id,
         "model": f"{facts.model} (fingerprint {facts.fingerprint})",
         "model file": facts.model_path,
+        **({"adapters": ", ".join(facts.adapters)} if facts.adapters else {}),
         "tokens": f"{facts.n_tokens:,}{unfinished}",
         "KV cache": facts.kv,
         "on disk": human_bytes(facts.n_bytes),

@@ -21,7 +21,7 @@ from ..system.extras import how_to_install
 from ..system.reading import MOST_TEXT, read_file
 from ..system.terminal import say
 from ..system.values import count, n_bytes
-from .options.model_options import add_model_options, check_placement
+from .options.model_options import adapters_from, add_model_options, check_placement
 from .options.values import positive, typed
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _CACHE_SHARE = 10
 _CACHE_MOST = 32 << 30
 _METHOD = "auto"
 """How answers attend unless told."""
-_MODEL_WORDS = ("device", "kv_on")
+_MODEL_WORDS = ("device", "kv_on", "lora")
 
 
 def add(parser: Parser) -> None:
@@ -151,6 +151,8 @@ def settings_from(options: argparse.Namespace) -> Settings:
         )
     check_placement(options.device, options.kv_on)
     words = _words(vars(options))
+    if lora := adapters_from(options):
+        words["lora"] = [f"{adapter.path.absolute()}:{adapter.scale!r}" for adapter in lora]
     cache = home() / "serve"
     settings: Settings = module.Settings(
         model=_model(options),

@@ -12,6 +12,7 @@ from ..jit.arena import Arena
 from ..ops.device import Array, Device, ExpertMatrix, Weight
 from ..ops.reference.quants import dequantise
 from .errors import ModelError
+from .low_rank import AdapterLoader, Adapters, LowRank
 from .tensors import TensorLike
 
 F32 = npt.NDArray[np.float32]
@@ -19,10 +20,11 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Linear:
-    """y = x W^T + bias."""
+    """y = x W^T + bias, and what adapters add."""
 
     weight: Weight
     bias: Array | None
+    adapter: LowRank | None = None
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,15 @@ class Loader:
     """Tensors by name. All methods raise a `ModelError` that names a tensor which is missing or has
     another shape."""
 
-    def __init__(self, tensors: Mapping[str, TensorLike], arena: Arena, device: Device) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, TensorLike],
+        arena: Arena,
+        device: Device,
+        adapters: Adapters | None = None,
+    ) -> None:
         self._tensors, self._arena, self.device = tensors, arena, device
+        self.adapters = AdapterLoader(adapters or {}, device)
         self._used: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -59,7 +68,8 @@ class Loader:
     def linear(self, name: str, n_rows: int, n_cols: int) -> Linear:
         """`{name}.weight` (n_rows, n_cols), with `{name}.bias` if there is one."""
         weight = self.matrix(f"{name}.weight", (n_rows, n_cols))
-        return Linear(weight, self.optional(f"{name}.bias", n_rows))
+        adapter = self.adapters.low_rank(f"{name}.weight", slice(n_rows), n_cols)
+        return Linear(weight, self.optional(f"{name}.bias", n_rows), adapter)
 
     def split(self, name: str, n_rows: list[int], n_cols: int) -> tuple[Linear, ...]:
         """A stored matrix as several, by rows."""
@@ -71,7 +81,8 @@ class Loader:
             weight = self.device.weight(
                 tensor.type, tensor.data[rows], n_cols, f"{name}.weight[{number}]", self._arena
             )
-            parts.append(Linear(weight, None if bias is None else bias[rows]))
+            adapter = self.adapters.low_rank(f"{name}.weight", rows, n_cols)
+            parts.append(Linear(weight, None if bias is None else bias[rows], adapter))
             first += n
         if all(part.weight.is_copy for part in parts):
             tensor.release()

@@ -17,6 +17,7 @@ from .config import ModelConfig
 from .errors import ModelError
 from .feed_forwards import FeedForwardWeights, load_feed_forward
 from .loader import Linear, Loader, Norm
+from .low_rank import Adapters
 from .mixers import MixerWeights, load_mixer
 from .mixers.attention import AttentionWeights
 from .per_layer import PerLayerEmbedding, PerLayerWeights
@@ -76,18 +77,20 @@ class Weights:
         config: ModelConfig,
         arena: Arena | None = None,
         device: Device | None = None,
+        adapters: Adapters | None = None,
     ) -> Weights:
         """Check every tensor's name and shape, and prepare the matrices for a device (the CPU).
 
         Repacked matrices go to `arena`, which should have `repacked_bytes(tensors)`. Raises a
         `ModelError` that names a tensor which is missing, has another shape, or is unknown to the
-        architecture (to ignore it might change the result).
+        architecture (to ignore it might change the result). adapters: what low-rank adapters add
+        to matrices, which has their shapes; a `ModelError` names one that is no projection.
         """
         # Checks all tensors before one of them takes memory, or the time to encode it anew.
         device = device or CPU
         checked = cast("Device", _Checked(device))
-        _load(Loader(tensors, Arena(), checked), config, len(tensors))
-        return _load(Loader(tensors, arena or Arena(), device), config, len(tensors))
+        _load(Loader(tensors, Arena(), checked, adapters), config, len(tensors))
+        return _load(Loader(tensors, arena or Arena(), device, adapters), config, len(tensors))
 
 
 class _Checked:
@@ -126,7 +129,7 @@ class _CheckedExperts:
 def _read_bytes(part: object) -> int:
     """Bytes of a part's matrices that one token reads."""
     if isinstance(part, Linear):
-        return part.weight.n_bytes
+        return part.weight.n_bytes + (part.adapter.n_bytes if part.adapter else 0)
     if isinstance(part, ExpertWeights):
         return part.bytes_per_token
     values = vars(part) if is_dataclass(part) else part
@@ -154,6 +157,9 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
         output=Linear(
             loader.matrix("output.weight", embedding_shape) if has_output else token_embd,
             loader.optional("output.bias", config.n_vocab),
+            loader.adapters.low_rank("output.weight", slice(config.n_vocab), config.n_embd)
+            if has_output
+            else None,
         ),
         layers=tuple(_layer(loader, config, index) for index in range(config.n_layers)),
         per_layer=PerLayerEmbedding.load(loader, config) if config.n_embd_per_layer else None,
@@ -161,6 +167,7 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
         rope_short=_factors(loader, config, "rope_factors_short.weight") if longrope else None,
         rope_long=_factors(loader, config, "rope_factors_long.weight") if longrope else None,
     )
+    loader.adapters.check_used()
     drafting = tuple(f"blk.{config.n_layers + i}." for i in range(config.n_drafting))
     if unknown := [name for name in loader.unused() if not name.startswith(drafting)]:
         raise ModelError(

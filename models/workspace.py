@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from .low_rank import LowRankWork
+
 if TYPE_CHECKING:
     from ..ops.device import Activations, Array, Device, Scratch
     from ..ops.experts import ExpertWeights, Routing
@@ -111,6 +113,7 @@ class Workspace:
         self._rows: dict[tuple[int, int, int], Rows] = {}
         self.max_chunk = max_chunk
         self._shared: dict[Hashable, Scratch] = {}
+        self._low_rank = LowRankWork(device, max_chunk, alone=alone)
 
     def rows(self, first: int, stop: int, n_tokens: int | None = None) -> Rows:
         """Rows first … stop - 1, of which the first `n_tokens` (None: all) hold tokens; the same
@@ -139,13 +142,24 @@ class Workspace:
         return self._shared[key]
 
     def multiply(self, source: Activations, *products: tuple[Linear, Array]) -> None:
-        """Write the product of the source's vectors by each matrix, without its bias."""
+        """Write the product of the source's vectors by each matrix, without its bias, but with what
+        adapters add."""
         weights = [projection.weight for projection, _ in products]
+        outs = [out for _, out in products]
         for watcher in self.watchers:
             rows = source.x[: len(products[0][1])]
             for weight in weights:
                 watcher(rows, weight.name, None)
-        self.device.linear_many(source, weights, [out for _, out in products])
+        adapted = [
+            (adapter, self._low_rank.narrow(i, len(out), adapter.rank), out)
+            for i, (projection, out) in enumerate(products)
+            if (adapter := projection.adapter) is not None
+        ]
+        for adapter, narrow, _ in adapted:
+            weights.append(adapter.a)
+            outs.append(narrow)
+        self.device.linear_many(source, weights, outs)
+        self._low_rank.add(adapted)
 
     def experts(
         self,

@@ -22,6 +22,7 @@ from .attend import ATTENDS, Attend, Full
 from .attend.encoders.sidecar import sidecar_path
 from .gguf import open_gguf
 from .keep import KEEPS, Keep, KeepAll
+from .loading.adapter_files import AdapterFile
 from .loading.load import load
 from .methods import called
 from .prefill import PREFILLS, Exact, Prefill
@@ -53,6 +54,7 @@ class Rehearsal:
     attend: Attend = Full()  # noqa: RUF009 - frozen, without fields
     keep: Keep = KeepAll()  # noqa: RUF009
     prefill: Prefill = Exact()  # noqa: RUF009
+    lora: tuple[AdapterFile, ...] = ()
 
     @property
     def n_bytes(self) -> int:
@@ -64,7 +66,7 @@ class Rehearsal:
         """Run with the file's model, loaded or not."""
         from ..jit import kernel_cache
 
-        model = model or _model(self.path)
+        model = model or _model(self.path, self.lora)
         n_ctx = 2 * N_EVICTING if self.keep.evicts(N_FILLED) else N_FILLED + N_READ
         store = Ram(*self.kv)
         with (
@@ -140,15 +142,17 @@ def rehearsals(
     attends: Sequence[Attend] = (),
     keeps: Sequence[Keep] = (),
     prefills: Sequence[Prefill] = (),
+    lora: tuple[AdapterFile, ...] = (),
 ) -> list[Rehearsal]:
-    """A rehearsal of each thing that contexts with these methods do, the longest first."""
+    """A rehearsal of each thing that contexts with these methods do, the longest first; lora: the
+    model's adapters."""
     types = kv[0] if kv[0] == kv[1] else "/".join(kv)
     choosing = [attend for attend in attends if attend.selects]
     evicting = [keep for keep in keeps if keep.shortened(SLOTS).evicts(N_FILLED)]
     over_slots = [attend for attend in choosing if not attend.needs_all_tokens]
 
     def feature(name: str, run: Callable[[Context], None], **methods: Any) -> Rehearsal:
-        return Rehearsal(f"{name}, {types}", path, run, kv, **methods)
+        return Rehearsal(f"{name}, {types}", path, run, kv, lora=lora, **methods)
 
     features = [
         *(feature(called(a), generate_deep, attend=a.shortened()) for a in choosing),
@@ -193,9 +197,10 @@ def _sizes(model: Model) -> tuple[object, ...]:
     tensors = sorted({(tensor.type.name, tuple(tensor.shape)) for tensor in file.tensors.values()})
     encoders = [file.metadata.get(f"kvarn.hash.{name}") for name in ("bits", "hidden")]
     beside = sidecar.stat() if sidecar.exists() else None
-    return tensors, encoders, beside and (beside.st_size, beside.st_mtime_ns)
+    sizes = tensors, encoders, beside and (beside.st_size, beside.st_mtime_ns)
+    return (*sizes, "adapted") if model.adapters else sizes
 
 
 @cache
-def _model(path: Path) -> Model:
-    return load(path, threads=1)
+def _model(path: Path, lora: tuple[AdapterFile, ...]) -> Model:
+    return load(path, threads=1, lora=lora)

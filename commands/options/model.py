@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from ...convert.packages import PACKAGES, about, packaged_before, pull_package
 from ...runtime.home import remember_model, remember_pull
+from ...runtime.loading.adapter_files import AdapterFile, adapter_files
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.pack_links import model_of
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import byte_bar
-from .model_options import check_placement
+from .model_options import adapters_from, check_placement
 
 if TYPE_CHECKING:
     from ...convert.hub import Pulled
@@ -32,6 +33,7 @@ class ModelRequest:
     threads: int | None
     device: str = "cpu"
     kv_on: str = "auto"
+    lora: tuple[AdapterFile, ...] = ()
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> ModelRequest:
@@ -39,12 +41,21 @@ class ModelRequest:
         a GPU."""
         device, kv_on = getattr(options, "device", "cpu"), getattr(options, "kv_on", None)
         check_placement(device, kv_on)
-        return cls(options.model, options.hf, options.threads, device, kv_on or "auto")
+        lora = adapters_from(options)
+        return cls(options.model, options.hf, options.threads, device, kv_on or "auto", lora)
 
     @property
     def is_named(self) -> bool:
         """Whether options name a model."""
         return self.path is not None or self.hub is not None
+
+    def adapters(self, pack: PackHead | None = None) -> tuple[AdapterFile, ...]:
+        """The adapters of the model. Where no model is named: those of the pack which the context
+        begins with; a line says which."""
+        if self.lora or self.is_named or pack is None or not pack.adapters:
+            return self.lora
+        say(f"using the adapters of the pack: {', '.join(pack.adapters)}")
+        return adapter_files(pack.adapters)
 
     def file(self, pack: PackHead | None = None) -> Path:
         """The file of the model, pulled if need be. Where none is named: that of the pack which the

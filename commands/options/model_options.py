@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ...convert.packages import PACKAGES
+from ...runtime.loading.adapter_files import AdapterFile, adapter_files
 from ...runtime.loading.device_names import DEVICES, KV_ON
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
@@ -16,7 +17,8 @@ from .values import NO_MODEL, file_path, positive
 def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False) -> None:
     """Adds the model in its three forms (MODEL, `-m`, `-hf`) and `--threads`.
 
-    with_device: adds `--device` and `--kv-on`, too, for commands that can run a model on a GPU.
+    with_device: adds `--device`, `--kv-on` and `--lora`, too, for commands that run a model for
+    its user.
     """
     group = parser.add_argument_group("model")
     which = group.add_mutually_exclusive_group()
@@ -48,6 +50,7 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
         help="kernel threads (default: one per physical core)",
     )
     if with_device:
+        add_lora_option(group)
         group.add_argument(
             "--device",
             choices=DEVICES,
@@ -69,6 +72,25 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
     group.add_argument(
         "-fa", "--flash-attn", nargs="?", type=_flash_attention, help=argparse.SUPPRESS
     )
+
+
+def add_lora_option(group: argparse._ActionsContainer) -> None:
+    """Adds `--lora`."""
+    group.add_argument(
+        "--lora",
+        metavar="FILE[:SCALE]",
+        action="append",
+        help="add a low-rank adapter, a GGUF file, to the model, multiplied by SCALE (default 1); "
+        "may be repeated",
+    )
+
+
+def adapters_from(options: argparse.Namespace) -> tuple[AdapterFile, ...]:
+    """The adapters that `--lora` names. Raises `KvarnError` for a missing file, and with a GPU."""
+    files = adapter_files(getattr(options, "lora", None) or ())
+    if files and getattr(options, "device", "cpu") != "cpu":
+        raise KvarnError("--lora has no kernels for GPUs: use --device cpu")
+    return files
 
 
 def check_placement(device: str, kv_on: str | None) -> None:

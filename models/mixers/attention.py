@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,7 +89,7 @@ def _qkv(loader: Loader, prefix: str, rows: dict[str, int], n_cols: int) -> tupl
     fused = loader.split(f"{prefix}.attn_qkv", list(rows.values()), n_cols)
     # A fused matrix may have separate biases.
     return tuple(
-        Linear(part.weight, loader.optional(f"{prefix}.{name}.bias", n))
+        replace(part, bias=loader.optional(f"{prefix}.{name}.bias", n))
         if part.bias is None
         else part
         for part, (name, n) in zip(fused, rows.items())

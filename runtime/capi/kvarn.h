@@ -54,9 +54,9 @@ const char *kvarn_error(void); /* of this thread's last call; lives until its ne
    NULL: no messages, as at first. */
 long kvarn_on_log(kvarn_on_line on_line, void *user);
 
-/* Models. `path` NULL: the default model. Options: {"threads":2,"device":"cuda","kv_on":"host"}.
-   on_progress may be NULL; it is called before and after loading, with bytes. A model with contexts
-   cannot be freed. */
+/* Models. `path` NULL: the default model. Options: {"threads":2,"device":"cuda","kv_on":"host"};
+   "lora": a text "FILE:SCALE", or an array of them. on_progress may be NULL; it is called before and
+   after loading, with bytes. A model with contexts cannot be freed. */
 void *kvarn_model_open(const char *path, const char *options, kvarn_on_progress on_progress,
                        void *user);
 long kvarn_model_free(void *model);

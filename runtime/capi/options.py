@@ -96,6 +96,7 @@ MODEL: Mapping[str, Kind] = {
     "threads": partial(count, least=1),
     "device": Option("", choices=DEVICES).read,
     "kv_on": Option("", choices=KV_ON).read,
+    "lora": _texts,
 }
 PACK: Mapping[str, Kind] = {"ctx": count, "kv_type": kv_types, **PREFILL_AXIS.kinds()}
 

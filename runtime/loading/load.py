@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from ...system.text import one_line
 from ..engine import on_engine
 from ..gguf import GGUFFile, open_gguf
 from ..memory import available_bytes, human_bytes
+from .adapter_files import Lora, adapter_files
+from .adapters import load_adapters
 from .default_model import default_model_path
 from .devices import check_kv_on, device_named
 
@@ -30,6 +32,7 @@ def load(
     notice: Callable[[str], None] | None = None,
     device: str | Device = "cpu",
     kv_on: str = "auto",
+    lora: Lora | Sequence[Lora] = (),
 ) -> Model:
     """Load a GGUF model; without a path, the default model.
 
@@ -40,15 +43,24 @@ def load(
     kv_on: where contexts of a model on a GPU have K and V: "gpu"; "host", where the CPU attends to
     them; "auto" on the GPU where its memory has room and the methods are served there. Contexts say
     which in `notices`.
+    lora: low-rank adapters to add to the model, each a GGUF file, "FILE" or "FILE:SCALE".
     Raises `GGUFError` for a file that cannot be read, `ModelError` for a model that cannot be run,
-    and `KvarnError` if memory does not suffice for its matrices, or the device cannot be used.
+    `AdapterError` for an adapter that does not fit it, and `KvarnError` if memory does not suffice
+    for its matrices, or the device cannot be used.
     """
     check_kv_on(kv_on)
+    named = adapter_files(lora)
     file = open_gguf(Path(path) if path is not None else default_model_path())
     if isinstance(device, str):
         gpu = device_named(device, file)
     else:
         gpu = None if device.name == "cpu" else device
+    if named and gpu is not None:
+        raise KvarnError(
+            f"loading {one_line(file.path.name)} with --device {gpu.name}: adapters are only "
+            "computed on the CPU: use --device cpu"
+        )
+    adapters = load_adapters(file, named)
     available = available_bytes()
     n_bytes = _repacked(file, available) if gpu is None else 0
     arena = Arena(n_bytes)
@@ -58,7 +70,7 @@ def load(
 
     if threads is not None:
         on_engine(kernel_threads.set_threads, threads)
-    return Model(file, arena, notice, gpu or CPU, kv_on)
+    return Model(file, arena, notice, gpu or CPU, kv_on, adapters)
 
 
 def _repacked(file: GGUFFile, available: int) -> int:

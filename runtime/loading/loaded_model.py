@@ -22,11 +22,15 @@ from ..gguf import GGUFFile
 from ..sampling import Sampler
 from ..sampling.stored import described, stored_options
 from ..tokenizer import Tokenizer
+from .adapters import LoadedAdapters
 from .model_info import ModelInfo
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+NO_ADAPTERS = LoadedAdapters()
 
 
 class LoadedModel:
@@ -42,14 +46,18 @@ class LoadedModel:
         notice: Callable[[str], None] | None = None,
         device: Device = CPU,
         kv_on: str = "auto",
+        adapters: LoadedAdapters = NO_ADAPTERS,
     ) -> None:
         self.file, self.kv_on = file, kv_on
+        self.adapters = adapters.facts
         self.config = ModelConfig.from_metadata(self.file.metadata)
         self._notice, self._told_sampling = notice, False
         self._computed: dict[Callable[[GGUFFile], Any], Any] = {}
         if line := self._re_encoded():
             self.tell(line)
-        weights = on_engine(Weights.load, self.file.tensors, self.config, arena, device)
+        weights = on_engine(
+            Weights.load, self.file.tensors, self.config, arena, device, adapters.factors
+        )
         self.transformer = Transformer(self.config, weights, max_chunk=device.chunk)
 
     @property
@@ -57,7 +65,9 @@ class LoadedModel:
         """What stores and methods may know of it."""
         measures = self._measured_keys, self._measured_queries
         sinks = self.transformer.weights.sink_logits
-        return ModelInfo(self.file, self.config, self.tell, *measures, sinks, self._computed)
+        return ModelInfo(
+            self.file, self.config, self.tell, *measures, sinks, self._computed, self.adapters
+        )
 
     def _measured_keys(self) -> NDArray[np.float32]:
         return on_engine(measured_keys, self.info, self.transformer)

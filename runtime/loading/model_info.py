@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from ...jit import kernel_cache
@@ -17,6 +18,7 @@ from ...jit.kernel_cache import sources
 from ...models.config import ModelConfig
 from ...system.text import one_line
 from ..gguf import GGUFFile
+from .adapter_files import AdapterFacts
 from .fingerprint import fingerprint, tokenizer_digest
 
 T = TypeVar("T")
@@ -42,6 +44,8 @@ class ModelInfo:
     measure_queries: Callable[[], F32]
     sink_logits: tuple[F32 | None, ...]
     memory: dict[Callable[[GGUFFile], Any], Any]
+    adapters: tuple[AdapterFacts, ...] = ()
+    """The adapters that are added to it."""
 
     def once(self, compute: Callable[[GGUFFile], T]) -> T:
         """The result of compute(file), which is called only the first time."""
@@ -57,7 +61,8 @@ class ModelInfo:
         """
         config = self.config
         shape = config.n_kv_layers, config.n_kv_heads, config.head_dim
-        name = f"{kind}-{self.fingerprint}-{sources.digest(sources.ALL)}.means"
+        model = "-".join((self.fingerprint, *filter(None, [self._adapters_digest])))
+        name = f"{kind}-{model}-{sources.digest(sources.ALL)}.means"
 
         def parse(data: bytes) -> F32:
             if len(data) != 4 * prod(shape):
@@ -70,6 +75,12 @@ class ModelInfo:
         means = measure()
         kernel_cache.keep(name, means.astype("<f4").tobytes())
         return means
+
+    @property
+    def _adapters_digest(self) -> str:
+        """Of all adapters and their scales; "" without any."""
+        facts = [(adapter.digest, float(adapter.scale)) for adapter in self.adapters]
+        return xxhash.xxh3_64_hexdigest(repr(facts).encode()) if facts else ""
 
     @property
     def path(self) -> Path:

@@ -30,6 +30,7 @@ from ..batch import Batch
 from ..context.plan import question_prefill
 from ..context.request import ContextRequest
 from ..engine import on_engine
+from ..loading.adapter_files import adapter_files
 from ..loading.load import load
 from ..memory import available_bytes
 from ..packs import remove_pack
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from ..context.generation import Generation
     from ..model import Model
 
-MODEL_WORDS = ("device", "kv_on")
+MODEL_WORDS = ("device", "kv_on", "lora")
 _MOST_ANSWERED = 64
 """Answers whose messages the server may still tell."""
 
@@ -92,12 +93,14 @@ class Engine:
         self._notices: list[str] = []
         self._flags = Flags(start.cancel_path)
         self._send(Loading(f"loading {Path(start.model).name}"))
+        self._lora = adapter_files(start.words.get("lora", ()))
         self._model = load(
             start.model,
             threads=start.threads or None,
             notice=self._notices.append,
             device=start.words.get("device", "cpu"),
             kv_on=start.words.get("kv_on", "auto"),
+            lora=self._lora,
         )
         words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
         request = request_of(words)
@@ -122,7 +125,7 @@ class Engine:
         prefills = [request.prefill] if request.prefill else []
         if not prefills and self._n_ctx > LONG:
             prefills = [question_prefill(self._model, request, self._n_ctx)]
-        methods = [request.attend], [request.keep], prefills
+        methods = [request.attend], [request.keep], prefills, self._lora
         for task in rehearsals(self._model.path, request.store.types(), *methods):
             if not task.is_compiled(self._model):
                 self._send(Loading(f"compiling kernels, on first use: {task.name}"))

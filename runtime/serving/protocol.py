@@ -87,7 +87,7 @@ class Start(_Message):
     cache_path: str
     cache_bytes: int
     words: dict[str, Any] = {}
-    """Defaults of `Reading.words`, and words about the model (`device`, `kv_on`)."""
+    """Defaults of `Reading.words`, and words about the model (`device`, `kv_on`, `lora`)."""
     queue: int = 64
 
 

@@ -90,6 +90,8 @@ class PackHead:
     n_tokens: int
     goal: int
     """Tokens it is to hold when complete; 0 for any number."""
+    adapters: list[str]
+    """The adapters of its model, FILE:SCALE."""
 
     @property
     def complete(self) -> bool:

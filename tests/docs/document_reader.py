@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kvarn.runtime.gguf import open_gguf
+
 from ..convert import hub_server
+from ..models.adapters import random_pairs, write_adapter
 from ..runtime.documents import made
 from .document_commands import ROOT, Block
 
@@ -62,4 +65,13 @@ class Reader:
         makes_model = any(step.text == "kvarn convert model.gguf" for step in steps)
         for name in ("IN.gguf",) if makes_model else ("IN.gguf", "model.gguf"):
             shutil.copy(self._model, folder / name)
+        if any("--lora" in step.text for step in steps):
+            self._write_adapters(folder)
         return folder
+
+    def _write_adapters(self, folder: Path) -> None:
+        with open_gguf(self._model) as file:
+            name = "blk.0.attn_q.weight"
+            pairs = random_pairs({name: file.tensors[name].shape}, 2)
+            for adapter in ("style.gguf", "facts.gguf"):
+                write_adapter(folder / adapter, file.architecture, pairs)

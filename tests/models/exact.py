@@ -11,6 +11,7 @@ import pytest
 from kvarn.jit.arena import Arena
 from kvarn.models import ModelConfig, rope
 from kvarn.models.config.layers import RopeConfig
+from kvarn.models.low_rank import Adapters
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.ops.types import QuantType
@@ -61,11 +62,15 @@ class _Table(rope.RopeTable):
 
 
 def exact_logits(
-    metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray], ids: list[int], n_ctx: int
+    metadata: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    ids: list[int],
+    n_ctx: int,
+    adapters: Adapters | None = None,
 ) -> np.ndarray:
     """Logits float64 (T, V) of float32 weights."""
     config = ModelConfig.from_metadata(metadata)
-    weights = Weights.load(plain.as_tensors(arrays), config, device=_Device())
+    weights = Weights.load(plain.as_tensors(arrays), config, device=_Device(), adapters=adapters)
     attention = plain.PlainAttention(config)
     attention.sinks = weights.sink_logits
     with pytest.MonkeyPatch.context() as patch:

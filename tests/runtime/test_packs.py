@@ -187,6 +187,7 @@ def test_the_two_rotations_of_longrope_do_not_mix(
         name="long",
         fingerprint="0" * 16,
         tokenizer_digest="0" * 16,
+        adapters=(),
         path=Path("long.gguf"),
     )
     Disk(tmp_path / "pack").open(model, sizes[0]).close()

@@ -18,6 +18,7 @@ from ..windowed import windows_of
 from .contents import create
 from .errors import PackError, checked_path, opening
 from .folder import PackFolder
+from .format.adapters import told
 from .format.manifest import NAME, Manifest, ModelFacts
 from .info import pack_head
 from .parents import Beginning, begin
@@ -215,6 +216,7 @@ class Disk(Store):
                 "or make another pack",
             )
         facts = facts_of(model)
+        _check_adapters(path, manifest.model, facts)
         if not manifest.model.same_model(facts):
             raise PackError(
                 path,
@@ -275,6 +277,16 @@ def _check_tokenizer(path: Path, digest: str, model: ModelInfo) -> None:
         )
 
 
+def _check_adapters(path: Path, made: ModelFacts, given: ModelFacts) -> None:
+    """`PackError` if the pack was made with other adapters of the same model."""
+    if made.adapters != given.adapters and made.same_model(replace(given, adapters=made.adapters)):
+        raise PackError(
+            path,
+            f"it was made with adapters {told(made.adapters)}, found {told(given.adapters)}: give "
+            "the same --lora, or make another pack",
+        )
+
+
 def facts_of(model: ModelInfo) -> ModelFacts:
     """The facts about a model that a pack stores."""
     config = model.config
@@ -289,4 +301,5 @@ def facts_of(model: ModelInfo) -> ModelFacts:
         str(model.path.resolve()),
         model.tokenizer_digest,
         heads if len(set(heads)) > 1 else (),
+        model.adapters,
     )

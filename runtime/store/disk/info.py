@@ -24,7 +24,10 @@ def pack_head(path: Path) -> PackHead:
 
 def _head(folder: PackFolder, n_tokens: int) -> PackHead:
     model, goal = folder.manifest.model, folder.manifest.goal
-    return PackHead(str(folder.path), model.name, model.fingerprint, model.path, n_tokens, goal)
+    adapters = [f"{adapter.path}:{adapter.scale!r}" for adapter in model.adapters]
+    return PackHead(
+        str(folder.path), model.name, model.fingerprint, model.path, n_tokens, goal, adapters
+    )
 
 
 def pack_info(path: Path) -> PackInfo:

@@ -34,6 +34,9 @@ Format 9 is that of models whose layers differ in their keys, or whose heads hav
 numbers. It adds to any of these, in "model", "heads": [[KV heads, head size], …] of each layer,
 where layers differ; "n_kv_heads" and "head_dim" are those of the layers without a window.
 
+Format 10 is that of models with low-rank adapters. It adds to any of these, in "model",
+"adapters": [[digest, scale, path], …].
+
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
 
@@ -55,6 +58,7 @@ from .....models.config.bounds import (
 )
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
+from ....loading.adapter_files import AdapterFacts
 from ...base import SlotPlan
 from ...facts import PrefillFacts, ProbeSums
 from ...windowed import MOST_WINDOW
@@ -62,12 +66,13 @@ from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
 from . import prompts, states
+from .adapters import adapters_data, adapters_of
 from .values import number, text
 
-FORMAT = 9
+FORMAT = 10
 _PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS = 1, 2, 3, 4
 _SPARSE, _RERANKED, _WINDOWED, _WITH_STATES = 5, 6, 7, 8
-_HEADS = 9
+_HEADS, _ADAPTED = 9, 10
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -96,6 +101,7 @@ class ModelFacts:
     """Digest of the tokenizer, see `ModelInfo`; "" in packs of older versions of kvarn."""
     heads: tuple[tuple[int, int], ...] = ()
     """KV heads and head size of each layer, where layers differ in them; else ()."""
+    adapters: tuple[AdapterFacts, ...] = ()
 
     def heads_of(self, layer: int) -> tuple[int, int]:
         """KV heads and head size of a layer."""
@@ -111,8 +117,9 @@ class ModelFacts:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; without the tokenizer's digest if that is unknown, and heads that are alike."""
-        optional = ("tokenizer", "heads")
-        return {key: value for key, value in asdict(self).items() if key not in optional or value}
+        optional = ("tokenizer", "heads", "adapters")
+        data = asdict(self) | {"adapters": adapters_data(self.adapters)}
+        return {key: value for key, value in data.items() if key not in optional or value}
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,8 @@ class Manifest:
 
     @property
     def _format(self) -> int:
+        if self.model.adapters:
+            return _ADAPTED
         if self.model.heads or self.model.head_dim > MAX_HEAD_DIM:
             return _HEADS
         if self.state_bytes:
@@ -271,7 +280,8 @@ def _typed(data: dict[str, Any]) -> Manifest:
         **sizes,
         path=path,
         tokenizer=text(model.get("tokenizer", "")),
-        heads=_heads(model["heads"], sizes) if form == _HEADS and "heads" in model else (),
+        heads=_heads(model["heads"], sizes) if form >= _HEADS and "heads" in model else (),
+        adapters=adapters_of(model["adapters"]) if form == _ADAPTED else (),
     )
     _check_heads(facts, windows)
     return Manifest(

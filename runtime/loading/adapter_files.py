@@ -1,0 +1,67 @@
+"""Low-rank adapters by file and scale; apart, as command lines are parsed without what computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...system.errors import KvarnError
+from ...system.text import one_line
+
+
+@dataclass(frozen=True)
+class AdapterFile:
+    """A GGUF file with an adapter, and the factor on what it adds."""
+
+    path: Path
+    scale: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str | Path | AdapterFile) -> AdapterFile:
+        """Of FILE or FILE:SCALE. `KvarnError` where there is no such file, or the scale is not
+        finite."""
+        if isinstance(text, AdapterFile):
+            return text
+        path, scale = Path(text), 1.0
+        if isinstance(text, str) and not path.is_file():
+            name, _, number = text.rpartition(":")
+            try:
+                scale = float(number)
+            except ValueError:
+                name = text
+            path = Path(name or text)
+        if not path.is_file():
+            raise KvarnError(f"no adapter {one_line(str(text), 300)}: expected FILE or FILE:SCALE")
+        if not math.isfinite(scale):
+            raise KvarnError(
+                f"adapter {one_line(str(path), 300)}: found scale {scale}, expected a finite number"
+            )
+        return cls(path, scale)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.scale!r}"
+
+
+Lora = str | Path | AdapterFile
+"""An adapter as users name it: FILE, FILE:SCALE or the object."""
+
+
+def adapter_files(lora: Lora | Sequence[Lora]) -> tuple[AdapterFile, ...]:
+    """Of one adapter or several. Raises what `AdapterFile.parse` raises."""
+    several = [lora] if isinstance(lora, (str, Path, AdapterFile)) else lora
+    return tuple(AdapterFile.parse(one) for one in several)
+
+
+@dataclass(frozen=True)
+class AdapterFacts:
+    """An adapter that K and V were computed with. Its file may move."""
+
+    digest: str
+    """Of its numbers, 16 hexadecimal digits."""
+    scale: float
+    path: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{one_line(self.path, 300)}:{self.scale:g} (digest {one_line(self.digest)})"
