@@ -63,6 +63,7 @@ from .reading_tasks import Embedding, PackReading
 from .refusal import refused
 from .scheduler import Scheduler
 from .tasks import Answering
+from .text_encoders import text_encoder_engine
 
 if TYPE_CHECKING:
     import msgspec
@@ -293,7 +294,8 @@ def main(descriptor: int) -> int:
         start = connection.receive()
         if not isinstance(start, Start):
             return 1
-        Engine(connection, start).run()
+        engine = text_encoder_engine(connection, start) or Engine(connection, start)
+        engine.run()
     except Exception as error:
         if not isinstance(error, KvarnError):
             sys.excepthook(type(error), error, error.__traceback__)
