@@ -197,7 +197,6 @@ SMALLER = {
     "kvarn chat model.gguf": "kvarn chat model.gguf -n 16",
     f"kvarn chat -hf {REAL_MODEL}": f"kvarn chat -hf {REAL_MODEL} -n 16",
     "kvarn chat --pack long": "kvarn chat --pack long -n 16",
-    "kvarn chat --pack work": "kvarn chat --pack work -n 16",
     "kvarn chat -f report.pdf": "kvarn chat -f report.pdf -n 16",
     "kvarn chat --pack book": "kvarn chat --pack book -n 16",
     "kvarn chat --pack book --session talk": "kvarn chat --pack book --session talk -n 16",
