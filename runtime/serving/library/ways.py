@@ -26,6 +26,8 @@ LONG = SparsePrefill().from_
 REST_SHARE = 4
 """The rest of a prompt is like a question if it has at most this part of the beginning's tokens. A
 longer one is a text of its own, as where the reading of a text was cut off."""
+REPEATED = 2
+"""So few tokens are read as the beginning was: a prompt that is asked again has the same answer."""
 
 
 class Beginning(NamedTuple):
@@ -54,7 +56,8 @@ class Ways:
         """Where a prompt of `n_tokens` begins. anew, after: the longest in these two ways."""
         n = max(anew.n_tokens, after.n_tokens)
         is_question = after.n_tokens > anew.n_tokens or REST_SHARE * (n_tokens - n) <= n
-        if self.is_pack or (n >= LONG and is_question):
+        is_repeated = anew.n_tokens == n and n_tokens - n <= REPEATED
+        if self.is_pack or (n >= LONG and is_question and not is_repeated):
             longer = after if after.n_tokens == n else anew
             return Beginning(longer, self.after, self.question)
         return Beginning(anew, self.anew, self.prefill)

@@ -135,11 +135,24 @@ def test_about_what_the_library_has(
         library = made or make()
         turn = library.open([*question, 1], AUTO, N_CTX)
         assert turn.cached == len(question)
-        library.give_back(turn, keep=False)
+        library.give_back(turn)
         lease = read(library, question, EXACT)
         assert lease.cached == (N if made else len(question) - 1)
         np.testing.assert_array_equal(lease.context.logits, exactly)
         library.give_back(lease)
+
+
+def test_a_prompt_that_is_asked_again_has_the_same_logits(
+    make: Make, question: list[int], sparsely: np.ndarray
+) -> None:
+    library = make()
+    first = read(library, question)
+    logits = first.context.logits.copy()
+    library.give_back(first)
+    assert first.cached == 0 and (logits != sparsely).any()
+    again = read(library, question)
+    assert again.cached == len(question) - 1
+    np.testing.assert_array_equal(again.context.logits, logits)
 
 
 def test_what_is_no_question_is_read_exactly(
