@@ -195,16 +195,12 @@ class Llama:
         return {"object": "list", "data": data, "model": model or self.model_path, "usage": usage}
 
     def embed(self, input: str | list[str], normalize: bool = True, truncate: bool = True) -> Any:
-        """A vector of norm 1 for a text, or for each of a list; raises `CompatError` where this
-        model, or this version of kvarn, has none."""
-        make = getattr(self._model, "embed", None)
-        if make is None:
-            raise CompatError(
-                "this version of kvarn makes no vectors in Python: `kvarn serve` answers "
-                "/v1/embeddings"
-            )
+        """A vector of norm 1 for a text, or for each of a list: the mean of its hidden states."""
+        if not normalize:
+            raise CompatError("embed: normalize is False, and kvarn's vectors have a norm of 1")
+        texts = [input] if isinstance(input, str) else input
         with value_errors():
-            vectors = make([input] if isinstance(input, str) else input, truncate=truncate).tolist()
+            vectors = self._model.embed(texts, truncate=truncate).tolist()
         return vectors[0] if isinstance(input, str) else vectors
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:

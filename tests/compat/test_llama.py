@@ -232,6 +232,17 @@ def test_a_prompt_that_does_not_fit_is_a_value_error(llm: Llama) -> None:
         llm([5] * 1024)
 
 
+def test_vectors_are_those_of_the_model(llm: Llama, model: kvarn.Model) -> None:
+    texts = ["a ship", "the sea"]
+    vectors = model.embed(texts).tolist()
+    assert llm.embed(texts) == vectors and llm.embed(texts[1]) == pytest.approx(vectors[1])
+    said = llm.create_embedding(texts)
+    assert [one["embedding"] for one in said["data"]] == vectors
+    assert said["usage"]["total_tokens"] == sum(len(llm.tokenize(t.encode())) for t in texts)
+    with pytest.raises(CompatError, match="normalize is False"):
+        llm.embed("a ship", normalize=False)
+
+
 def test_a_model_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
 
