@@ -12,16 +12,12 @@ from ..runtime.embedding import POOLINGS
 from ..system.errors import KvarnError
 from ..system.files import check_target, write_file
 from ..system.terminal import say, show
-from ..system.text import one_line
-from .embedding import add_embedding_options, embedder_of, texts_of, words_of
+from .embedding import add_embedding_options, embedder_of, show_scores, texts_of, words_of
 from .options.values import utf8
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-SHOWN = 200
-"""Characters of a text in a list of likeness."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -66,12 +62,6 @@ def run(options: argparse.Namespace) -> int:
         for text, vector in zip(texts, vectors):
             show(json.dumps({"text": text, "embedding": [float(f"{x:.9g}") for x in vector]}))
     return 0
-
-
-def show_scores(texts: list[str], scores: NDArray[np.float32]) -> None:
-    """Print each score, a tab and the text, the highest first."""
-    for i in sorted(range(len(texts)), key=lambda i: -scores[i]):
-        show(f"{scores[i]:.4f}\t{one_line(texts[i], SHOWN)}")
 
 
 def _npy(vectors: NDArray[np.float32]) -> bytes:

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 
 from ..runtime.embedding.loading import load_embedder
 from ..system.errors import KvarnError
-from ..system.terminal import say
+from ..system.terminal import say, show
+from ..system.text import one_line
 from .options.files import text_in
 from .options.model import ModelRequest
 from .options.values import positive, utf8
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ..runtime.embedding import Embedder
+
+SHOWN = 200
+"""Characters of a text in a list of scores."""
 
 
 def add_embedding_options(parser: argparse.ArgumentParser, words: str, help: str) -> None:
@@ -80,6 +87,12 @@ def embedder_of(options: argparse.Namespace, pooling: str | None) -> Embedder:
     on_compile(_Compiling())
     request = ModelRequest.of(options)
     return load_embedder(request.file(), pooling=pooling, threads=request.threads, notice=say)
+
+
+def show_scores(texts: list[str], scores: NDArray[np.float32]) -> None:
+    """Print each score, a tab and the text, the highest first."""
+    for i in sorted(range(len(texts)), key=lambda i: -scores[i]):
+        show(f"{scores[i]:.4f}\t{one_line(texts[i], SHOWN)}")
 
 
 class _Compiling:

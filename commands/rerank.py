@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..system.errors import KvarnError
-from .embed import show_scores
-from .embedding import add_embedding_options, embedder_of, texts_of, words_of
+from .embedding import add_embedding_options, embedder_of, show_scores, texts_of, words_of
 
 
 def add(parser: argparse.ArgumentParser) -> None:
