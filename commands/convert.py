@@ -1,4 +1,4 @@
-"""`kvarn convert`: a Hugging Face model, or a GGUF file, to a GGUF file."""
+"""`kvarn convert`: a Hugging Face model, a PEFT adapter, or a GGUF file, to a GGUF file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ DEFAULT_TYPE = "q8_0"
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "kvarn convert [SRC] OUT.gguf [--type T] [--pre NAME] [--embed-hash [--hash FILE]]"
+        "kvarn convert [SRC] OUT.gguf [--type T] [--base MODEL] [--pre NAME] "
+        "[--embed-hash [--hash FILE]]"
     )
     parser.description = (
         "Convert the model in folder SRC (safetensors, config.json, tokenizer) to the file "
         "OUT.gguf, which appears when it is complete. Without SRC: the model that was pulled last. "
-        "SRC may also be a GGUF file, to change its types or embed hash encoders."
+        "SRC may also be a GGUF file, to change its types or embed hash encoders, or the folder of "
+        "an adapter that PEFT saved."
     )
     parser.add_argument(
         "paths", metavar="[SRC] OUT.gguf", nargs="+", type=Path, help="what to read, what to write"
@@ -35,7 +37,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--type",
         metavar="T",
-        help=f"type of the weights: {WEIGHT_TYPES} (default {DEFAULT_TYPE})",
+        help=f"type of the weights: {WEIGHT_TYPES} (default {DEFAULT_TYPE}; of an adapter f32)",
+    )
+    parser.add_argument(
+        "--base",
+        metavar="MODEL",
+        type=Path,
+        help="of an adapter: the model that it was trained on, a folder with config.json or a GGUF "
+        "file (default: the folder that adapter_config.json names)",
     )
     parser.add_argument(
         "--pre",
@@ -63,14 +72,20 @@ def run(options: argparse.Namespace) -> int:
     source, name, out = _source_and_out(options.paths)
     if options.hash is not None and not options.embed_hash:
         raise KvarnError("--hash has no effect without --embed-hash: give both")
+    adapter = source.is_dir() and _is_adapter(source)
+    if options.base is not None and not adapter:
+        raise KvarnError(f"--base has no effect on {source}: it is for the folder of an adapter")
     with on_ctrl_c(lambda: f"stopped: {out} was not written"):
         if source.suffix.lower() == ".gguf":
             _from_gguf(options, source, out)
         elif options.embed_hash:
             raise KvarnError("--embed-hash takes a GGUF file: convert the model first")
+        elif adapter:
+            _from_adapter(options, source, out)
         else:
             _from_folder(options, source, name, out)
-    remember_model(out, "converted")
+    if not adapter:
+        remember_model(out, "converted")
     show_path(out)
     return 0
 
@@ -109,6 +124,12 @@ def _is_model(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
+def _is_adapter(folder: Path) -> bool:
+    from ..convert.hf.peft import is_adapter
+
+    return is_adapter(folder)
+
+
 def _from_folder(options: argparse.Namespace, source: Path, name: str | None, out: Path) -> None:
     from ..convert.hf import convert
     from ..convert.quantize.mixes import mix_of
@@ -116,6 +137,17 @@ def _from_folder(options: argparse.Namespace, source: Path, name: str | None, ou
     mix = mix_of(options.type or DEFAULT_TYPE)
     with byte_bar("converting") as progress:
         convert(source, out, mix, pre=options.pre, name=name, notice=say, progress=progress)
+
+
+def _from_adapter(options: argparse.Namespace, source: Path, out: Path) -> None:
+    from ..convert.hf.peft import convert_adapter
+    from ..convert.quantize.mixes import mix_of
+
+    if options.pre is not None:
+        raise KvarnError(f"--pre has no effect on {source}: an adapter has no tokenizer")
+    mix = mix_of(options.type or "f32")
+    with byte_bar("converting") as progress:
+        convert_adapter(source, out, mix, options.base, notice=say, progress=progress)
 
 
 def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:

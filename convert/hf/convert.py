@@ -74,7 +74,7 @@ def convert(
     writer = gguf.GGUFWriter(None, architecture.name)
     types = _types(architecture, config, mix, planned)
     for tensor in planned:
-        _declare(writer, tensor, types[tensor.name])
+        declare(writer, tensor, types[tensor.name])
     add_description(writer, source, name)
     architecture.add_keys(writer, config)
     if architecture.encodes:
@@ -86,7 +86,7 @@ def convert(
     with new_file(out) as part:
         n_bytes = sum(tensor.nbytes for tensor in writer.tensors[0].values())
         check_room(out.absolute().parent, n_bytes, out.name)
-        _write(part, writer, planned, progress)
+        write_file(part, writer, planned, progress)
 
 
 def left_out(config: Config, stored: Iterable[str]) -> list[str]:
@@ -119,7 +119,8 @@ def _types(
     return {t.name: t.view.type_name or chosen.get(t.name, "F32") for t in planned}
 
 
-def _declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
+def declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
+    """Add a tensor of this type to the header to be."""
     kind = QUANT_TYPES[type_name]
     shape = tensor.view.shape
     n_bytes = tensor.view.n_rows * row_bytes(kind, shape[-1])
@@ -127,7 +128,7 @@ def _declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
     writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), n_bytes, raw)
 
 
-def _write(
+def write_file(
     path: Path,
     writer: gguf.GGUFWriter,
     planned: list[Planned],

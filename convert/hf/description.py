@@ -24,11 +24,13 @@ _SAMPLING: dict[str, type[int] | type[float] | type[str]] = {
 }
 
 
-def add_description(writer: gguf.GGUFWriter, folder: Path, name: str | None) -> None:
+def add_description(
+    writer: gguf.GGUFWriter, folder: Path, name: str | None, kind: str = gguf.GGUFType.MODEL
+) -> None:
     """Write the keys, by gguf-py's rules, which are llama.cpp's.
 
     name: of a model whose card gives none, as "organisation/model" (default: the folder's name).
-    `ConvertError` for a card (README.md) that cannot be read.
+    kind: `general.type`. `ConvertError` for a card (README.md) that cannot be read.
     """
     total, shared, experts, n_experts = writer.get_total_parameter_count()
     parameters = optional_json(folder / "config.json")
@@ -48,7 +50,7 @@ def add_description(writer: gguf.GGUFWriter, folder: Path, name: str | None) -> 
         metadata.size_label = metadata.size_label or gguf.size_label(
             total, shared, experts, n_experts
         )
-        writer.add_type(gguf.GGUFType.MODEL)
+        writer.add_type(kind)
         metadata.set_gguf_meta_model(writer)
     except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
         # gguf-py expects what the hub shows, and raises any of these for anything else.

@@ -15,7 +15,7 @@ from .config import Config
 from .families.experts import count, stack
 from .rope import factor_tensors
 from .safetensors import BYTES, StoredTensor
-from .views import View, given, in_order, mapped
+from .views import View, Views, given, in_order, mapped
 
 # Buffers that old files keep, and the parts of models that see or hear.
 _IGNORED_ENDINGS = (
@@ -75,14 +75,36 @@ def plan(
     Raises `ConvertError` for a tensor that the architecture does not know, a bias that it cannot
     keep, and an output matrix that is missing where the model does not share the embedding's.
     """
-    names = gguf.get_tensor_name_map(
-        _arch(architecture.names or architecture.name), config.n_layers
-    )
     factors = {} if architecture.encodes else factor_tensors(architecture.name, config)
     if architecture.given is not None:
         factors |= architecture.given(config)
     planned = [Planned(name, given(values)) for name, values in factors.items()]
-    for plain, view in _views(architecture, config, stored).items():
+    for tensor in renamed(architecture, config, _views(architecture, config, stored)):
+        view = tensor.view
+        if tensor.name in ("token_embd.weight", "output.weight", "per_layer_token_embd.weight"):
+            if view.n_rows < n_vocab:
+                raise ConvertError(
+                    f"tensor {tensor.name} has {view.n_rows} rows for {n_vocab} tokens"
+                )
+            view = replace(view, shape=(n_vocab, view.shape[-1]))
+        planned.append(Planned(tensor.name, view))
+    _check_output(architecture, config, {tensor.name for tensor in planned})
+    return planned
+
+
+def renamed(architecture: HFArchitecture, config: Config, views: Views) -> list[Planned]:
+    """The file's tensors, made of those with transformers' names by the architecture's rules.
+
+    Raises `ConvertError` for a tensor that the architecture does not know.
+    """
+    names = gguf.get_tensor_name_map(
+        _arch(architecture.names or architecture.name), config.n_layers
+    )
+    views = stack(views, config)
+    planned = []
+    if architecture.rewrite is not None:
+        views = architecture.rewrite(config, views)
+    for plain, view in views.items():
         new_name = plain
         if not plain.startswith("blk."):
             short = plain.removeprefix("model.")
@@ -97,13 +119,7 @@ def plan(
             )
         if view.type_name == BYTES:
             raise ConvertError(f"tensor {plain:.80} is stored as {BYTES}, expected weights")
-        changed = _changed(architecture, config, plain, view)
-        if new_name in ("token_embd.weight", "output.weight", "per_layer_token_embd.weight"):
-            if view.n_rows < n_vocab:
-                raise ConvertError(f"tensor {plain} has {view.n_rows} rows for {n_vocab} tokens")
-            changed = replace(changed, shape=(n_vocab, view.shape[-1]))
-        planned.append(Planned(new_name, changed))
-    _check_output(architecture, config, {tensor.name for tensor in planned})
+        planned.append(Planned(new_name, _changed(architecture, config, plain, view)))
     return planned
 
 
@@ -116,18 +132,27 @@ def _mapped_name(names: gguf.TensorNameMap, name: str) -> str | None:
 
 def _views(
     architecture: HFArchitecture, config: Config, stored: Mapping[str, StoredTensor]
-) -> Mapping[str, View]:
-    """Tensors to write by transformers' names, in the order of the shards, stacks at their end."""
+) -> Views:
+    """Tensors to write by transformers' names, in the order of the shards."""
     views = {}
     for name, tensor in stored.items():
-        plain = name.replace("language_model.", "").replace("model.model.", "model.")
+        plain = plain_name(name)
         if _is_left_out(architecture, config, plain, tensor) or is_drafting(name, config):
             continue
         if not tensor.shape or 0 in tensor.shape:
             raise ConvertError(f"tensor {name:.80} has shape {tensor.shape}, expected sizes")
         views[plain] = View.of(tensor)
-    views = stack(views, config)
-    return views if architecture.rewrite is None else architecture.rewrite(config, views)
+    return views
+
+
+def plain_name(name: str) -> str:
+    """transformers' name without the parts that models have which see or hear, too."""
+    return name.replace("language_model.", "").replace("model.model.", "model.")
+
+
+def sees_or_hears(name: str) -> bool:
+    """Whether a stored tensor is of the parts that the file leaves out."""
+    return any(part in name for part in _IGNORED_PARTS)
 
 
 def is_drafting(name: str, config: Config) -> bool:
@@ -155,7 +180,7 @@ def _arch(name: str) -> gguf.MODEL_ARCH:
 def _is_left_out(
     architecture: HFArchitecture, config: Config, name: str, tensor: StoredTensor
 ) -> bool:
-    if name.endswith(_IGNORED_ENDINGS) or any(part in name for part in _IGNORED_PARTS):
+    if name.endswith(_IGNORED_ENDINGS) or sees_or_hears(name):
         return True
     if name == "lm_head.weight":
         # transformers would overwrite a shared output matrix with the embedding.

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kvarn.runtime.gguf import open_gguf
 
 from ..convert import hub_server
+from ..convert.hf_folders import write_safetensors
 from ..models.adapters import random_pairs, write_adapter
 from ..runtime.documents import made
 from .document_commands import ROOT, Block
@@ -67,6 +70,8 @@ class Reader:
             shutil.copy(self._model, folder / name)
         if any("--lora" in step.text for step in steps):
             self._write_adapters(folder)
+        if any("style-lora/" in step.text for step in steps):
+            self._write_peft(folder / "style-lora")
         return folder
 
     def _write_adapters(self, folder: Path) -> None:
@@ -75,3 +80,19 @@ class Reader:
             pairs = random_pairs({name: file.tensors[name].shape}, 2)
             for adapter in ("style.gguf", "facts.gguf"):
                 write_adapter(folder / adapter, file.architecture, pairs)
+
+    def _write_peft(self, folder: Path) -> None:
+        """An adapter as PEFT saves it."""
+        folder.mkdir()
+        with open_gguf(self._model) as file:
+            n_rows, n_columns = file.tensors["blk.0.attn_q.weight"].shape
+        name = "base_model.model.model.layers.0.self_attn.q_proj"
+        write_safetensors(
+            folder / "adapter_model.safetensors",
+            {
+                f"{name}.lora_A.weight": np.ones((2, n_columns), np.float32),
+                f"{name}.lora_B.weight": np.zeros((n_rows, 2), np.float32),
+            },
+        )
+        settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
+        (folder / "adapter_config.json").write_text(json.dumps(settings))
