@@ -126,7 +126,7 @@ def test_long_factors_are_those_of_the_configuration() -> None:
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
 REFUSED = {
-    "unknown to kvarn, expected one of Llama": {"architectures": ["BertModel"]},
+    "unknown to kvarn, expected one of Llama": {"architectures": ["MambaForCausalLM"]},
     "quantised .'gptq'": common("LlamaForCausalLM", quantization_config={"quant_method": "gptq"}),
     "activation is 'relu', expected silu": common("LlamaForCausalLM", hidden_act="relu"),
     "rope_type is 'dynamic', expected default, linear, yarn, llama3, longrope for a llama": common(
