@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .runtime.attend.registry import *
     from .runtime.chat import Conversation as Conversation
     from .runtime.context import Context as Context
+    from .runtime.draft import DraftModel as DraftModel
     from .runtime.draft import Ngram as Ngram
     from .runtime.embedding import Embedder as Embedder
     from .runtime.embedding.loading import load_embedder as load_embedder
@@ -41,6 +42,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Context": ".runtime.context",
     "Conversation": ".runtime.chat",
+    "DraftModel": ".runtime.draft",
     "Embedder": ".runtime.embedding",
     "KvarnError": ".system.errors",
     "Model": ".runtime.model",

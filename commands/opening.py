@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..runtime.draft import Draft, DraftModel
 from ..runtime.loading.adapter_files import AdapterFile
 from ..runtime.loading.devices import card_for
 from ..runtime.loading.load import load
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..runtime.model import Model
     from ..runtime.prefill import Prefill
     from ..runtime.store.facts import PackHead
+    from .options.drafting import DraftRequest
     from .options.model import ModelRequest
 
 
@@ -38,15 +40,24 @@ class Workload:
 
 
 def load_model(
-    source: ModelRequest, work: Workload, pack: PackHead | None = None, *, compiles: bool = True
+    source: ModelRequest,
+    work: Workload,
+    pack: PackHead | None = None,
+    *,
+    compiles: bool = True,
+    draft: DraftRequest | None = None,
 ) -> Model:
     """The model, with kernels for `work` compiled.
+
+    draft: what is to guess for it; before it is loaded, a draft of another vocabulary is refused.
 
     pack: the pack that the context begins with. If its model was moved, the pack finds it from now
     on. compiles: False leaves the compiling to `opened`, which knows more of the context.
     """
     card_for(source.device)  # refuses before a model is pulled, or kernels compiled
     path, lora = source.file(pack), source.adapters(pack)
+    if draft is not None:
+        draft.check(path)
     first_use = _listen(path, work, lora)
     model = load(
         path,
@@ -61,6 +72,18 @@ def load_model(
     if compiles and source.device == "cpu":
         first_use.begin(model)
     return model
+
+
+def load_draft(request: DraftRequest | None) -> Draft | None:
+    """The draft that is asked for. A model is loaded, which computes on the CPU, and its kernels
+    are compiled."""
+    if request is None or request.file is None:
+        return None if request is None else request.ngram
+    path = request.file.path
+    first_use = _listen(path, Workload(), ())
+    model = load(path, notice=say)
+    first_use.begin(model)
+    return DraftModel(model, **dict(request.options))
 
 
 @contextmanager

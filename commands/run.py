@@ -15,15 +15,14 @@ from ..system.files import write_file
 from ..system.terminal import generate, say
 from . import REAL_MODEL
 from .notices import tell_of_base_model, tell_of_control_tokens, tell_of_plain_prompt
-from .opening import Workload, load_model, opened
+from .opening import Workload, load_draft, load_model, opened
 from .options.context import add_context_options, add_kv_option, add_pack_options, request_from
+from .options.drafting import add_draft_options, draft_from
 from .options.files import add_prompt_files_option, check_output, check_recording, prompt_from
 from .options.generation import (
-    add_draft_options,
     add_max_tokens_option,
     add_sampling_options,
     add_system_option,
-    draft_from,
     sampling_from,
 )
 from .options.model import ModelRequest
@@ -111,10 +110,12 @@ def run(options: argparse.Namespace) -> int:
     record, files = options.record_selections, options.files or ()
     check_recording(record, request.attend, source.path, *files)
     check_output(options.stats_json, source.path, *files)
-    sampling, draft = sampling_from(options), draft_from(options)
+    sampling, drafting = sampling_from(options), draft_from(options)
     head = request.store.head()
     prompt = _prompt(options, head is not None and head.n_tokens > 0, source.is_named)
-    model = load_model(source, Workload(request.store.types()), head, compiles=False)
+    work = Workload(request.store.types())
+    model = load_model(source, work, head, compiles=False, draft=drafting)
+    draft = load_draft(drafting)
     text = None if prompt is None else _text(options, model, prompt)
     with _on_ctrl_c(request.store), opened(source, model, request) as context:
         if text is not None:

@@ -60,7 +60,9 @@ class Kept:
 class Stats:
     """Counters of one context; times in seconds.
 
-    compile_seconds: kernels compiled on their first use, which no other time includes.
+    decode_seconds: all that generated tokens took, guesses included. draft_seconds: of the draft,
+    its reading of prompts included. compile_seconds: kernels compiled on their first use, which no
+    other time includes.
     """
 
     prefilled_tokens: int = 0
@@ -71,6 +73,9 @@ class Stats:
     draft_passes: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    draft_seconds: float = 0.0
+    passes_seconds: float = field(default=0.0, repr=False)
+    """Of `decode_seconds`, those of passes of the model."""
     copied_index_bytes: int = 0
     """Bytes of a pack's indexes that were copied to memory, because there was room."""
     layers: Sequence[LayerReads] = field(default=(), repr=False)
@@ -92,7 +97,20 @@ class Stats:
         seconds, compiling = clock.read()
         self.decoded_tokens += 1
         self.decode_seconds += seconds
+        self.passes_seconds += seconds
         self.compile_seconds += compiling
+
+    def add_draft_start(self, clock: Clock) -> None:
+        """Count what a draft does before its first guess."""
+        seconds, compiling = clock.read()
+        self.draft_seconds += seconds
+        self.compile_seconds += compiling
+
+    def add_guesses(self, clock: Clock) -> None:
+        """Count what a draft does while tokens are generated."""
+        decoded = self.draft_seconds
+        self.add_draft_start(clock)
+        self.decode_seconds += self.draft_seconds - decoded
 
     def add_draft(self, n_tokens: int) -> None:
         """Count a pass that read `n_tokens` drafted tokens after its own."""
@@ -138,7 +156,8 @@ class Stats:
 
     def __str__(self) -> str:
         draft = (
-            f"drafted {self.drafted_tokens} tokens in {self.draft_passes} passes, accepted "
+            f"drafted {self.drafted_tokens} tokens for {self.draft_passes} passes "
+            f"in {self.draft_seconds:.2f} s, accepted "
             f"{self.accepted_tokens} ({self.draft_acceptance:.0%}, "
             f"{self.tokens_per_draft_pass:.1f} tokens a pass), "
         )

@@ -13,15 +13,14 @@ from ...runtime.keep import KeepAll
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from ..notices import tell_of_base_model, tell_of_no_template
-from ..opening import Workload, load_model, opened
+from ..opening import Workload, load_draft, load_model, opened
 from ..options.context import add_context_options, add_pack_options, flag, request_from
+from ..options.drafting import add_draft_options, draft_from
 from ..options.files import add_prompt_files_option, prompt_from
 from ..options.generation import (
-    add_draft_options,
     add_max_tokens_option,
     add_sampling_options,
     add_system_option,
-    draft_from,
     sampling_from,
 )
 from ..options.model import ModelRequest
@@ -78,9 +77,10 @@ def run(options: argparse.Namespace) -> int:
 
     source, request = ModelRequest.of(options), _request(options)
     text = _text(options, request)
-    sampling, draft = sampling_from(options), draft_from(options)
+    sampling, drafting = sampling_from(options), draft_from(options)
     work = Workload(request.store.types())
-    model = load_model(source, work, request.store.head(), compiles=False)
+    model = load_model(source, work, request.store.head(), compiles=False, draft=drafting)
+    draft = load_draft(drafting)
     _start_template(model)
     from ...runtime.chat.conversation import Conversation
 

@@ -13,7 +13,7 @@ _SAMPLER = "kvarn has no such sampler"
 _SERVER = "`kvarn serve` is the server: `kvarn serve --help` lists its options"
 _FILE_SAYS = "the model's file says so"
 _TEMPLATE = "kvarn uses the template in the model's file"
-_DRAFT = "use --draft ngram, which needs no model"
+_DRAFT = "use --draft ngram, or --draft FILE of a smaller model"
 _CACHE = "use --kv DIR, or `kvarn pack`"
 _TEXT_ALONE = "kvarn reads text alone"
 _QUIET = f"only generated text goes to stdout, messages go to stderr: {_OMIT}, or add 2>/dev/null"
@@ -52,8 +52,8 @@ _FLAGS = {
     ),
     "kvarn computes with weights as the file has them": "--dtype --quantization",
     _DRAFT: (
-        "-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft -md --model-draft "
-        "--draft-model --draft-p-min --draft-p-split --spec-type --spec-replace -td "
+        "-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft "
+        "--draft-p-split --spec-type --spec-replace -td "
         "--threads-draft -tbd --threads-batch-draft -cd --ctx-size-draft -devd --device-draft "
         "-ngld --gpu-layers-draft --n-gpu-layers-draft -hfd -hfrd --hf-repo-draft "
         "--speculative -lcs --lookup-cache-static -lcd --lookup-cache-dynamic --prompt-lookup "
@@ -129,7 +129,7 @@ _FLAGS = {
     "set HF_TOKEN": "-hft --hf-token",
     "set HF_HUB_OFFLINE=1": "--offline",
     "use `kvarn ls`": "-cl --cache-list",
-    _ADAPTERS: "--lora --lora-scaled --lora-init-without-apply --adapter-path",
+    _ADAPTERS: "--lora-scaled --lora-init-without-apply --adapter-path",
     "kvarn has no control vectors": (
         "--control-vector --control-vector-scaled --control-vector-layer-range"
     ),

@@ -1,4 +1,4 @@
-"""Options of commands that generate text, named as in llama.cpp: length, sampling, drafts."""
+"""Options of commands that generate text, named as in llama.cpp: length and sampling."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ...runtime.draft import DRAFTS, Draft, Ngram
 from ...runtime.sampling import Sampler, SamplingError
 from ...runtime.sampling.order import DEFAULT_ORDER, samplers_lettered, samplers_named
-from ...system.errors import KvarnError
 from ...system.text import shown
 from ...system.values import LARGEST
 from .constraints import add_constraint_options, constraint_from
-from .values import limit, positive, utf8
+from .values import limit, utf8
 
 _BIAS = re.compile(r"(\d+)([+-].+)")
 
@@ -48,11 +46,6 @@ _SAMPLING: tuple[tuple[str, str, str, str], ...] = (
     ("mirostat_eta", "--mirostat-lr", "R", "its learning rate"),
     ("adaptive_target", "--adaptive-target", "P", "prefer tokens near P (sampler adaptive_p)"),
     ("adaptive_decay", "--adaptive-decay", "D", "how long adaptive_p remembers, up to 0.99"),
-)
-# Field of `Ngram`, its flag, what it does.
-_DRAFTING = (
-    ("max_tokens", "--draft-max", "at most N tokens in a draft"),
-    ("min_match", "--draft-min-match", "the fewest tokens that count as a repetition"),
 )
 
 
@@ -202,36 +195,3 @@ def _bias(text: str) -> tuple[int, float]:
     raise argparse.ArgumentTypeError(
         f"found {shown(text)}, expected ID+BIAS or ID-BIAS, as 15043-1"
     )
-
-
-def add_draft_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--draft` and what belongs to it to `parser`; defaults are those of `Ngram`."""
-    group = parser.add_argument_group(
-        "drafting", "guess tokens and verify them in one pass: faster where text repeats"
-    )
-    group.add_argument(
-        "--draft",
-        choices=sorted(DRAFTS),
-        help="ngram: guess what followed the last tokens earlier in the context (default: no "
-        "drafts)",
-    )
-    for name, flag, help in _DRAFTING:
-        group.add_argument(
-            flag,
-            dest=f"draft_{name}",
-            metavar="N",
-            type=positive,
-            help=f"{help} (default {getattr(Ngram, name)})",
-        )
-
-
-def draft_from(options: argparse.Namespace) -> Draft | None:
-    """The draft that parsed options ask for; `KvarnError` for options without effect."""
-    values = {name: getattr(options, f"draft_{name}") for name, *_ in _DRAFTING}
-    given = {name: value for name, value in values.items() if value is not None}
-    if options.draft is not None:
-        return DRAFTS[options.draft](**given)
-    for name, flag, _ in _DRAFTING:
-        if name in given:
-            raise KvarnError(f"{flag} {given[name]} has no effect without --draft ngram")
-    return None

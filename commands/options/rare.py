@@ -7,6 +7,7 @@ import argparse
 RARE = frozenset(
     {
         "--display-prompt", "--drop-packs", "--draft-max", "--draft-min-match",
+        "--draft-p-min",
         "--frequency-penalty", "--io", "--kv-on", "--logit-bias", "--presence-penalty",
         "--processes", "--record-selections", "--repeat-last-n", "--special", "--stats-json",
         "--typical", "--top-nsigma", "--xtc-probability", "--xtc-threshold", "--dynatemp-range",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..sampling import NotFinite, Sampler
+from ..stats import Clock, Stats
 from ..stops import StopMatcher, stop_strings
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class GenerationContext(Protocol):
 
     model: LoadedModel
     tokens: list[int]
+    stats: Stats
 
     @property
     def n_ctx(self) -> int: ...
@@ -132,6 +134,8 @@ class Generation:
         )
         self._stop = stop_strings(stop)
         self._draft = draft
+        if draft is not None:
+            draft.check(context.model.file)
 
     def ids(self, stop_at_eos: bool = True) -> Iterator[int]:
         """Read the prompt, then yield token ids."""
@@ -190,17 +194,27 @@ class Generation:
         """A function that drafts the tokens after a sampled one."""
         if self._draft is None:
             return lambda token: ()
-        context, drafter = self.context, self._draft.start()
-        tokens = list(context.tokens)
+        context, stats = self.context, self.context.stats
+        clock = Clock()
+        drafter = self._draft.start(context)
+        stats.add_draft_start(clock)
+        tokens, n_read, decoding = list(context.tokens), 0, stats.passes_seconds
 
         def guess(token: int) -> Sequence[int]:
+            nonlocal n_read, decoding
             tokens.append(token)
             if context.reads_ahead(token):
                 return ()
+            clock = Clock()
+            if n_read:
+                drafter.verified(n_read, stats.passes_seconds - decoding)
             room = context.draft_room
             if self._max_tokens is not None:  # the last token is sampled and not read
                 room = min(room, self._max_tokens - self.n_tokens - 1)
-            return drafter.propose(tokens, room)
+            draft = drafter.propose(tokens, room)
+            n_read, decoding = 1 + len(draft), stats.passes_seconds
+            stats.add_guesses(clock)
+            return draft
 
         return guess
 

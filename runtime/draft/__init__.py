@@ -3,9 +3,9 @@
 A draft changes the cost of a token, never the token: every guess is verified.
 """
 
-from .ngram import Draft as Draft
-from .ngram import Drafter as Drafter
-from .ngram import DraftError as DraftError
+from .base import Draft as Draft
+from .base import Drafter as Drafter
+from .base import DraftError as DraftError
+from .model import DraftModel as DraftModel
+from .model import check_options as check_options
 from .ngram import Ngram as Ngram
-
-DRAFTS: dict[str, type[Draft]] = {"ngram": Ngram}

@@ -1,43 +1,19 @@
-"""Drafts, and draft `ngram`: the tokens that followed an earlier occurrence of the newest ones."""
+"""Draft `ngram`: the tokens that followed an earlier occurrence of the newest ones."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...system.errors import KvarnError
+from .base import Draft, Drafter, checked_option
 
 if TYPE_CHECKING:
+    from .base import VerifyingContext
     from .index import NgramIndex
 
 STEPS = (4, 2, 1)
 """Sizes of the n-grams that are looked up, longest first, in multiples of the shortest."""
-
-
-class DraftError(KvarnError):
-    """An option of drafting is out of its range."""
-
-
-class Draft(ABC):
-    """The options of a way to guess coming tokens; any number of generations may share them."""
-
-    @abstractmethod
-    def start(self) -> Drafter:
-        """The state of a new generation."""
-
-
-class Drafter(ABC):
-    """Guesses of one generation."""
-
-    @abstractmethod
-    def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
-        """Up to `n` ids that may follow `tokens`; none where a guess would not pay.
-
-        tokens: all so far, which begin with those of the previous call. The new ones show which
-        guesses were right.
-        """
 
 
 @dataclass(frozen=True)
@@ -56,11 +32,9 @@ class Ngram(Draft):
 
     def __post_init__(self) -> None:
         for name, most in (("max_tokens", 255), ("min_match", 64)):
-            value = getattr(self, name)
-            if not 1 <= value <= most:
-                raise DraftError(f"drafting: {name} is {value}, expected 1 to {most}")
+            checked_option(name, getattr(self, name), 1, most)
 
-    def start(self) -> NgramDrafter:
+    def start(self, context: VerifyingContext | None = None) -> NgramDrafter:
         from .index import NgramIndex  # NumPy: not wanted where options are only parsed
 
         return NgramDrafter(self, NgramIndex([self.min_match * step for step in STEPS]))

@@ -103,6 +103,9 @@ FILLED = {
     ],
     "kvarn run --instruct -p TEXT": [f"kvarn run -hf {REAL_MODEL} --instruct -p TEXT"],
     "kvarn run -hf ORGANISATION/MODEL:Q4_K_M": [f"kvarn run -hf {REAL_MODEL} -p TEXT"],
+    'kvarn run model.gguf -p "The mill stood" --draft small.gguf --draft-max 8 --stats': [
+        'kvarn run model.gguf -p "The mill stood" --draft model.gguf --draft-max 8 --stats -n 16'
+    ],
     "kvarn chat [MODEL]": ["kvarn chat model.gguf -n 16"],
     "kvarn pack build|index|ls|info|verify|rm|export|import": [
         f"kvarn pack {name} --help"

@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.options.generation import add_draft_options, draft_from
-from kvarn.runtime.draft import Draft, Ngram
+from kvarn.commands import opening
+from kvarn.commands.options.drafting import DraftRequest, add_draft_options, draft_from
+from kvarn.runtime.draft import Ngram
+from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.system.errors import KvarnError
+
+from ...models.tiny_text_encoders import TinyEncoder, write
 
 GREEDY = ["--temp", "0", "-n", "60"]
 
 
-def parsed(line: str) -> Draft | None:
+def parsed(line: str) -> DraftRequest | None:
     parser = argparse.ArgumentParser()
     add_draft_options(parser)
     return draft_from(parser.parse_args(line.split()))
@@ -24,18 +28,18 @@ def parsed(line: str) -> Draft | None:
 
 def test_options_become_a_draft() -> None:
     assert parsed("") is None
-    assert parsed("--draft ngram") == Ngram()
+    assert parsed("--draft ngram") == DraftRequest(Ngram())
     line = "--draft ngram --draft-max 7 --draft-min-match 3"
-    assert parsed(line) == Ngram(max_tokens=7, min_match=3)
+    assert parsed(line) == DraftRequest(Ngram(max_tokens=7, min_match=3))
 
 
-@pytest.mark.parametrize("option", ["--draft-max", "--draft-min-match"])
+@pytest.mark.parametrize("option", ["--draft-max", "--draft-min-match", "--draft-p-min"])
 def test_an_option_that_says_nothing_is_refused(option: str) -> None:
     with pytest.raises(KvarnError, match=f"{option} 5 has no effect without --draft"):
         parsed(f"{option} 5")
 
 
-@pytest.mark.parametrize("line", ["--draft magic", "--draft ngram --draft-max 0"])
+@pytest.mark.parametrize("line", ["--draft", "--draft ngram --draft-max 0"])
 def test_wrong_usage_is_exit_code_2(line: str) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["run", *line.split()])
@@ -75,3 +79,66 @@ def test_chat_answers_the_same(
         answers.append(capsys.readouterr())
     assert answers[0].out == answers[1].out != ""
     assert "drafted" in answers[1].err
+
+
+def test_a_model_drafts_for_another(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures, small = tmp_path / "stats.json", tmp_path / "small.gguf"
+    small.write_bytes(tiny_path.read_bytes())
+    line = ["run", "-m", str(tiny_path), "-p", "one two", *GREEDY]
+    assert main(line) == 0
+    expected = capsys.readouterr().out
+    drafting = ["--draft", str(small), "--draft-p-min", "0", "--draft-max", "5"]
+    assert main([*line, *drafting, "--stats-json", str(figures)]) == 0
+    assert capsys.readouterr().out == expected != ""
+    found = json.loads(figures.read_text())
+    assert found["draft_seconds"] > 0
+    assert found["accepted_tokens"] <= found["drafted_tokens"]
+
+
+def test_a_chat_with_a_model_that_drafts_answers_the_same(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+    for drafting in ([], ["-md", str(tiny_path), "--draft-p-min", "0"]):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("la la la\nmore of it\n"))
+        assert main(["chat", "-m", str(tiny_path), "-c", "400", *GREEDY, *drafting]) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1] != ""
+
+
+def test_files_that_cannot_draft_are_refused_before_a_model_is_loaded(
+    tiny_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(opening, "load", refuse)
+    encoder, text = tmp_path / "encoder.gguf", tmp_path / "a.txt"
+    write(encoder, TinyEncoder())
+    text.write_text("no model")
+    for draft, words in (
+        ("gone.gguf", "neither ngram nor a model: no such file: gone.gguf"),
+        ("16", "--draft is 16, expected ngram or a model's file: use --draft-max N"),
+        (str(text), "neither ngram nor a model: "),
+        (str(encoder), "the draft encoder.gguf: the model is a text encoder (bert)"),
+        (str(default_model_path()), "has another vocabulary than tiny.gguf: found "),
+    ):
+        assert main(["run", "-m", str(tiny_path), "-p", "x", "--draft", draft]) == 1
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+
+
+def test_options_of_the_other_draft_are_refused() -> None:
+    for line, words in (
+        ("--draft ngram --draft-p-min 0.5", "--draft-p-min 0.5 has no effect without --draft FILE"),
+        ("--draft a.gguf --draft-min-match 3", "has no effect without --draft ngram"),
+        ("--draft a.gguf --draft-p-min 2", "min_probability is 2.0, expected 0 to 1"),
+    ):
+        with pytest.raises(KvarnError, match=words):
+            parsed(line)

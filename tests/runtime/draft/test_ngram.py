@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvarn.runtime.draft import DRAFTS, Drafter, DraftError, Ngram
+from kvarn.runtime.draft import Drafter, DraftError, Ngram
 from kvarn.runtime.draft.ngram import copied
 from kvarn.runtime.draft.pace import cost
 
@@ -30,10 +30,6 @@ def drafts(drafter: Drafter, prompt: list[int], text: list[int], room: int = 99)
 def speed_up(drafter: Drafter, prompt: list[int], text: list[int]) -> float:
     """Tokens by what they cost."""
     return len(text) / sum(cost(len(draft) + 1) for draft in drafts(drafter, prompt, text))
-
-
-def test_the_registry_names_it() -> None:
-    assert DRAFTS["ngram"] is Ngram
 
 
 def test_a_copied_text_is_drafted() -> None:

@@ -1,0 +1,70 @@
+"""What every draft is: options that are shared, and the guesses of one generation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ...system.errors import KvarnError
+
+if TYPE_CHECKING:
+    from ...models.config import ModelConfig
+    from ..gguf import GGUFFile
+
+
+class DraftError(KvarnError):
+    """An option of drafting is out of its range, or a model cannot draft for another."""
+
+
+class VerifyingModel(Protocol):
+    """What a draft needs of the model that verifies its guesses."""
+
+    @property
+    def file(self) -> GGUFFile: ...
+    @property
+    def config(self) -> ModelConfig: ...
+
+
+class VerifyingContext(Protocol):
+    """What a draft needs of the context that reads its guesses."""
+
+    @property
+    def model(self) -> VerifyingModel: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def n_ctx(self) -> int: ...
+
+
+class Draft(ABC):
+    """The options of a way to guess coming tokens; any number of generations may share them."""
+
+    def check(self, file: GGUFFile) -> None:  # noqa: B027 (most drafts suit every model)
+        """Raises `DraftError` where it cannot guess for the model in this file."""
+
+    @abstractmethod
+    def start(self, context: VerifyingContext) -> Drafter:
+        """The state of a new generation, which goes on after the tokens of `context`."""
+
+
+class Drafter(ABC):
+    """Guesses of one generation."""
+
+    @abstractmethod
+    def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
+        """Up to `n` ids that may follow `tokens`; none where a guess would not pay.
+
+        tokens: all so far, which begin with those of the previous call. The new ones show which
+        guesses were right.
+        """
+
+    def verified(self, n_tokens: int, seconds: float) -> None:  # noqa: B027 (most do not ask)
+        """Told before `propose`: what the pass over the last proposal and the token before it took,
+        `n_tokens` in all."""
+
+
+def checked_option(name: str, value: float, least: float, most: float) -> None:
+    """Raises `DraftError` for an option out of its range."""
+    if not least <= value <= most:
+        raise DraftError(f"drafting: {name} is {value}, expected {least} to {most}")

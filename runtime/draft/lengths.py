@@ -1,0 +1,112 @@
+"""Chooses how many tokens a model drafts, by how often it was right and what passes have taken."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from .pace import MEMORY, cost
+
+RECENT = 8
+"""Passes of one size whose shortest counts: what else the machine did lengthens the others."""
+PRIOR_TRIES, PRIOR_RATE = 8.0, 0.7
+"""Guesses that count as made before the first, and the share of right ones among them."""
+WORTHWHILE = 1.05
+"""A draft that is expected to bring less than this, in tokens per second, is not made."""
+TRIAL = 4
+"""Tokens of a draft that is made to see whether drafts pay by now."""
+FIRST_WAIT, LONGEST_WAIT = 32, 1024
+"""Tokens generated before such a draft: twice as many after each."""
+CERTAIN = 0.95
+"""Share of right guesses with which a draft must pay to be tried again."""
+
+
+class PassTimes:
+    """Seconds that passes over some tokens take: measured, or in proportion to measured ones.
+
+    Kernels take up to 4 tokens one by one and then 4 at a time, so passes that take as many steps
+    count as one size. The first of each size is left out: it touches memory and code anew.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, deque[float]] = {}
+
+    def add(self, n_tokens: int, seconds: float) -> None:
+        """Count a pass over `n_tokens` tokens."""
+        size = _size(n_tokens)
+        if size not in self._seconds:
+            self._seconds[size] = deque(maxlen=RECENT)
+        else:
+            self._seconds[size].append(seconds)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether any size is measured."""
+        return any(self._seconds.values())
+
+    def of(self, n_tokens: int) -> float:
+        """Seconds of a pass over `n_tokens` tokens, once any size is measured."""
+        size = _size(n_tokens)
+        known = (n for n, seconds in self._seconds.items() if seconds)
+        nearest = min(known, key=lambda n: abs(n - size))
+        return min(self._seconds[nearest]) * cost(size) / cost(nearest)
+
+
+def _size(n_tokens: int) -> int:
+    return n_tokens if n_tokens <= 4 else -(-n_tokens // 4) * 4
+
+
+class Lengths:
+    """Learns what drafts bring and cost.
+
+    With a share a of right guesses, a draft of n tokens gives E = Σ_{i=0…n} aⁱ tokens in
+    n d + T(n + 1) seconds, where d is a pass of the draft and T of the model that verifies. The n
+    with the most tokens per second is taken. Until both are measured, d / T(1) is `ratio`.
+    """
+
+    def __init__(self, ratio: float) -> None:
+        self._ratio = ratio
+        self.drafting, self.verifying = PassTimes(), PassTimes()
+        self._tries, self._hits = PRIOR_TRIES, PRIOR_TRIES * PRIOR_RATE
+        self._idle, self._wait = 0, FIRST_WAIT
+
+    @property
+    def rate(self) -> float:
+        """Expected share of right guesses."""
+        return self._hits / self._tries
+
+    def learn(self, drafted: Sequence[int], tokens: Sequence[int]) -> None:
+        """Compare a draft with the tokens that came in its place, up to the first wrong one."""
+        for guess, token in zip(drafted, tokens):
+            self._tries = self._tries * MEMORY + 1
+            self._hits = self._hits * MEMORY + (guess == token)
+            if guess != token:
+                break
+        self._idle = 0 if drafted else self._idle + len(tokens)
+
+    def next(self, longest: int) -> int:
+        """Tokens to draft now: 0 to `longest`."""
+        if n := self.best(longest, self.rate):
+            self._wait = FIRST_WAIT
+            return n
+        if self._idle < self._wait:
+            return 0
+        n = min(TRIAL, self.best(longest, CERTAIN))
+        if n:
+            self._wait = min(2 * self._wait, LONGEST_WAIT)
+        return n
+
+    def best(self, longest: int, rate: float) -> int:
+        """Tokens that it pays to draft where this share of guesses is right."""
+        measured = self.drafting.are_known and self.verifying.are_known
+        drafting = self.drafting.of(1) if measured else self._ratio
+        times = self.verifying.of if measured else cost
+        expected = right = 1.0
+        best, length = WORTHWHILE / times(1), 0
+        for n in range(1, longest + 1):
+            right *= rate
+            expected += right
+            speed = expected / (n * drafting + times(n + 1))
+            if speed > best:
+                best, length = speed, n
+        return length

@@ -1,0 +1,90 @@
+"""How long drafts of a model are: as pays by acceptance and by what passes take."""
+
+from itertools import pairwise
+
+import pytest
+
+from kvarn.runtime.draft.lengths import FIRST_WAIT, TRIAL, Lengths, PassTimes
+from kvarn.runtime.draft.pace import cost
+
+
+def lengths(drafting: float, verifying: float = 1.0) -> Lengths:
+    """After passes that take so many seconds for a token."""
+    measured = Lengths(0.5)
+    for _ in range(3):
+        measured.drafting.add(1, drafting)
+        measured.verifying.add(1, verifying)
+    return measured
+
+
+def speed(n: int, rate: float, drafting: float) -> float:
+    expected = sum(rate**i for i in range(n + 1))
+    return expected / (n * drafting + cost(n + 1))
+
+
+@pytest.mark.parametrize("drafting", [0.01, 0.1, 0.3])
+@pytest.mark.parametrize("rate", [0.3, 0.6, 0.9, 0.99])
+def test_the_length_with_the_most_tokens_per_second_is_taken(drafting: float, rate: float) -> None:
+    best = max(range(17), key=lambda n: speed(n, rate, drafting))
+    n = lengths(drafting).best(16, rate)
+    assert n == (best if speed(best, rate, drafting) > 1.05 else 0)
+
+
+def test_costlier_drafts_are_shorter_and_one_as_costly_as_the_model_is_never_made() -> None:
+    found = [lengths(drafting).best(32, 0.9) for drafting in (0.001, 0.05, 0.2, 0.4, 1)]
+    assert all(a >= b for a, b in pairwise(found))
+    assert found[0] > found[2] > found[-1] == 0
+    costly = lengths(1)
+    for _ in range(5000):
+        assert costly.next(16) == 0
+        costly.learn((), [1])
+
+
+def test_until_passes_are_measured_the_sizes_of_files_decide() -> None:
+    for ratio in (0.05, 0.3, 1.0):
+        assert Lengths(ratio).best(16, 0.9) == lengths(ratio).best(16, 0.9)
+
+
+def test_wrong_guesses_end_drafts_which_are_tried_again_more_and_more_rarely() -> None:
+    measured, tries, n_tokens = lengths(0.05), [], 0
+    assert measured.next(16) > 0
+    while n_tokens < 3000:
+        n = measured.next(16)
+        if n and n_tokens > 100:
+            tries.append(n_tokens)
+            assert n <= TRIAL
+        measured.learn([1] * n, [2])
+        n_tokens += 1
+    gaps = [b - a for a, b in pairwise(tries)]
+    assert len(gaps) > 2
+    assert all(b >= 2 * a - 1 for a, b in pairwise(gaps))
+    assert gaps[0] >= FIRST_WAIT
+    # Then they are right: after a trial or two, drafts are made again.
+    for _ in range(20):
+        measured.learn([1] * TRIAL, [1] * (TRIAL + 1))
+    assert measured.next(16) > 0
+
+
+def test_guesses_after_the_first_wrong_one_do_not_count() -> None:
+    measured = lengths(0.1)
+    before = measured.rate
+    measured.learn([1, 2, 3, 4], [1, 9])
+    assert measured.rate == pytest.approx(
+        (before * 8 * (63 / 64) ** 2 + 63 / 64) / (8 * (63 / 64) ** 2 + 63 / 64 + 1)
+    )
+
+
+def test_the_shortest_of_the_recent_passes_counts_and_the_first_does_not() -> None:
+    times = PassTimes()
+    times.add(1, 100.0)
+    assert not times.are_known
+    for seconds in (3.0, 2.0, 9.0):
+        times.add(1, seconds)
+    assert times.of(1) == 2
+    assert times.of(8) == pytest.approx(2 * cost(8) / cost(1))
+    for _ in range(3):
+        times.add(7, 5.0)  # counts as 8: kernels take 4 tokens at a time
+    assert (times.of(8), times.of(5), times.of(1)) == (5, 5, 2)
+    for _ in range(8):
+        times.add(1, 4.0)
+    assert times.of(1) == 4
