@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         elif options.embed_hash:
             raise KvarnError("--embed-hash takes a GGUF file: convert the model first")
         elif adapter:
-            _from_adapter(options, source, out)
+            _from_adapter(options, source, name, out)
         else:
             _from_folder(options, source, name, out)
     if not adapter:
@@ -139,7 +139,7 @@ def _from_folder(options: argparse.Namespace, source: Path, name: str | None, ou
         convert(source, out, mix, pre=options.pre, name=name, notice=say, progress=progress)
 
 
-def _from_adapter(options: argparse.Namespace, source: Path, out: Path) -> None:
+def _from_adapter(options: argparse.Namespace, source: Path, name: str | None, out: Path) -> None:
     from ..convert.hf.peft import convert_adapter
     from ..convert.quantize.mixes import mix_of
 
@@ -147,7 +147,7 @@ def _from_adapter(options: argparse.Namespace, source: Path, out: Path) -> None:
         raise KvarnError(f"--pre has no effect on {source}: an adapter has no tokenizer")
     mix = mix_of(options.type or "f32")
     with byte_bar("converting") as progress:
-        convert_adapter(source, out, mix, options.base, notice=say, progress=progress)
+        convert_adapter(source, out, mix, options.base, name=name, notice=say, progress=progress)
 
 
 def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:

@@ -12,9 +12,9 @@ from .options.model import pull_repository
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Download a model: weights to convert (safetensors), or a ready GGUF file, by default the "
-        "largest that suits this machine's memory. Print its path. Files that are already here are "
-        "not downloaded again. Tokens, caches and offline mode are those of huggingface_hub "
-        "(HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT)."
+        "largest that suits this machine's memory, or an adapter. Print its path. Files that are "
+        "already here are not downloaded again. Tokens, caches and offline mode are those of "
+        "huggingface_hub (HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT)."
     )
     parser.add_argument(
         "repo",

@@ -29,6 +29,7 @@ SMALL = (
 )
 """The files that a conversion reads beside the weights, and the model's licence."""
 
+_ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 _PROJECTOR = re.compile(r"(^|[/_.-])mmproj([_.-]|$)", re.IGNORECASE)
 _MATRIX = re.compile(r"(^|[/_.-])imatrix([_.-]|$)", re.IGNORECASE)
@@ -104,9 +105,10 @@ def choose(
     """Choose among a repository's files.
 
     Safetensors in the root with a config.json come first, with the files that their conversion
-    reads; else one ready model. include, exclude: patterns of names that decide instead. file: the
-    name of a ready model, its type, or a part of its path before "." or "-", in any case; "" and
-    "latest" for one that fits the memory. budget: bytes that a model may take in memory.
+    reads; else one ready model; else an adapter that PEFT has saved. include, exclude: patterns of
+    names that decide instead. file: the name of a ready model, its type, or a part of its path
+    before "." or "-", in any case; "" and "latest" for one that fits the memory. budget: bytes that
+    a model may take in memory.
 
     Raises `HubError` where there is no choice: no weights, pickles alone, an unknown `file`.
     """
@@ -123,12 +125,16 @@ def choose(
     ready = quantisations(files)
     if ready:
         return _ready(ready, "", budget)
+    if {*_ADAPTER} <= {f.name for f in files}:
+        return Choice(tuple(f for f in files if _matches(f, (*_ADAPTER, "README.md", "LICENSE*"))))
     if any(f.name.endswith(PICKLES) for f in files):
         raise HubError(
             "it has its weights as pickles alone, which can run any code when read; "
             f"{SAFETENSORS_SPACE} makes safetensors of them, then pull with --revision refs/pr/N"
         )
-    raise HubError("it holds neither safetensors with a config.json nor GGUF files")
+    raise HubError(
+        "it holds neither safetensors with a config.json, nor GGUF files, nor an adapter"
+    )
 
 
 def quantisations(files: Sequence[Listed]) -> tuple[Quantisation, ...]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +35,7 @@ from kvarn.system.errors import KvarnError
 
 from . import hf_folders, vocabularies
 from .hf_folders import write_safetensors
+from .hub_server import Hub
 from .stored_adapters import NAMES, StoredAdapter
 from .stored_models import IDS, KEPT, described
 
@@ -300,6 +304,27 @@ def test_the_command(
     assert "--base has no effect on model" in capsys.readouterr().err
     assert not Path("no.gguf").exists()
     assert last_model() is None  # an adapter is no model to run
+
+
+def test_an_adapter_of_the_hub(folder: Path, hub: Hub) -> None:
+    hub.add_folder("org/drafting-lora", folder / "a")
+    homes = {"KVARN_HOME": str(folder / "home"), "HF_HOME": str(folder / "hub")}
+    for command in (
+        ["hf-pull", "org/drafting-lora"],
+        ["convert", "out.gguf", "--base", str(folder / "hf")],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "kvarn", *command],
+            env=os.environ | homes | {"HF_ENDPOINT": hub.url},
+            cwd=folder,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    fields = gguf.GGUFReader(folder / "out.gguf").fields
+    assert fields["general.organization"].contents() == "Org"
+    assert fields["general.type"].contents() == "adapter"
 
 
 def test_a_pattern_costs_no_time(folder: Path) -> None:

@@ -62,6 +62,17 @@ def test_weights_to_convert_come_with_what_conversion_reads() -> None:
     assert choice.model is None
 
 
+def test_an_adapter_comes_alone_and_after_models() -> None:
+    adapter = {"adapter_config.json": 900, "adapter_model.safetensors": 30_000_000}
+    beside = {"tokenizer.json": 9_000_000, "README.md": 5_000, "checkpoint-9/optimizer.pt": GB}
+    choice = chosen(adapter, beside)
+    assert names(choice) == adapter.keys() | {"README.md"} and choice.model is None
+    assert names(chosen(adapter, WEIGHTS)) == WEIGHTS.keys()
+    assert chosen(adapter, READY).model is not None
+    with pytest.raises(HubError, match="nor an adapter"):
+        chosen({"adapter_config.json": 900})
+
+
 def test_types_are_read_from_names_and_other_files_are_no_models() -> None:
     names_by_type = {q.type: q.name for q in quantisations(listed(READY, SPLIT))}
     assert names_by_type == {

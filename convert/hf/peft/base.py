@@ -62,7 +62,7 @@ def read_base(path: Path) -> Base:
         architecture = architecture_of(values)
         config = Config(values, architecture.defaults)
         check(architecture, config)
-        base = Base(architecture, config, path.name)
+        base = Base(architecture, config, path.absolute().name)
     else:
         with open_gguf(path) as file:
             base = _of_file(file)

@@ -37,6 +37,7 @@ def convert_adapter(
     mix: Mix,
     base: Path | None = None,
     *,
+    name: str | None = None,
     notice: Callable[[str], None] = lambda line: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
@@ -44,7 +45,7 @@ def convert_adapter(
 
     mix: F32, F16 or BF16. base: the adapter's model, a folder of which config.json is read, or a
     GGUF file (default: the folder that adapter_config.json names, if it is here; never fetched).
-    notice, progress: as in `hf.convert`.
+    name, notice, progress: as in `hf.convert`.
 
     Memory: a few times `CHUNK_BYTES`. Raises `ConvertError` for an adapter that a GGUF file cannot
     have or that does not fit its model; `FileRefused` where `out` is no name of a file to write.
@@ -75,7 +76,7 @@ def convert_adapter(
     writer = gguf.GGUFWriter(None, model.architecture.name)
     for tensor in planned:
         declare(writer, tensor, mix.type_name)
-    add_description(writer, source, None, gguf.GGUFType.ADAPTER)
+    add_description(writer, source, name, gguf.GGUFType.ADAPTER)
     writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
     writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, settings.file_alpha)
     writer.add_file_type(mix.file_type)
