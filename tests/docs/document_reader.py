@@ -82,7 +82,7 @@ class Reader:
                 write_adapter(folder / adapter, file.architecture, pairs)
 
     def _write_peft(self, folder: Path) -> None:
-        """An adapter as PEFT saves it."""
+        """An adapter as PEFT saves it, here and on the hub."""
         folder.mkdir()
         with open_gguf(self._model) as file:
             n_rows, n_columns = file.tensors["blk.0.attn_q.weight"].shape
@@ -96,3 +96,4 @@ class Reader:
         )
         settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
         (folder / "adapter_config.json").write_text(json.dumps(settings))
+        self._hub.add_folder("ORGANISATION/ADAPTER", folder)
