@@ -167,7 +167,7 @@ class Stats:
             f"prefill {self.prefilled_tokens} tokens in {self.prefill_seconds:.2f} s "
             f"({self.prefill_tokens_per_second:.1f} tok/s), "
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
-            f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
+            f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_seconds else ''}"
             f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{_reads_of(self.layers)}"
             f"{self._of_prompts()}{self._of_indexes()}"
             f"{f'; {self.kept}' if self.kept else ''}"

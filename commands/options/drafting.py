@@ -40,7 +40,7 @@ _OPTIONS: tuple[tuple[str, str, Any, str, str], ...] = (
         "--draft-p-min",
         number,
         "P",
-        "a model's draft ends before a token to which it gives less than P (default "
+        "a model's draft ends where it gives no token a probability of P (default "
         f"{DraftModel.min_probability})",
     ),
 )

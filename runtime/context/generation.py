@@ -196,7 +196,7 @@ class Generation:
             return lambda token: ()
         context, stats = self.context, self.context.stats
         clock = Clock()
-        drafter = self._draft.start(context)
+        drafter = self._draft.start(context, self.sampler)
         stats.add_draft_start(clock)
         tokens, n_read, decoding = list(context.tokens), 0, stats.passes_seconds
 

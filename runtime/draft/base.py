@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ...models.config import ModelConfig
     from ..gguf import GGUFFile
+    from ..tokenizer import Tokenizer
 
 
 class DraftError(KvarnError):
@@ -24,6 +28,18 @@ class VerifyingModel(Protocol):
     def file(self) -> GGUFFile: ...
     @property
     def config(self) -> ModelConfig: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+
+class VerifyingSampler(Protocol):
+    """What a draft needs of the sampler that draws from the logits of the model that verifies."""
+
+    @property
+    def is_complete(self) -> bool: ...
+    def fork(self) -> VerifyingSampler: ...
+    def sample(self, logits: NDArray[np.float32], /) -> int: ...
+    def accept(self, token: int, /) -> None: ...
 
 
 class VerifyingContext(Protocol):
@@ -44,8 +60,9 @@ class Draft(ABC):
         """Raises `DraftError` where it cannot guess for the model in this file."""
 
     @abstractmethod
-    def start(self, context: VerifyingContext) -> Drafter:
-        """The state of a new generation, which goes on after the tokens of `context`."""
+    def start(self, context: VerifyingContext, sampler: VerifyingSampler) -> Drafter:
+        """The state of a new generation, which goes on after the tokens of `context`; `sampler`
+        draws its tokens."""
 
 
 class Drafter(ABC):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .base import Draft, Drafter, checked_option
 
 if TYPE_CHECKING:
-    from .base import VerifyingContext
+    from .base import VerifyingContext, VerifyingSampler
     from .index import NgramIndex
 
 STEPS = (4, 2, 1)
@@ -34,7 +34,9 @@ class Ngram(Draft):
         for name, most in (("max_tokens", 255), ("min_match", 64)):
             checked_option(name, getattr(self, name), 1, most)
 
-    def start(self, context: VerifyingContext | None = None) -> NgramDrafter:
+    def start(
+        self, context: VerifyingContext | None = None, sampler: VerifyingSampler | None = None
+    ) -> NgramDrafter:
         from .index import NgramIndex  # NumPy: not wanted where options are only parsed
 
         return NgramDrafter(self, NgramIndex([self.min_match * step for step in STEPS]))

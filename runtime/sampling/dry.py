@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 
 import numpy as np
@@ -30,6 +31,12 @@ class Repetitions:
         texts = tuple(options.dry_sequence_breakers)
         self._breakers = breakers_of(tokenizer, texts) if tokenizer and texts else {}
         self._tokens = array("q")
+
+    def copy(self) -> Repetitions:
+        """The same tokens, which go on by themselves."""
+        other = copy(self)
+        other._tokens = self._tokens[:]
+        return other
 
     def add(self, ids: Sequence[int]) -> None:
         """Append tokens."""

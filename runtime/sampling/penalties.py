@@ -21,6 +21,12 @@ class History:
         self._recent: deque[int] = deque()
         self.counts: Counter[int] = Counter()
 
+    def copy(self) -> "History":
+        """The same counts, which go on by themselves."""
+        other = History(self._limit)
+        other._recent, other.counts = self._recent.copy(), self.counts.copy()
+        return other
+
     def add(self, ids: Sequence[int]) -> None:
         """Append tokens. The oldest leave a full window."""
         if self._limit < 0:

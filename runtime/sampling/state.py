@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import dropwhile
@@ -64,6 +65,17 @@ class SamplerState:
         """Whether the answer matches the constraint and no token can extend the match. Only tokens
         that end generation are sampled then."""
         return self._matcher is not None and self._matcher.is_complete
+
+    def fork(self) -> "SamplerState":
+        """A copy that draws what this one would draw, with the same random numbers, and goes on by
+        itself."""
+        other = copy(self)
+        other._random, other._steering = deepcopy(self._random), copy(self._steering)
+        other._history = self._history.copy()
+        other._repetitions = self._repetitions and self._repetitions.copy()
+        other._matcher = self._matcher and self._matcher.copy()
+        other._steps = other._chain()
+        return other
 
     def accept(self, token: int) -> None:
         """Go on after a token of the answer, which counts for penalties and constraint."""

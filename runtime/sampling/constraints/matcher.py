@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,12 @@ class Matcher:
         self._matcher: Any = None
         self.is_complete = False
         """Whether the answer is a match that no token can extend."""
+
+    def copy(self) -> Matcher:
+        """The same state, which goes on by itself."""
+        other = copy(self)
+        other._matcher = self._started().deep_copy()
+        return other
 
     def allowed(self, logits: Floats) -> Candidates:
         """The tokens that may come next, of logits (V,).

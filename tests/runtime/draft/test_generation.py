@@ -34,7 +34,7 @@ class Told(Draft):
     length: int = 7
     asked: list[int] = field(default_factory=list)
 
-    def start(self, context: Context) -> "Teller":
+    def start(self, context: Context, sampler: object) -> "Teller":
         return Teller(self)
 
 

@@ -16,6 +16,7 @@ from kvarn.runtime.draft.vocabulary import check_vocabulary
 from kvarn.runtime.gguf import GGUFFile
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.sampling import Constraint
 from kvarn.runtime.sampling.candidates import softmax
 
 GREEDY = kvarn.Sampler(temp=0)
@@ -23,6 +24,15 @@ METHODS = {
     "full": kvarn.Full(),
     "topk": kvarn.TopK(budget=16, sink=4, window=16),
     "hash": kvarn.Hash(budget=16, sink=4, window=16),
+}
+SAMPLERS = {
+    "penalised greedy": kvarn.Sampler(temp=0, repeat_penalty=1.3, presence_penalty=0.5),
+    "hot": kvarn.Sampler(temp=1, top_k=0, top_p=1, min_p=0, seed=1),
+    "dry": kvarn.Sampler(temp=0.7, dry_multiplier=0.8, dry_penalty_last_n=-1, seed=2),
+    "xtc": kvarn.Sampler(temp=1, xtc_probability=0.5, xtc_threshold=0.001, seed=3),
+    "mirostat": kvarn.Sampler(mirostat=2, seed=4),
+    "adaptive": kvarn.Sampler(samplers=["adaptive_p"], adaptive_target=0.1, seed=5),
+    "constrained": kvarn.Sampler(temp=1, constraint=Constraint("regex", "[a-z ]{60}"), seed=6),
 }
 
 
@@ -102,6 +112,17 @@ def test_sampled_ids_are_those_without_a_draft(large: Model, small: Model, seed:
     )
 
 
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_draft_that_equals_the_model_draws_what_it_draws(large: Model, name: str) -> None:
+    """Also with penalties, and where random numbers decide."""
+    context, plain = large.context(128), large.context(128)
+    draft, sampler = DraftModel(large, 7, 0), SAMPLERS[name]
+    ids = list(context.generate_ids(prompt_of(9), 64, sampler, False, draft))
+    assert ids == list(plain.generate_ids(prompt_of(9), 64, sampler, False))
+    assert len(set(ids)) > 8
+    assert context.stats.accepted_tokens == context.stats.drafted_tokens > 40
+
+
 def test_sampled_tokens_follow_the_law_of_the_large_model(large: Model, small: Model) -> None:
     """Oracle: the probabilities of all answers of three tokens, from logits without a draft."""
     sampler, prompt = kvarn.Sampler(temp=1, top_k=3, top_p=1, min_p=0), prompt_of(9)
@@ -154,7 +175,8 @@ def test_what_the_draft_has_read_it_does_not_read_again(large: Model) -> None:
 
 
 def context_of(draft: DraftModel) -> Context:
-    context = draft._context
+    assert draft._guessing is not None
+    context = draft._guessing.context
     assert isinstance(context, Context)
     return context
 
@@ -179,7 +201,7 @@ def test_a_draft_ends_before_a_token_that_is_not_likely(large: Model, small: Mod
         shares.append(1 / weights.sum())
         logits = alone.decode(text[-1])
     for least in (0, 1, *(share * factor for share in shares for factor in (0.99, 1.01))):
-        draft = DraftModel(small, 7, least).start(context).propose(tokens, 7)
+        draft = DraftModel(small, 7, least).start(context, GREEDY.start()).propose(tokens, 7)
         n = next((i for i in range(7) if shares[i] < least), 7)
         assert draft == text[:n]
 

@@ -1,0 +1,160 @@
+"""The guesses of a model that drafts, in one generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ..sampling.candidates import best_token
+from ..sampling.errors import SamplingError
+from ..stats import Clock
+from .base import Drafter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .base import VerifyingModel, VerifyingSampler
+    from .lengths import Lengths
+
+    F32 = NDArray[np.float32]
+
+FEW = 16
+"""Tokens up to which reading what was generated counts as a pass of the draft."""
+
+
+class GuessingContext(Protocol):
+    """What a draft needs of the context of the model that guesses."""
+
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def n_ctx(self) -> int: ...
+    def cut_to_shared(self, ids: Sequence[int], /) -> int: ...
+    def truncate(self, n_tokens: int, /) -> None: ...
+    def prefill(self, prompt: Sequence[int], /) -> F32: ...
+    def decode(self, token: int, /) -> F32: ...
+
+
+@dataclass
+class Guessing:
+    """What the generations of a draft share: a context, and its options.
+
+    n_vocab: tokens that the model knows. drafter: the one whose tokens the context holds.
+    """
+
+    context: GuessingContext
+    n_vocab: int
+    max_tokens: int
+    min_probability: float
+    drafter: ModelDrafter | None = None
+
+
+class ModelDrafter(Drafter):
+    """Reads what the other model has read, and goes on as far as that pays.
+
+    sampler: of the generation; model: the one that verifies.
+    """
+
+    def __init__(
+        self,
+        guessing: Guessing,
+        lengths: Lengths,
+        model: VerifyingModel,
+        sampler: VerifyingSampler,
+    ) -> None:
+        self._guessing, self._context, self.lengths = guessing, guessing.context, lengths
+        self._sampler, self._ends = sampler, model.tokenizer.eog_ids
+        self._n_logits = model.config.n_vocab
+        self._n_vocab = min(self._n_logits, guessing.n_vocab)
+        self._drafted: Sequence[int] = ()
+        self._n_seen = self._n_read = 0
+        """Tokens that were seen, and how many of them the context has read."""
+        self._is_lost = False
+        """Whether there are tokens that the model does not have: those that pad a vocabulary."""
+
+    def verified(self, n_tokens: int, seconds: float) -> None:
+        self.lengths.verifying.add(n_tokens, seconds)
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Read the tokens before the answer, but for those that no draft can follow."""
+        self._n_seen = len(tokens)
+        self._is_lost = max(tokens, default=0) >= self._n_vocab
+        if 0 < len(tokens) < self._context.n_ctx and not self._is_lost:
+            self._catch_up(tokens)
+
+    def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
+        new = tokens[self._n_seen :]
+        self.lengths.learn(self._drafted, new)
+        self._n_seen, self._drafted = len(tokens), ()
+        self._is_lost |= max(new, default=0) >= self._n_vocab
+        # The last token of a draft is not read.
+        longest = min(n, self._guessing.max_tokens, self._context.n_ctx - len(tokens) + 1)
+        if longest > 0 and not self._is_lost and (n := self.lengths.next(longest)):
+            self._drafted = self._guesses(tokens, n)
+        return self._drafted
+
+    def _guesses(self, tokens: Sequence[int], n: int) -> list[int]:
+        """Up to `n` tokens, each drawn by a copy of the sampler after those before it."""
+        guesses: list[int] = []
+        sampler, logits = self._sampler.fork(), self._catch_up(tokens)
+        while (token := self._guess(sampler, logits)) is not None:
+            sampler.accept(token)
+            if sampler.is_complete:
+                break  # as the last token of an answer, it is not read
+            guesses.append(token)
+            if len(guesses) == n:
+                break
+            logits = self._read([token])
+        return guesses
+
+    def _guess(self, sampler: VerifyingSampler, logits: F32) -> int | None:
+        """The next token; None where the answer ends, or where the model is not sure."""
+        logits = sized(logits[: self._n_vocab], self._n_logits)
+        if highest_share(logits) < self._guessing.min_probability:
+            return None
+        try:
+            token = sampler.sample(logits)
+        except SamplingError:
+            return None  # what the sampler allows are tokens that the model does not have
+        return None if token in self._ends else token
+
+    def _catch_up(self, tokens: Sequence[int]) -> F32:
+        """Read what is missing of the tokens; returns the logits after the last one."""
+        context, guessing = self._context, self._guessing
+        if guessing.drafter is not self:
+            n = context.cut_to_shared(tokens)
+            guessing.drafter = self
+        else:
+            held, most = context.tokens, len(tokens) - 1
+            n = min(self._n_read, len(held), most)
+            while n < min(len(held), most) and held[n] == tokens[n]:
+                n += 1
+            context.truncate(n)
+        self._n_read = len(tokens)
+        return self._read(tokens[n:])
+
+    def _read(self, tokens: Sequence[int]) -> F32:
+        """Read tokens of any number, and count what that takes where they are few."""
+        clock = Clock()
+        one = len(tokens) == 1
+        logits = self._context.decode(tokens[0]) if one else self._context.prefill(tokens)
+        if 0 < len(tokens) <= FEW:
+            self.lengths.drafting.add(len(tokens), clock.read()[0])
+        return logits
+
+
+def sized(logits: F32, n: int) -> F32:
+    """The logits of a vocabulary of `n` tokens, of those of its first tokens: the others cannot be
+    drawn."""
+    if len(logits) == n:
+        return logits
+    return np.concatenate((logits, np.full(n - len(logits), -np.inf, np.float32)))
+
+
+def highest_share(logits: F32) -> float:
+    """The share of the most likely token in the softmax. Raises `NotFinite` for broken logits."""
+    best = logits[best_token(logits)]
+    return float(1 / np.exp(logits - best).sum())
