@@ -5,7 +5,8 @@
       ├─ kernels/<key>/     kernels that were compiled ahead for each CPU (`kernel_cache`)
       └─ libgomp.so.1       GNU's OpenMP, for systems without it
 
-`python -m kvarn.runtime.capi --bundle` makes it. Elsewhere there is none.
+`make wheel` and `python -m kvarn.runtime.capi --bundle` make it. Elsewhere there is none. Machine
+code depends on no version of Python or NumPy, so that these kernels serve all of them.
 """
 
 import json
@@ -21,15 +22,33 @@ class Target(NamedTuple):
     cpu: str
     features: str
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """Its features by their names: "avx2"."""
+        return frozenset(feature.removeprefix("+") for feature in self.features.split(","))
+
     def runs_on(self, having: frozenset[str]) -> bool:
         """Whether a CPU with these features ("avx2") can run its code."""
-        return {feature.removeprefix("+") for feature in self.features.split(",")} <= having
+        return self.needs <= having
 
 
 def targets() -> list[Target]:
-    """The CPUs of the kernels that were compiled ahead, best first."""
+    """The CPUs of the kernels that were compiled ahead, best first; none where the file is
+    damaged."""
+    return _read()[0]
+
+
+def is_damaged() -> bool:
+    """Whether the installation has kernels and its list of their CPUs cannot be read."""
+    return _read()[1]
+
+
+def _read() -> tuple[list[Target], bool]:
     try:
-        text = (FOLDER / "targets.json").read_text()
+        pairs = json.loads((FOLDER / "targets.json").read_text("utf-8"))
+        found = [Target(str(cpu), str(features)) for cpu, features in pairs]
     except FileNotFoundError:
-        return []
-    return [Target(*target) for target in json.loads(text)]
+        return [], False
+    except (OSError, ValueError, TypeError):
+        return [], True
+    return found, False

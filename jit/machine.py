@@ -1,4 +1,4 @@
-"""The cores, CPU quota and memory that this process may use. Imports no Numba.
+"""The cores, CPU quota, memory and CPU features that this process may use. Imports no Numba.
 
 On Linux from /proc, /sys and the control groups (v1 and v2), elsewhere from the standard library
 and sysctl.
@@ -12,6 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path("/")  # tests give a tree of files
+
+# Linux's names of features that LLVM names in another way.
+_LLVM_NAMES = {
+    "abm": "lzcnt",
+    "avx512_bf16": "avx512bf16",
+    "avx512_vnni": "avx512vnni",
+    "avx512_vpopcntdq": "avx512vpopcntdq",
+    "avx_vnni": "avxvnni",
+    "bmi1": "bmi",
+    "lahf_lm": "sahf",
+    "lm": "64bit",
+    "pni": "sse3",
+    "sse4_1": "sse4.1",
+    "sse4_2": "sse4.2",
+}
 
 
 def usable_cpus() -> list[int]:
@@ -45,6 +60,18 @@ def _darwin_cores() -> int | None:
         except (OSError, ValueError, subprocess.CalledProcessError):
             continue
     return None
+
+
+def x86_features(root: Path = _ROOT) -> frozenset[str]:
+    """Features of an x86 CPU that Linux lets programs use, those of kernels by LLVM's names; none
+    on other systems."""
+    if sys.platform != "linux":
+        return frozenset()
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() == "flags":
+            return frozenset(_LLVM_NAMES.get(flag, flag) for flag in flags.split())
+    return frozenset()
 
 
 def cpu_quota(root: Path = _ROOT) -> float | None:

@@ -19,10 +19,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from llvmlite import binding as llvm
-
 from ..system.terminal import say
-from . import bundled, forks
+from . import bundled, forks, libraries
 from .errors import JitError
 from .machine import physical_cores
 
@@ -120,19 +118,7 @@ def uses_gnu() -> bool:
     if _launched() and _imported("numba").threading_layer() != "omp":
         return False
     with _spin_setting():
-        return any(map(_can_load, (_GNU, str(bundled.FOLDER / _GNU))))
-
-
-def _can_load(library: str) -> bool:
-    """Load a library for good."""
-    try:
-        # LLVM closes it when the process exits, while its threads may still look for work in it;
-        # what ctypes has opened stays.
-        ctypes.CDLL(library)
-        llvm.load_library_permanently(library)
-    except (OSError, RuntimeError):
-        return False
-    return True
+        return any(map(libraries.load, (_GNU, str(bundled.FOLDER / _GNU))))
 
 
 def _may_choose() -> bool:

@@ -11,9 +11,7 @@
 import os
 import platform
 
-from llvmlite import binding as llvm
-
-from . import bundled
+from . import bundled, machine
 from .errors import JitError
 
 # The CPU features that each variant needs, by LLVM's names, best variant first.
@@ -25,7 +23,8 @@ NEEDS: dict[str, frozenset[str]] = {
 }
 
 
-_CHOSEN = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"}
+CHOSEN = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"}
+"""Variables of the environment that choose the CPU."""
 
 
 def target() -> tuple[str, str]:
@@ -33,13 +32,16 @@ def target() -> tuple[str, str]:
 
     This CPU, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise. If the
     installation has kernels that were compiled ahead (`bundled`), the best of their CPUs whose code
-    this CPU can run.
+    this CPU can run, of the variant that KVARN_SIMD asks for. Then LLVM is not imported.
     """
-    if not _CHOSEN & os.environ.keys():
-        features_here = host_features()
+    if not CHOSEN & os.environ.keys():
+        forced = os.environ.get("KVARN_SIMD")
         for bundled_target in bundled.targets():
-            if bundled_target.runs_on(features_here):
+            best = next(name for name, needs in NEEDS.items() if needs <= bundled_target.needs)
+            if forced in (None, "", best) and bundled_target.runs_on(host_features()):
                 return bundled_target
+    from llvmlite import binding as llvm
+
     name = os.environ.get("NUMBA_CPU_NAME")
     features = os.environ.get("NUMBA_CPU_FEATURES")
     if features is None and name == "generic":
@@ -53,7 +55,12 @@ def target() -> tuple[str, str]:
 
 
 def host_features() -> frozenset[str]:
-    """This CPU's features, by LLVM's names."""
+    """This CPU's features, by LLVM's names: on Linux for x86 those that Linux lists, else LLVM's
+    own list."""
+    if listed := machine.x86_features():
+        return listed
+    from llvmlite import binding as llvm
+
     return frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
 
 

@@ -18,36 +18,32 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from .errors import KvarnError
-from .text import one_line
+from .owners import (
+    NOBODY,
+    Untrusted,
+    Writers,
+    check_file,
+    check_leaf,
+    check_mode,
+    check_owner,
+    check_parent,
+    quoted,
+)
+
+__all__ = ["MOST_LINKS", "Folder", "Untrusted", "open_folder", "open_installed"]
 
 MOST_LINKS = 40
 """Symbolic links on the way to a folder: Linux's own limit."""
 
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 # A folder that may be passed but not listed (/home with 0711) can be walked through all the same.
 _WALK = _FLAGS | os.O_DIRECTORY | getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
-_LINE = 4096  # a path as long as Linux takes
-
-
-class Untrusted(KvarnError):
-    """Another user may have written a file or can write to a folder.
-
-    reason  the path and its fault
-    fix     the command that corrects it
-    """
-
-    def __init__(self, reason: str, fix: str) -> None:
-        self.reason, self.fix = one_line(reason, _LINE), one_line(fix, _LINE)
-        super().__init__(f"{self.reason}: {self.fix}")
 
 
 def open_folder(path: Path, make: bool = False) -> Folder:
@@ -62,21 +58,51 @@ def open_folder(path: Path, make: bool = False) -> Folder:
         raise OSError(errno.EINVAL, "not the name of a folder: it holds a NUL", str(path))
     walk = _Walk(path.absolute())
     try:
-        _check_parent(os.fstat(walk.fd), walk.path)
+        check_parent(os.fstat(walk.fd), walk.path)
         while walk.ahead:
             walk.step(make)
-        _check_leaf(os.fstat(walk.fd), walk.path)
+        check_leaf(os.fstat(walk.fd), walk.path)
     except BaseException:
         os.close(walk.fd)
         raise
     return Folder(walk.fd, walk.path)
 
 
-class Folder:
-    """An open folder that no other user but root can write to. `path`: its path without links."""
+def open_installed(package: Path, path: Path) -> Folder:
+    """Open a folder below an installed package whose modules this process runs.
 
-    def __init__(self, fd: int, path: Path) -> None:
-        self.fd, self.path = fd, path
+    Whoever can write to the package's folder can run code here without it. So its owner, and its
+    group where that can write to it (installers leave that to the umask), may also write to `path`
+    and its files; nobody else may, and no component below the package is a link.
+
+    Raises `Untrusted`, and `OSError` where a component is missing.
+    """
+    fd = os.open(package, _WALK & ~os.O_NOFOLLOW)
+    try:
+        status, here = os.fstat(fd), package
+        is_shared = status.st_mode & stat.S_IWGRP
+        writers = Writers(status.st_uid, status.st_gid if is_shared else -1)
+        for name in path.relative_to(package).parts:
+            inner = os.open(name, _WALK, dir_fd=fd)
+            os.close(fd)
+            fd, here = inner, here / name
+            status = os.fstat(fd)
+            if not stat.S_ISDIR(status.st_mode):
+                raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(here))
+            check_owner(status, here, "", writers)
+            check_mode(status, here, "", writers)
+    except BaseException:
+        os.close(fd)
+        raise
+    return Folder(fd, here, writers)
+
+
+class Folder:
+    """An open folder that no other user but root and `writers` can write to. `path`: its path
+    without links."""
+
+    def __init__(self, fd: int, path: Path, writers: Writers = NOBODY) -> None:
+        self.fd, self.path, self._writers = fd, path, writers
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +120,7 @@ class Folder:
                 self._check_target(name)
             raise
         try:
-            _check_file(os.fstat(fd), self.path / name)
+            check_file(os.fstat(fd), self.path / name, self._writers)
             with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
                 return file.readall()
         finally:
@@ -173,7 +199,7 @@ class Folder:
     def _check_target(self, name: str) -> None:
         with suppress(FileNotFoundError):
             status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-            _check_file(status, self.path / name)
+            check_file(status, self.path / name, self._writers)
 
 
 class _Walk:
@@ -197,7 +223,7 @@ class _Walk:
             else:
                 self._move(os.open(name, _WALK, dir_fd=self.fd))
                 self._walked = self._walked[:-1] if name == ".." else [*self._walked, name]
-                _check_parent(os.fstat(self.fd), self.path)
+                check_parent(os.fstat(self.fd), self.path)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
 
@@ -215,7 +241,7 @@ class _Walk:
         if status.st_uid not in (0, os.geteuid()):
             path = self.path / name
             reason = f"{path} is a symbolic link of user {status.st_uid}"
-            raise Untrusted(reason, f"rm {_quoted(path)}")
+            raise Untrusted(reason, f"rm {quoted(path)}")
         self._n_links += 1
         if self._n_links > MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -234,47 +260,9 @@ def _backwards(path: Path) -> list[str]:
     return [name for name in reversed(path.parts) if name not in ("/", "//")]
 
 
-def _check_parent(status: os.stat_result, path: Path) -> None:
-    _check_owner(status, path)
-    if not (status.st_uid == 0 and status.st_mode & stat.S_ISVTX):
-        _check_mode(status, path)
-
-
-def _check_leaf(status: os.stat_result, path: Path) -> None:
-    _check_owner(status, path)
-    if status.st_mode & _OTHERS and status.st_mode & stat.S_ISVTX:
-        raise Untrusted(f"{path} can be written to by all users", "choose a folder below it")
-    _check_mode(status, path)
-
-
-def _check_file(status: os.stat_result, path: Path) -> None:
-    remove = f"rm -r {_quoted(path)}"  # its content may be another user's: chmod is no remedy
-    if not stat.S_ISREG(status.st_mode):
-        raise Untrusted(f"{path} is no regular file", remove)
-    _check_owner(status, path, remove)
-    _check_mode(status, path, remove)
-
-
-def _check_owner(status: os.stat_result, path: Path, fix: str = "") -> None:
-    if status.st_uid not in (0, user := os.geteuid()):
-        reason = f"{path} belongs to user {status.st_uid}"
-        raise Untrusted(reason, fix or f"chown {user} {_quoted(path)}")
-
-
-def _check_mode(status: os.stat_result, path: Path, fix: str = "") -> None:
-    if status.st_mode & _OTHERS:
-        who = "everyone" if status.st_mode & stat.S_IWOTH else f"group {status.st_gid}"
-        reason = f"{path} can be written to by {who} (mode {stat.S_IMODE(status.st_mode):04o})"
-        raise Untrusted(reason, fix or f"chmod go-w {_quoted(path)}")
-
-
 def _last_use(entry: tuple[os.stat_result, str]) -> float:
     status, _ = entry
     return max(status.st_atime, status.st_mtime)  # most systems note reading once a day
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -7,6 +7,7 @@ from .events import tell_not_kept as tell_not_kept
 from .files import Counts as Counts
 from .files import Damaged as Damaged
 from .files import Unlinkable as Unlinkable
+from .files import bundle as bundle
 from .files import find as find
 from .files import has as has
 from .files import keep as keep

@@ -5,7 +5,8 @@
         32      …  payload: of `.kernel` files see `cached`, of `.code` files see `machine_code`
 
 KEY and NAME are the names of folder and file. A damaged file counts as absent, and so does a file
-with another name or from another folder: the kernel is compiled again and replaces it.
+with another name or from another folder: the kernel is compiled again and replaces it. Kernels
+that came with the installation stay as they are: the new one is kept in the user's cache.
 """
 
 import hashlib
@@ -49,9 +50,16 @@ def find(name: str, parse: Callable[[bytes], T]) -> T | None:
     """The payload of a file, parsed; None if the file is missing or damaged."""
     for folder in _folders.readable():
         try:
-            parsed = parse(_content(folder.read(name), name))
-        except (OSError, Damaged):
-            continue  # both count as absent
+            parsed = parse(_content(folder.read(name), _folders.key_of(folder), name))
+        except OSError:
+            continue
+        except Damaged:  # counts as absent
+            if folder is _folders.bundled:
+                _folders.warn(
+                    f"a kernel that came with kvarn is damaged, compiling it: install kvarn again: "
+                    f"{folder.path / name}"
+                )
+            continue
         except Untrusted as error:
             _folders.warn(f"cannot use a compiled kernel: {CacheProblem.of(error, folder.path)}")
             continue
@@ -61,6 +69,8 @@ def find(name: str, parse: Callable[[bytes], T]) -> T | None:
         Counts.loaded += name.endswith(KERNELS)
         Counts.names.add(name)
         return parsed
+    if name.endswith(KERNELS):
+        _folders.tell_why_not_bundled()
     return None
 
 
@@ -84,6 +94,21 @@ def keep(name: str, payload: bytes) -> None:
         )
 
 
+def bundle(to: Path) -> None:
+    """Copy the machine code that this process has used, and the digests by which it is found
+    without a search, to the folder `bundled` of an installation, for this process's CPU.
+
+    Raises `Damaged`, `OSError` and `Untrusted`.
+    """
+    key = folders.bundled_key()
+    (place := to / "kernels" / key).mkdir(parents=True)
+    for name in sorted(name for name in Counts.names if name.endswith((".code", ".digests"))):
+        for folder in _folders.readable():
+            if folder.has(name):
+                payload = _content(folder.read(name), _folders.key_of(folder), name)
+                (place / name).write_bytes(_digest(payload, key, name) + payload)
+
+
 def place() -> Path | None:
     """The folder for new kernels, if there is one."""
     _folders.readable()
@@ -95,6 +120,7 @@ class _Folders:
 
     roots    roots not tried yet
     opened   folders to read from, in this order
+    bundled  the first of them if it came with the installation
     target   the last of them, for new kernels; None if no folder can be written to
     problem  why `target` is not below the first root; reported when there is a kernel to keep
     """
@@ -102,6 +128,7 @@ class _Folders:
     def __init__(self) -> None:
         self.roots: list[Path] | None = None
         self.opened: tuple[Folder, ...] = ()
+        self.bundled: Folder | None = None
         self.target: Folder | None = None
         self.problem: CacheProblem | None = None
         self._warned = self._pruned = False
@@ -110,14 +137,23 @@ class _Folders:
         if self.roots is None:
             self.roots = folders.candidates()
             try:
-                bundled = folders.open_bundled()
-                self.opened = (bundled,) if bundled else ()
+                self.bundled = folders.open_bundled()
+                self.opened = (self.bundled,) if self.bundled else ()
             except Untrusted as error:
                 self.warn(f"cannot use the kernels that came with kvarn: {error}")
             if not self.roots:
                 self.problem = NO_HOME
             self._open_next(None)
         return self.opened
+
+    def key_of(self, folder: Folder) -> str:
+        """The key that the checksums of a folder's files have in them."""
+        return folders.bundled_key() if folder is self.bundled else folders.key()
+
+    def tell_why_not_bundled(self) -> None:
+        """Report why a kernel has to be compiled though the installation has kernels."""
+        if self.bundled is None and (reason := folders.why_not_bundled()):
+            self.warn(f"cannot use the kernels that came with kvarn, compiling others: {reason}")
 
     def write(self, name: str, payload: bytes) -> None:
         """Write a file to `target`; if that fails, to the next folder that can be written to."""
@@ -129,7 +165,7 @@ class _Folders:
                 self._pruned = True
                 folders.prune(target)
             try:
-                return target.write(name, _digest(payload, name), payload)
+                return target.write(name, _digest(payload, folders.key(), name), payload)
             except Untrusted as error:
                 problem = CacheProblem.of(error, target.path)
                 return self.warn(f"cannot keep a compiled kernel: {problem}")
@@ -174,14 +210,14 @@ class _Folders:
 _folders = _Folders()
 
 
-def _content(data: bytes, name: str) -> bytes:
+def _content(data: bytes, key: str, name: str) -> bytes:
     payload = data[_DIGEST:]
-    if data[:_DIGEST] != _digest(payload, name):
+    if data[:_DIGEST] != _digest(payload, key, name):
         raise Damaged(f"{name}: its checksum does not match its content")
     return payload
 
 
-def _digest(payload: bytes, name: str) -> bytes:
-    state = hashlib.sha256(f"{folders.key()}/{name}\0".encode())
+def _digest(payload: bytes, key: str, name: str) -> bytes:
+    state = hashlib.sha256(f"{key}/{name}\0".encode())
     state.update(payload)
     return state.digest()

@@ -31,13 +31,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import llvmlite
-
 from ...system.files import remove_folder
 from ...system.text import one_line
-from ...system.trust import Folder, Untrusted, open_folder
+from ...system.trust import Folder, Untrusted, open_folder, open_installed
 from .. import bundled
-from ..variant import CPU, LISTED, NEEDS, VARIANT
+from ..variant import CHOSEN, CPU, LISTED, NEEDS, VARIANT, host_features
 
 PACKAGE = Path(__file__).resolve().parents[2]
 FLOORS = (PACKAGE / "jit", PACKAGE / "ops")
@@ -112,7 +110,7 @@ def key() -> str:
     parts = (
         _version("numba", "_version.py"),
         _version("numpy", "version.py"),
-        llvmlite.__version__,
+        _version("llvmlite", "_version.py"),
         sys.implementation.cache_tag,
         platform.machine(),
         VARIANT,
@@ -147,15 +145,36 @@ def open_kernels(root: Path) -> Folder:
     return open_folder(root / "kernels" / key(), make=True)
 
 
+def bundled_key() -> str:
+    """Name of the folder of kernels that came with the installation, for this CPU: machine code
+    depends on the CPU and on its sources alone, and the names of files have these."""
+    parts = platform.machine(), VARIANT, CPU, LISTED
+    return f"{VARIANT}-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
+
+
 def open_bundled() -> Folder | None:
     """The folder of this process's kernels that came with the installation, if there is one.
 
-    Raises `Untrusted` where others can write to it.
+    Raises `Untrusted` where others can write to it who cannot write to the package itself.
     """
     try:
-        return open_folder(bundled.FOLDER / "kernels" / key())
+        return open_installed(bundled.FOLDER.parent, bundled.FOLDER / "kernels" / bundled_key())
     except OSError:
         return None
+
+
+def why_not_bundled() -> str:
+    """Why this process cannot use the kernels that came with the installation; "" if it can, or if
+    there are none, or if the user chose another CPU or variant."""
+    if bundled.is_damaged():
+        return f"{bundled.FOLDER / 'targets.json'} is damaged: install kvarn again"
+    targets = bundled.targets()
+    if not targets or CHOSEN & os.environ.keys():
+        return ""
+    if (CPU, LISTED) in targets:
+        return f"{bundled.FOLDER} has none for {CPU}: install kvarn again"
+    lacking = ", ".join(sorted(targets[-1].needs - host_features()))
+    return f"this CPU has no {lacking}" if lacking else ""
 
 
 def is_kernel(name: str) -> bool:

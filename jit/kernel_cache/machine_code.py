@@ -19,15 +19,17 @@ nothing and raises nothing, so its machine code is enough. A file `.code` holds 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from functools import cache
 from struct import Struct, error, pack, unpack_from
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from llvmlite import binding as llvm
-
+from .. import libraries
 from ..variant import CPU, LISTED
+from . import elf
 from .files import Damaged, Unlinkable
+
+if TYPE_CHECKING:
+    from llvmlite import binding as llvm
 
 _MAGIC = b"kvarn1.c"
 _HEAD = Struct("<8s5I")
@@ -125,13 +127,29 @@ def link(code: Code) -> int:
     Raises `Unlinkable` if the process lacks a function that the code calls (LLVM would end the
     process), and `Damaged` if the symbol is missing.
     """
+    functions = {name: _address_of(name) for name in code.called}
+    _refuse([name for name, address in functions.items() if address is None])
+    if elf.can_load(code.object):
+        return elf.load(code.object, code.symbol, _address_of)
+    from llvmlite import binding as llvm
+
+    for name, address in functions.items():
+        llvm.add_symbol(name, address)
     engine = _engine()
-    _refuse([name for name in code.called if llvm.address_of_symbol(name) is None])
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
     engine.finalize_object()
     if not (address := int(engine.get_function_address(code.symbol))):
         raise Damaged(f"a kernel's code: its object file has no {code.symbol}")
     return address
+
+
+def _address_of(function: str) -> int | None:
+    """The address of a function of the process, or of one that LLVM knows."""
+    if address := libraries.address_of(function):
+        return address
+    from llvmlite import binding as llvm
+
+    return llvm.address_of_symbol(function)  # type: ignore[no-any-return]
 
 
 def _refuse(missing: list[str]) -> None:
@@ -141,6 +159,8 @@ def _refuse(missing: list[str]) -> None:
 
 def compile_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> Code:
     """The code of a CompileResult of Numba, as `symbol`. Raises `Unlinkable` if it needs Numba."""
+    from llvmlite import binding as llvm
+
     module = llvm.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
     kernel, layout = result.fndesc.llvm_func_name, module.data_layout
     entry = _ENTRY.format(triple=module.triple, layout=layout, kernel=kernel, symbol=symbol)
@@ -159,6 +179,8 @@ def compile_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]
 
 def compile_text(text: str, symbol: str) -> Code:
     """The code of a program in LLVM's assembly language."""
+    from llvmlite import binding as llvm
+
     module = llvm.parse_assembly(text)
     return Code(external(module), symbol, "", (), _machine().emit_object(module))
 
@@ -173,6 +195,8 @@ def external(module: llvm.ModuleRef) -> tuple[str, ...]:
 
 @cache
 def _machine() -> llvm.TargetMachine:
+    from llvmlite import binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     triple = llvm.get_process_triple()
@@ -185,8 +209,6 @@ def _machine() -> llvm.TargetMachine:
 @cache
 def _engine() -> llvm.ExecutionEngine:
     """Links object files into this process, and lets LLVM look for functions in all of it."""
-    machine = _machine()
-    with suppress(RuntimeError):  # musl and macOS have these functions in their C library
-        # A C program that embeds Python may lack this library.
-        llvm.load_library_permanently("libm.so.6")
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    from llvmlite import binding as llvm
+
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())

@@ -7,7 +7,6 @@ the kernels that they would have needed after that are compiled on first use.
 
 from __future__ import annotations
 
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -33,16 +32,6 @@ def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
             yield from rehearsals(path, kv)
 
 
-def _copy(bundled: Path) -> None:
-    """Copy the kernels that were used, and the digests by which they are found without a search."""
-    folder = kernel_cache.place()
-    assert folder
-    (to := bundled / "kernels" / folder.name).mkdir(parents=True)
-    for name in kernel_cache.Counts.names:
-        if name.endswith((".code", ".digests")):
-            shutil.copyfile(folder / name, to / name)
-
-
 def main(which: str, bundled: str, *models: str) -> int:
     """In a process for one CPU: compile, copy the machine code to a folder, print what was done."""
     is_foreign = not Target(variant.CPU, variant.LISTED).runs_on(variant.host_features())
@@ -64,7 +53,7 @@ def main(which: str, bundled: str, *models: str) -> int:
             f"{n_ended} rehearsals ended early, as this machine cannot run them: the kernels that "
             "are left are compiled on first use"
         )
-    _copy(Path(bundled))
+    kernel_cache.bundle(Path(bundled))
     return 0
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.capi.build import BuildError
-from kvarn.runtime.capi.bundle import NONE, bundle, kernels, packages, python, rehearse
+from kvarn.runtime.capi.bundle import NONE, bundle, kernels, packages, python
 
 PACKAGE = Path(kvarn.__file__).parent
 OPTIONAL = {"cffi", "faiss", "gguf", "llguidance", "msgspec", "torch"}
@@ -72,24 +72,6 @@ def alone(moved: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> 
         return done.stdout
 
     return alone
-
-
-def test_kernels_of_earlier_sources_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = tmp_path / "avx2-0"
-    kept.mkdir()
-    used = {"rows-1.code", "sources-1.digests"}
-    others = {"rows-0.code", "sources-0.digests", "rows-1.kernel", "rehearsed-1.names"}
-    for name in used | others:
-        (kept / name).write_text(name)
-    monkeypatch.setattr(rehearse.kernel_cache, "place", lambda: kept)
-    monkeypatch.setattr(
-        rehearse.kernel_cache.Counts, "names", used | {"rows-1.kernel", "rehearsed-1.names"}
-    )
-    rehearse._copy(tmp_path / "bundled")
-    copied = tmp_path / "bundled" / "kernels" / "avx2-0"
-    assert {one.name: one.read_text() for one in copied.iterdir()} == {name: name for name in used}
 
 
 @pytest.mark.slow
