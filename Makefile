@@ -10,6 +10,7 @@
 #   make gpu-wheels FOR=3.12   packages for `gpu-check OFFLINE=FOLDER`, without a network
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
+#   make wheel    dist/: the sdist, the wheel for any machine, one with kernels for x86 (an hour)
 #   make docs     docs/reference/python.md, from the docstrings
 #   make evals    what the default model recalls of long contexts, by attention method
 #   make results TEXT=FOLDER   what the papers claim, measured, into lab/RESULTS.md; goes on
@@ -27,7 +28,7 @@ LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,16384)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run chat test test-cuda coverage lint build bench peers longctx evals results mini libkvarn libkvarn-bundle docs clean
+.PHONY: run chat test test-cuda coverage lint build bench peers longctx evals results mini libkvarn libkvarn-bundle wheel docs clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -87,6 +88,13 @@ libkvarn: $(VENV)/.ready-lib
 
 libkvarn-bundle: $(VENV)/.ready-lib
 	$(BIN)/python -m kvarn.runtime.capi --bundle build/libkvarn-bundle
+
+$(VENV)/.ready-wheel: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check 'setuptools>=77'
+	touch $@
+
+wheel: $(VENV)/.ready-wheel
+	$(BIN)/python -m lab.wheels dist
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"

@@ -43,6 +43,7 @@ EXPERTS_8B = Shape(n_ff=768, n_experts=96, n_used=8)
 
 MIXES = {
     "f16": (GGMLType.F16, GGMLType.F16),
+    "bf16": (GGMLType.BF16, GGMLType.BF16),
     "q8_0": (GGMLType.Q8_0, GGMLType.Q8_0),
     "q4_0": (GGMLType.Q4_0, GGMLType.Q6_K),
     "q4_k_m": (GGMLType.Q4_K, GGMLType.Q6_K),
@@ -105,6 +106,8 @@ def _write_metadata(writer: gguf.GGUFWriter, mix: str, shape: Shape) -> None:
     writer.add_feed_forward_length(shape.n_ff)
     writer.add_head_count(shape.n_heads)
     writer.add_head_count_kv(shape.n_kv_heads)
+    writer.add_key_length(shape.head_dim)
+    writer.add_value_length(shape.head_dim)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(500_000.0)
     writer.add_rope_dimension_count(shape.head_dim)
@@ -185,6 +188,9 @@ def _pool(kind: GGMLType, n_blocks: int = 1 << 16) -> _Pool:
     n_cols, n_bytes = gguf.GGML_QUANT_SIZES[kind]
     if kind == GGMLType.F16:
         blocks = (rng.standard_normal(n_blocks) * 0.02).astype(np.float16).view(np.uint8)
+    elif kind == GGMLType.BF16:  # the upper halves of float32
+        floats = (rng.standard_normal(n_blocks) * 0.02).astype(np.float32)
+        blocks = floats.view(np.uint16)[1::2].copy().view(np.uint8)
     else:
         blocks = rng.integers(0, 256, (n_blocks, n_bytes), dtype=np.uint8)
         _set_scales(blocks, kind)

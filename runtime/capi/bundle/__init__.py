@@ -16,3 +16,5 @@ from .bundle import bundle as bundle
 from .kernels import ALL as ALL
 from .kernels import CHOICES as CHOICES
 from .kernels import NONE as NONE
+from .kernels import for_all_targets as for_all_targets
+from .rehearse import compile_into as compile_into

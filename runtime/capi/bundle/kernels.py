@@ -57,18 +57,31 @@ def compile_ahead(
         raise BuildError("bundling libkvarn: compiled kernels cannot be kept: see `kvarn doctor`")
     key = repr((which, *(str(path.resolve()) for path in models)))
     root = cache.parents[1] / "bundles" / hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+    words = [f"{__package__}.rehearse", which, *map(str, [bundled, *models])]
+    for_all_targets(words, bundled, root, say)
+
+
+def for_all_targets(
+    module: Sequence[str], bundled: Path, root: Path, say: Callable[[str], None]
+) -> None:
+    """Run a module with its words in a process for each CPU, which compiles into `bundled`.
+
+    root: where they keep their kernels meanwhile. Raises `BuildError` where one fails.
+    """
     all_targets = targets()
-    words = [sys.executable, "-m", f"{__package__}.rehearse", which, *map(str, [bundled, *models])]
     running = [
         subprocess.Popen(
-            words, env=os.environ | _environment(target, root), stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", *module],
+            env=os.environ | _environment(target, root),
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for target in all_targets
     ]
     outputs = [process.communicate()[0] for process in running]
     for target, process, text in zip(all_targets, running, outputs, strict=True):
         if process.returncode:
-            raise BuildError(f"bundling libkvarn: compiling kernels for {target.cpu} failed")
+            raise BuildError(f"compiling kernels for {target.cpu} failed")
         for line in text.splitlines():
             say(f"{target.cpu}: {line}")
     (bundled / "targets.json").write_text(json.dumps(all_targets))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ....jit import kernel_cache, variant
@@ -33,13 +33,19 @@ def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
 
 
 def main(which: str, bundled: str, *models: str) -> int:
-    """In a process for one CPU: compile, copy the machine code to a folder, print what was done."""
+    """In a process for one CPU: compile for these models into a folder."""
+    compile_into(Path(bundled), _rehearsals(which, [Path(model) for model in models]))
+    return 0
+
+
+def compile_into(bundled: Path, rehearsals: Iterable[Callable[[], None]]) -> None:
+    """Rehearse, copy the machine code that was used to a folder, print what was done."""
     is_foreign = not Target(variant.CPU, variant.LISTED).runs_on(variant.host_features())
     if is_foreign:
         launcher.only_compile()
         warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of numbers without a meaning
     n_ended = 0
-    for rehearsal in _rehearsals(which, [Path(model) for model in models]):
+    for rehearsal in rehearsals:
         try:
             rehearsal()
         except OpsError:
@@ -53,8 +59,7 @@ def main(which: str, bundled: str, *models: str) -> int:
             f"{n_ended} rehearsals ended early, as this machine cannot run them: the kernels that "
             "are left are compiled on first use"
         )
-    kernel_cache.bundle(Path(bundled))
-    return 0
+    kernel_cache.bundle(bundled)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,27 @@
+"""Compiles a wheel's kernels for one CPU, which the environment names.
+
+python -m lab.wheels.compile BUNDLED MODELS WEIGHTS HEADS
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kvarn.jit import variant
+from kvarn.runtime.capi.bundle import compile_into
+
+from .needs import tasks
+
+
+def main(bundled: str, models: str, n_weights: str, n_heads: str) -> int:
+    """Compile into the folder BUNDLED, with models that it writes to MODELS, for so many of
+    `WEIGHTS` and `HEADS`."""
+    folder = Path(models, variant.CPU)  # the processes for other CPUs write models of their own
+    folder.mkdir(parents=True, exist_ok=True)
+    compile_into(Path(bundled), tasks(folder, int(n_weights), int(n_heads)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
