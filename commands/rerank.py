@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ..system.errors import KvarnError
 from .embedding import add_embedding_options, embedder_of, show_scores, texts_of, words_of
 
+if TYPE_CHECKING:
+    from .parser import Parser
 
-def add(parser: argparse.ArgumentParser) -> None:
+
+def add(parser: Parser) -> None:
     parser.description = (
         "Print the score of each text for the query, a tab and the text, the highest first. MODEL "
         "is a reranker: a text encoder with a classifier, which reads query and text together."
     )
+    parser.gathers = True
     add_embedding_options(parser, "MODEL QUERY TEXT", "a GGUF file, a query, then texts")
 
 

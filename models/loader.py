@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..jit.arena import Arena
 from ..ops.device import Array, Device, ExpertMatrix, Weight
 from ..ops.reference.quants import dequantise
+from ..ops.types import QUANT_TYPES
 from .errors import ModelError
 from .low_rank import AdapterLoader, Adapters, LowRank
 from .tensors import TensorLike
@@ -70,6 +71,18 @@ class Loader:
         weight = self.matrix(f"{name}.weight", (n_rows, n_cols))
         adapter = self.adapters.low_rank(f"{name}.weight", slice(n_rows), n_cols)
         return Linear(weight, self.optional(f"{name}.bias", n_rows), adapter)
+
+    def unrounded(self, name: str, n_rows: int, n_cols: int) -> Linear:
+        """`linear` with a matrix of quantised weights as F16, so that products do not round
+        activations to 8 bits: twice the bytes of Q8_0 in memory."""
+        tensor = self.tensor(f"{name}.weight", (n_rows, n_cols))
+        if tensor.type.name in ("F32", "F16", "BF16"):
+            return self.linear(name, n_rows, n_cols)
+        data = dequantise(tensor.type, tensor.data).astype(np.float16).view(np.uint8)
+        tensor.release()
+        full = f"{name}.weight"
+        weight = self.device.weight(QUANT_TYPES["F16"], data, n_cols, full, self._arena)
+        return Linear(weight, self.optional(f"{name}.bias", n_rows), None)
 
     def split(self, name: str, n_rows: list[int], n_cols: int) -> tuple[Linear, ...]:
         """A stored matrix as several, by rows."""

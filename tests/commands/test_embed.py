@@ -59,7 +59,7 @@ def test_vectors_are_json_lines_or_a_numpy_file(model: str, run: Run, tmp_path: 
 def test_a_query_sorts_texts_by_cosine(model: str, run: Run) -> None:
     vectors = kvarn.load_embedder(model).embed([*TEXTS, "the bread"]).astype(float)
     cosines = vectors[:-1] @ vectors[-1]
-    code, out, _ = run("embed", model, *TEXTS, "--query", "the bread")
+    code, out, _ = run("embed", model, TEXTS[0], "--query", "the bread", *TEXTS[1:])
     rows = [line.split("\t") for line in out.splitlines()]
     assert code == 0 and [text for _, text in rows] == [TEXTS[i] for i in np.argsort(-cosines)]
     np.testing.assert_allclose([float(x) for x, _ in rows], sorted(cosines)[::-1], atol=1e-4)
