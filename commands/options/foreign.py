@@ -7,7 +7,6 @@ Where kvarn has the same option under another name, the option's declaration acc
 from __future__ import annotations
 
 _OMIT = "omit it"
-_ADAPTERS = "merge adapters into the model first"
 _DEVICE = "kvarn computes on the CPU, or with --device cuda (run, chat, bench …) on one GPU"
 _SAMPLER = "kvarn has no such sampler"
 _SERVER = "`kvarn serve` is the server: `kvarn serve --help` lists its options"
@@ -129,7 +128,8 @@ _FLAGS = {
     "set HF_TOKEN": "-hft --hf-token",
     "set HF_HUB_OFFLINE=1": "--offline",
     "use `kvarn ls`": "-cl --cache-list",
-    _ADAPTERS: "--lora-scaled --lora-init-without-apply --adapter-path",
+    "use --lora FILE[:SCALE]": "--lora-scaled --adapter-path",
+    "adapters are applied from the start; omit it": "--lora-init-without-apply",
     "kvarn has no control vectors": (
         "--control-vector --control-vector-scaled --control-vector-layer-range"
     ),

@@ -9,6 +9,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 from kvarn.jit import kernel_cache
@@ -21,6 +22,8 @@ from kvarn.system.text import one_line
 from .needs import HEADS, WEIGHTS
 from .repack import repack
 
+SETUPTOOLS = 77
+"""Which knows the keys of pyproject.toml."""
 ROOT = Path(__file__).resolve().parents[2]
 MACHINES = {"x86_64": "manylinux_2_28_x86_64"}
 """Platform tags. Kernels call glibc's mathematics and GNU's OpenMP, of any version."""
@@ -51,6 +54,12 @@ def main() -> int:
 
 def build(out: Path, n_weights: int, n_heads: int) -> list[Path]:
     """Write all to the folder `out`; their paths. Raises `KvarnError`."""
+    newest = version("setuptools")
+    if int(newest.partition(".")[0]) < SETUPTOOLS:
+        raise KvarnError(
+            f"making a wheel: setuptools is {newest}, expected {SETUPTOOLS} or newer: "
+            f"pip install 'setuptools>={SETUPTOOLS}'"
+        )
     machine = MACHINES.get(platform.machine()) if sys.platform == "linux" else None
     if machine is None:
         raise KvarnError(

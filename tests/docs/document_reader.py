@@ -62,7 +62,7 @@ class Reader:
     def _provided(self, number: int, steps: Block) -> Path:
         folder = self._folder / f"work-{number}"
         (folder / "TEXTS").mkdir(parents=True)
-        for name in ("book.txt", "notes.txt", "text.txt", "TEXTS/novel.txt"):
+        for name in ("a.py", "book.txt", "notes.txt", "text.txt", "TEXTS/novel.txt"):
             (folder / name).write_text(self.book, encoding="utf-8")
         (folder / "report.pdf").write_bytes(made.pdf("The mill stood", "by the river."))
         makes_model = any(step.text == "kvarn convert model.gguf" for step in steps)

@@ -36,6 +36,8 @@ NOT_TYPED = {
     "make gpu-bench MODEL=model.gguf": "needs a GPU",
     "make test": "runs this test",
     "make test-cuda": "installs PyTorch from the package registry",
+    "make wheel": "compiles kernels for an hour",
+    "python -m lab.wheels DIST --weights 2 --heads 1": "compiles kernels for minutes",
     "make docs": "tests/lab types it",
     "make coverage": "runs this test",
     "make lint": "installs ruff and mypy",
