@@ -17,7 +17,8 @@ from kvarn.runtime.capi.bundle import NONE, bundle, kernels, packages, python
 
 PACKAGE = Path(kvarn.__file__).parent
 OPTIONAL = {"cffi", "faiss", "gguf", "llguidance", "msgspec", "torch"}
-"""To build libkvarn, for one index, to write encoders, to look for GPUs."""
+OPTIONAL |= {"bs4", "mammoth", "markdownify", "pypdf"}
+"""To build libkvarn, for one index, to write encoders, to look for GPUs, to read documents."""
 
 RENDER = """
 import sys

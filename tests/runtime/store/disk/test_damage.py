@@ -168,8 +168,8 @@ def test_other_folders_and_files_are_no_packs(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_named_with_ours(pack: Path) -> None:
     data = json.loads((pack / "pack.json").read_text())
-    (pack / "pack.json").write_text(json.dumps(data | {"format": 10}))
-    with pytest.raises(PackError, match="it has format 10, this kvarn reads formats up to 9"):
+    (pack / "pack.json").write_text(json.dumps(data | {"format": 11}))
+    with pytest.raises(PackError, match="it has format 11, this kvarn reads formats up to 10"):
         PackFolder(pack)
 
 
