@@ -118,6 +118,8 @@ def run(options: argparse.Namespace) -> int:
     draft = load_draft(drafting)
     text = None if prompt is None else _text(options, model, prompt)
     with _on_ctrl_c(request.store), opened(source, model, request) as context:
+        if draft is not None:
+            draft.prepare(context)
         if text is not None:
             _read(context, text, request.store.follows_pack, options.special)
         elif head is not None:

@@ -85,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
     from ...runtime.chat.conversation import Conversation
 
     with opened(source, model, request) as context:
+        if draft is not None:
+            draft.prepare(context)
         if text:
             _read(context, text)
         conversation = Conversation(

@@ -135,7 +135,7 @@ class Generation:
         self._stop = stop_strings(stop)
         self._draft = draft
         if draft is not None:
-            draft.check(context.model.file)
+            draft.prepare(context)
 
     def ids(self, stop_at_eos: bool = True) -> Iterator[int]:
         """Read the prompt, then yield token ids."""

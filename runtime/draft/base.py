@@ -56,8 +56,9 @@ class VerifyingContext(Protocol):
 class Draft(ABC):
     """The options of a way to guess coming tokens; any number of generations may share them."""
 
-    def check(self, file: GGUFFile) -> None:  # noqa: B027 (most drafts suit every model)
-        """Raises `DraftError` where it cannot guess for the model in this file."""
+    def prepare(self, context: VerifyingContext) -> None:  # noqa: B027 (most need nothing)
+        """Take the memory that guessing for this context needs, before its prompt is read. Raises
+        `DraftError` where it cannot guess for its model."""
 
     @abstractmethod
     def start(self, context: VerifyingContext, sampler: VerifyingSampler) -> Drafter:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...system.text import one_line
 from .base import Draft, VerifyingModel, checked_option
+from .lengths import Lengths
 
 if TYPE_CHECKING:
     from ..gguf import GGUFFile
@@ -29,13 +30,14 @@ class DraftModel(Draft):
 
     It has a context of its own in memory, of as many tokens as the context that verifies and at
     most those that the model was trained on, beyond which it guesses nothing. The context stays
-    between generations, which read only what is new; those that take turns read again.
+    between generations, which read only what is new; those that take turns read again. So does what
+    was learnt of guesses and passes, as long as the same model verifies.
 
     A copy of the sampler guesses, with its penalties, its constraint and the same random numbers. A
     guess is accepted if it is what the sampler then draws from the logits of the verifying model,
     so the distribution is that without a draft, and two models that agree draw alike.
 
-    Raises `DraftError` for an option out of its range, and `check` for a model of another
+    Raises `DraftError` for an option out of its range, and `prepare` for a model of another
     vocabulary. Compare Leviathan et al. 2023, who accept or reject guesses by lots.
     """
 
@@ -51,23 +53,29 @@ class DraftModel(Draft):
         check_options(max_tokens, min_probability)
         self.model, self.max_tokens, self.min_probability = model, max_tokens, min_probability
         self._guessing: Guessing | None = None
+        self._lengths = Lengths(1.0)
         self._checked: GGUFFile | None = None
 
-    def check(self, file: GGUFFile) -> None:
+    def prepare(self, context: VerifyingContext) -> None:
+        """Open the context that guesses. Raises `DraftError` for a model of another vocabulary, and
+        `StoreError` where memory has no room."""
+        self._check(context.model.file)
+        self._guessing_for(context.n_ctx)
+
+    def _check(self, file: GGUFFile) -> None:
         if file is not self._checked:
             from .vocabulary import check_vocabulary
 
             check_vocabulary(self.model.file, file)
             self._checked = file
+            self._lengths = Lengths(self.model.file.n_bytes / file.n_bytes)
 
     def start(self, context: VerifyingContext, sampler: VerifyingSampler) -> ModelDrafter:
         from .guessing import ModelDrafter  # NumPy: not wanted where options are only parsed
-        from .lengths import Lengths
 
-        self.check(context.model.file)
-        ratio = self.model.file.n_bytes / context.model.file.n_bytes
+        self.prepare(context)
         guessing = self._guessing_for(context.n_ctx)
-        drafter = ModelDrafter(guessing, Lengths(ratio), context.model, sampler)
+        drafter = ModelDrafter(guessing, self._lengths, context.model, sampler)
         drafter.read(context.tokens)
         return drafter
 

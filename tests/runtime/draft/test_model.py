@@ -18,6 +18,7 @@ from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.sampling import Constraint
 from kvarn.runtime.sampling.candidates import softmax
+from kvarn.runtime.store import StoreError
 
 GREEDY = kvarn.Sampler(temp=0)
 METHODS = {
@@ -235,6 +236,19 @@ def test_another_vocabulary_is_refused_before_the_prompt_is_read(tiny: Model) ->
     context = tiny.context(64)
     with pytest.raises(DraftError, match=r"has another vocabulary than tiny\.gguf: found "):
         context.generation([1, 2, 3], draft=DraftModel(load()))
+    assert not context.tokens
+
+
+def test_memory_is_taken_before_the_prompt_is_read(
+    large: Model, small: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(n_ctx: int) -> Context:
+        raise StoreError(f"no room for {n_ctx} tokens")
+
+    context, draft = large.context(64), DraftModel(small)
+    monkeypatch.setattr(small, "context", refuse)
+    with pytest.raises(StoreError, match="no room for 64 tokens"):
+        context.generation([1, 2, 3], draft=draft)
     assert not context.tokens
 
 
