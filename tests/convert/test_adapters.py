@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from kvarn.cli import main
-from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf import convert
 from kvarn.convert.hf.peft import convert_adapter
+from kvarn.convert.hf.peft.settings import AdapterSettings
 from kvarn.convert.quantize.mixes import mix_of
 from kvarn.models import ModelConfig
 from kvarn.models.transformer import Transformer
@@ -153,11 +153,13 @@ def refused(folder: Path, base: Path | None = None) -> str:
         ({"r": 8}, "has rank 4, expected 8 by adapter_config.json"),
         ({"rank_pattern": {"q_proj": 2}}, "q_proj has rank 4, expected 2"),
         ({"rank_pattern": {"q_proj": "2"}}, "rank_pattern 'q_proj' is '2', expected a whole"),
-        ({"rank_pattern": ["q_proj"]}, "rank_pattern is ['q_proj'], expected an object"),
-        ({"rank_pattern": {"(a+)+": 2}}, "rank_pattern is '(a+)+', expected patterns of at most 3"),
-        ({"alpha_pattern": {".*.*.*.*x": 2}}, "alpha_pattern is '.*.*.*.*x', expected patterns"),
+        ({"rank_pattern": ["q_proj"]}, "rank_pattern is ['q_proj'], expected an object of"),
+        ({"rank_pattern": {"(a+)+": 2}}, "rank_pattern is '(a+)+', expected patterns of at most 2"),
+        ({"rank_pattern": {"(a|a)(a|a)(a|a)": 2}}, "expected patterns of at most 2 repetitions"),
+        ({"rank_pattern": {str(i): 4 for i in range(4097)}}, "an object of at most 4096 patterns"),
+        ({"alpha_pattern": {".*.*.*x": 2}}, "alpha_pattern is '.*.*.*x', expected patterns"),
         ({"alpha_pattern": {"(q": 2}}, "alpha_pattern is '(q', expected a regular expression"),
-        ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern: q_proj is 'x', expected a number"),
+        ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern 'q_proj' is 'x', expected a number"),
         ({"lora_alpha": "x"}, "lora_alpha is 'x', expected a number"),
         ({"lora_alpha": 0}, "lora_alpha is 0.0, expected a number other than 0"),
         ({"use_rslora": 1}, "use_rslora is 1, expected true or false"),
@@ -327,15 +329,31 @@ def test_an_adapter_of_the_hub(folder: Path, hub: Hub) -> None:
     assert fields["general.type"].contents() == "adapter"
 
 
-def test_a_pattern_costs_no_time(folder: Path) -> None:
-    pattern = {"alpha_pattern": {".*.*.*x": 2}}
+@pytest.mark.parametrize("pattern", [".*.*x", "(.*.*|x)x", "(a|.)(.|a).*.*x"])
+def test_no_pattern_takes_for_ever(pattern: str, folder: Path) -> None:
     path = folder / "a/adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | pattern))
-    long = "base_model.model." + "a" * 2000
-    tensors = {
-        f"{long}.lora_A.weight": np.ones((4, 8), np.float32),
-        f"{long}.lora_B.weight": np.ones((8, 4), np.float32),
-    }
-    write_safetensors(folder / "a/adapter_model.safetensors", tensors)
-    with pytest.raises(ConvertError, match="is unknown to architecture llama"):
-        convert_adapter(folder / "a", folder / "out.gguf", F32, folder / "hf")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"alpha_pattern": {pattern: 2}}))
+    write_pair(folder, "a." * 74, 8, 8)
+    assert "is unknown to architecture llama" in refused(folder)
+    write_pair(folder, "a." * 80, 8, 8)
+    assert "a name of 160 characters, expected at most 150" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("q_proj", True),
+        ("self_attn.q_proj", True),
+        ("proj", False),
+        ("0.self_attn", False),
+        (r"^model\.layers\.\d\.self_attn.*", True),
+        (r".*layers\.[01]\.self_attn\.(q|k)_proj", True),
+        ("layers.*.k_proj", False),
+    ],
+)
+def test_patterns_mean_what_they_mean_to_peft(pattern: str, matches: bool, folder: Path) -> None:
+    """matches: what PEFT's `get_pattern_key` says."""
+    path = folder / "a/adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"alpha_pattern": {pattern: 32}}))
+    settings = AdapterSettings.read(folder / "a")
+    assert settings.scale_of("model.layers.0.self_attn.q_proj") == (8.0 if matches else 0.5)

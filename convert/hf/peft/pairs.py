@@ -19,7 +19,7 @@ from ..safetensors import StoredTensor
 from ..tensors import is_drafting, plain_name, renamed, sees_or_hears
 from ..views import View, columns, in_order, mapped
 from .base import Base
-from .settings import AdapterSettings
+from .settings import MAX_NAME, AdapterSettings
 
 I64 = NDArray[np.int64]
 PREFIX = "base_model.model."
@@ -43,7 +43,7 @@ class Pair(NamedTuple):
 
 
 class FilePair(NamedTuple):
-    """A (R, K) and B (N, R) of a tensor of the file; `readers` scale by the file's alpha / R."""
+    """A (R, K) and B (N, R) of a tensor of the file, whose readers scale by its alpha / R."""
 
     name: str
     a: View
@@ -63,7 +63,7 @@ def stored_pairs(tensors: Mapping[str, StoredTensor], base: Base) -> tuple[list[
         if _is_left_out(name.removeprefix(PREFIX), base):
             n_left_out += 1
         elif not name.startswith(PREFIX) or end not in _ENDS:
-            raise ConvertError(f"the adapter has tensor {_told(name)}")
+            raise ConvertError(f"the adapter has tensor {_described(name)}")
         elif ".experts." in name:
             raise ConvertError(
                 f"the adapter changes routed experts ({one_line(module, 200)}), expected matrices "
@@ -82,7 +82,7 @@ def _is_left_out(name: str, base: Base) -> bool:
     return drafting or sees_or_hears(name) or name.endswith(".base_layer.weight")
 
 
-def _told(name: str) -> str:
+def _described(name: str) -> str:
     kind = next((kind for part, kind in _UNKNOWN.items() if part in name), None)
     expected = f"expected {PREFIX}NAME{_ENDS[0]} and {_ENDS[1]} alone"
     return f"{one_line(name, 200)}{f', {kind}' if kind else ''}: {expected}"
@@ -92,6 +92,11 @@ def _pair(module: str, a: StoredTensor | None, b: StoredTensor | None) -> Pair:
     if a is None or b is None:
         missing = f"{module}{_ENDS[0 if a is None else 1]}"
         raise ConvertError(f"the adapter lacks tensor {PREFIX}{one_line(missing, 200)}")
+    if len(module) > MAX_NAME:
+        raise ConvertError(
+            f"the adapter changes {one_line(module, 80)}, a name of {len(module)} characters, "
+            f"expected at most {MAX_NAME}"
+        )
     fits = len(a.shape) == len(b.shape) == 2 and a.shape[0] == b.shape[1]
     if not fits or 0 in (*a.shape, *b.shape):
         raise ConvertError(

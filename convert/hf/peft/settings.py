@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,15 @@ _REFUSED = {
 """Settings with which the model computes something else than W x + scale · B (A x)."""
 _BASE_UNCHANGED = (None, True, False, "gaussian", "eva", "orthogonal", "mica")
 """Initialisations that leave W as it was; the others (PiSSA, OLoRA, …) subtract from it."""
-_QUANTIFIERS = "*+?{"
-_MAX_PATTERN, _MAX_QUANTIFIERS = 200, 3
+MAX_NAME = 150
+"""Characters of a module's name; those of large models have 60."""
+_MAX_PATTERN, _MAX_PATTERNS = 200, 1 << 12
+# On a name of 150 characters a pattern within these bounds takes less than a second.
+_MAX_REPETITIONS = _MAX_GROUPS = 2
+_NESTED = re.compile(r"\)[*+?{]")
+
+Patterns = Sequence[tuple[re.Pattern[str], float]]
+"""Names of modules, and the value for those."""
 
 
 def is_adapter(folder: Path) -> bool:
@@ -58,8 +65,8 @@ class AdapterSettings:
     alpha: float
     by_root: bool
     """Scales are alpha / √r (rsLoRA)."""
-    ranks: Mapping[str, Any]
-    alphas: Mapping[str, Any]
+    ranks: Patterns
+    alphas: Patterns
     base: str | None
     """The name or the folder of the model that was trained."""
 
@@ -83,18 +90,14 @@ class AdapterSettings:
                 f"{FILE}: init_lora_weights is {brief(start)}, which changes the model itself: "
                 "save it with PEFT's path_initial_model_for_weight_conversion"
             )
-        ranks, alphas = (values.get(f"{kind}_pattern") or {} for kind in ("rank", "alpha"))
-        for kind, pattern in (("rank", ranks), ("alpha", alphas)):
-            if not isinstance(pattern, Mapping):
-                raise _error(f"{kind}_pattern", pattern, "an object")
-            for key in pattern:
-                _check_pattern(key, f"{kind}_pattern")
         root, base = values.get("use_rslora") or False, values.get("base_model_name_or_path")
         if not isinstance(root, bool):
             raise _error("use_rslora", root, "true or false")
         rank, alpha = _rank(values.get("r"), "r"), number(values, "lora_alpha", FILE)
         if alpha == 0:
             raise _error("lora_alpha", alpha, "a number other than 0, which GGUF files take for r")
+        ranks = _patterns(values, "rank_pattern", _rank)
+        alphas = _patterns(values, "alpha_pattern", _alpha)
         return AdapterSettings(
             rank, alpha, root, ranks, alphas, base if isinstance(base, str) else None
         )
@@ -106,14 +109,11 @@ class AdapterSettings:
 
     def rank_of(self, module: str) -> int:
         """r of a module, by transformers' name."""
-        key = _matching(self.ranks, module)
-        return self.rank if key is None else _rank(self.ranks[key], f"rank_pattern {brief(key)}")
+        return int(_value_for(module, self.ranks, self.rank))
 
     def scale_of(self, module: str) -> float:
         """The factor on B A of a module."""
-        key = _matching(self.alphas, module)
-        alpha = self.alpha if key is None else number(self.alphas, key, f"{FILE}: alpha_pattern")
-        rank = self.rank_of(module)
+        alpha, rank = _value_for(module, self.alphas, self.alpha), self.rank_of(module)
         return alpha / (math.sqrt(rank) if self.by_root else rank)
 
 
@@ -123,20 +123,42 @@ def _rank(value: Any, key: str) -> int:
     return value
 
 
-def _matching(patterns: Mapping[str, Any], module: str) -> str | None:
-    """The first pattern that the end of a name matches, as PEFT finds it."""
-    return next((key for key in patterns if re.match(rf"(.*\.)?({key})$", module)), None)
+def _alpha(value: Any, key: str) -> float:
+    return number({key: value}, key, FILE)
 
 
-def _check_pattern(key: str, where: str) -> None:
-    """`ConvertError` for no regular expression, and for one that could run for ever."""
-    nested = re.search(r"\)[*+?{]", key)
-    if len(key) > _MAX_PATTERN or nested or sum(map(key.count, _QUANTIFIERS)) > _MAX_QUANTIFIERS:
-        raise _error(where, key, f"patterns of at most {_MAX_QUANTIFIERS} repetitions, none nested")
+def _value_for(module: str, patterns: Patterns, default: float) -> float:
+    """The value of the first pattern that matches the end of a name, as PEFT finds it."""
+    return next((value for pattern, value in patterns if pattern.match(module)), default)
+
+
+def _patterns(
+    values: Mapping[str, Any], key: str, checked: Callable[[Any, str], float]
+) -> Patterns:
+    """The patterns of an object; `ConvertError` for those that could take for ever."""
+    written = values.get(key) or {}
+    if not isinstance(written, Mapping) or len(written) > _MAX_PATTERNS:
+        raise _error(key, written, f"an object of at most {_MAX_PATTERNS} patterns")
+    return [
+        (_compiled(pattern, key), checked(value, f"{key} {brief(pattern)}"))
+        for pattern, value in written.items()
+    ]
+
+
+def _compiled(pattern: str, key: str) -> re.Pattern[str]:
+    repetitions = sum(map(pattern.count, "*+?{"))
+    sound = repetitions <= _MAX_REPETITIONS and pattern.count("(") <= _MAX_GROUPS
+    if not sound or len(pattern) > _MAX_PATTERN or _NESTED.search(pattern):
+        raise _error(
+            key,
+            pattern,
+            f"patterns of at most {_MAX_REPETITIONS} repetitions and {_MAX_GROUPS} groups, none "
+            "nested",
+        )
     try:
-        re.compile(rf"(.*\.)?({key})$")
+        return re.compile(rf"(.*\.)?({pattern})$")
     except (re.error, OverflowError, RecursionError) as error:
-        raise _error(where, key, f"a regular expression ({brief(str(error))})") from None
+        raise _error(key, pattern, f"a regular expression ({brief(str(error))})") from None
 
 
 def _error(key: str, value: object, expected: str) -> ConvertError:
