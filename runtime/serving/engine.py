@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,6 @@ import numpy as np
 
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
-from ...system.terminal import say
 from ..batch import Batch
 from ..context.plan import question_prefill
 from ..context.request import ContextRequest
@@ -37,7 +37,7 @@ from ..packs import remove_pack
 from ..rehearsal import rehearsals
 from .contexts import listed_packs, pack_folder, request_of
 from .flags import SLOTS, Flags
-from .frames import BadMessage, Connection
+from .frames import Connection
 from .library import LONG, Library
 from .preparing import Prepared, Preparing, variables_of
 from .protocol import (
@@ -60,7 +60,7 @@ from .protocol import (
     Vectors,
 )
 from .reading_tasks import Embedding, PackReading
-from .refusal import refused
+from .refusal import refused, reject
 from .scheduler import Scheduler
 from .tasks import Answering
 from .text_encoders import text_encoder_engine
@@ -172,17 +172,7 @@ class Engine:
 
     def _receive(self) -> None:
         """Take messages as long as there are any."""
-        while True:
-            try:
-                message = self._connection.receive()
-            except BadMessage as error:
-                if error.id < 0:
-                    say(str(error))
-                else:
-                    self._send(Refused(error.id, "invalid", str(error)))
-                continue
-            if message is None:
-                return
+        for message in self._connection.messages(partial(reject, self._send)):
             self._take(message)
 
     def _take(self, message: ToEngine) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -86,6 +87,19 @@ class Connection(Generic[T]):
             return None
         data = self._exactly(checked_length(LENGTH.unpack(head)[0]))
         return None if data is None else self._decoder.decode(bytes(data))
+
+    def messages(self, reject: Callable[[BadMessage], None]) -> Iterator[T]:
+        """All messages until the other side is gone; `reject` is told of those that are none.
+        Raises `FrameError`."""
+        while True:
+            try:
+                message = self.receive()
+            except BadMessage as error:
+                reject(error)
+                continue
+            if message is None:
+                return
+            yield message
 
     def close(self) -> None:
         """End it: the other side, and the thread that receives, see that nobody is left."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from ...system.errors import KvarnError, message_of
+from ...system.terminal import say
 from ..sampling.errors import NotFinite, SamplingError
 from .protocol import Kind, Refused
+
+if TYPE_CHECKING:
+    from .frames import BadMessage
 
 
 class Refusal(KvarnError):
@@ -33,3 +40,11 @@ def refused(id: int, error: Exception, kind: Kind = "engine") -> Refused:
     elif not isinstance(error, KvarnError):
         kind = "engine"
     return Refused(id, kind, " ".join(message_of(error).split()))
+
+
+def reject(send: Callable[[Refused], None], error: BadMessage) -> None:
+    """Tell the sender of a message that cannot be read, or the log where it has no number."""
+    if error.id < 0:
+        say(str(error))
+    else:
+        send(Refused(error.id, "invalid", str(error)))

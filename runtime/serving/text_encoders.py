@@ -11,17 +11,17 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...models.config.text_encoders import TEXT_ENCODERS
-from ...system.terminal import say
 from ..embedding.loading import load_embedder
 from ..embedding.pooling import EmbeddingError
 from ..embedding.texts import Ids, TextIds
 from ..gguf import GGUFFile, open_gguf
 from .flags import SLOTS, Flags
-from .frames import BadMessage, Connection
+from .frames import Connection
 from .protocol import (
     Done,
     Embed,
@@ -38,7 +38,7 @@ from .protocol import (
     ToEngine,
     Vectors,
 )
-from .refusal import Refusal, refused, too_long
+from .refusal import Refusal, refused, reject, too_long
 
 if TYPE_CHECKING:
     import msgspec
@@ -96,16 +96,8 @@ class TextEncoderEngine:
         )
 
     def _receive(self) -> None:
-        while True:
-            try:
-                message = self._connection.receive()
-            except BadMessage as error:
-                if error.id < 0:
-                    say(str(error))
-                else:
-                    self._send(Refused(error.id, "invalid", str(error)))
-                continue
-            if message is None or isinstance(message, Stop):
+        for message in self._connection.messages(partial(reject, self._send)):
+            if isinstance(message, Stop):
                 return
             self._take(message)
 
