@@ -1,8 +1,18 @@
 """The base class of errors that a user can cause, and the message for any other error."""
 
+import copyreg
+from typing import Any
+
 
 class KvarnError(Exception):
-    """One line: the task, what kvarn found and expected, and what to do."""
+    """One line: the task, what kvarn found and expected, and what to do.
+
+    It can be pickled and copied, whatever its class takes to be made: a pool of processes stops
+    for good at an error that cannot.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class OutOfDeviceMemory(KvarnError):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral
@@ -28,13 +29,15 @@ class WrongValue(KvarnError):
     """
 
     def __init__(self, expected: str, value: object, where: str = "") -> None:
-        self.expected, self._value = expected, value
-        quoted = shown(value) if isinstance(value, str) else brief(value)
-        super().__init__(f"{where and where + ': '}expected {expected}, found {quoted}")
+        found = shown(value) if isinstance(value, str) else brief(value)
+        self.expected, self._message = expected, f"expected {expected}, found {found}"
+        super().__init__(f"{where and where + ': '}{self._message}")
 
     def within(self, where: str) -> WrongValue:
         """The same error for the option that `where` names."""
-        return WrongValue(self.expected, self._value, where)
+        error = copy(self)
+        error.args = (f"{where}: {self._message}",)
+        return error
 
 
 def count(value: object, least: int = 0, most: int = LARGEST, units: bool = True) -> int:
