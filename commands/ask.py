@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.context.request import ContextRequest
+from ..runtime.context.planning.request import ContextRequest
 from ..runtime.home import pack_path
 from ..system.errors import KvarnError
 from ..system.terminal import generate, say, show, show_json

@@ -51,7 +51,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     """What `--fit` shows, as JSON has it. Raises `KvarnError` for a model that kvarn does not run,
     or cannot read."""
     from ..runtime.attend import ATTENDS
-    from ..runtime.context.request import kv_types
+    from ..runtime.context.planning.request import kv_types
     from ..runtime.fitting import advice, estimate, predicted, speeds
 
     try:

@@ -20,7 +20,7 @@ from .terminal.compiling import FirstUse
 if TYPE_CHECKING:
     from ..runtime.attend import Attend
     from ..runtime.context import Context
-    from ..runtime.context.request import ContextRequest
+    from ..runtime.context.planning.request import ContextRequest
     from ..runtime.keep import Keep
     from ..runtime.model import Model
     from ..runtime.prefill import Prefill

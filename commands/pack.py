@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def build(options: argparse.Namespace) -> int:
-    from ..runtime.context.prompt import prompt_ids
+    from ..runtime.context.reading.prompt import prompt_ids
     from ..runtime.packs import build_pack
 
     source, request = ModelRequest.of(options), request_from(options)
@@ -239,7 +239,7 @@ def info(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     from ..runtime.packs import pack_info
-    from ..runtime.store.disk.verify import verify
+    from ..runtime.store.disk.checking.verify import verify
 
     path = saved_path(options.name)
     with progress_bar("verifying", "segments", delay=0) as progress:

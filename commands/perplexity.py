@@ -29,7 +29,7 @@ from .terminal.tables import columns
 
 if TYPE_CHECKING:
     from ..evals.prediction import MethodLosses
-    from ..runtime.context.request import ContextRequest
+    from ..runtime.context.planning.request import ContextRequest
     from ..runtime.keep import Keep
     from ..runtime.prefill import Prefill
 

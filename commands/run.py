@@ -147,7 +147,7 @@ def _on_ctrl_c(store: Store) -> AbstractContextManager[None]:
 
 def _read(context: Context, text: str, after_pack: bool, special: bool) -> None:
     """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds."""
-    from ..runtime.context.prompt import prompt_ids
+    from ..runtime.context.reading.prompt import prompt_ids
 
     ids = prompt_ids(context.model.tokenizer, text, begins=not after_pack, special=special)
     if not after_pack:

@@ -189,7 +189,7 @@ def _words(given: Mapping[str, Any]) -> dict[str, Any]:
     words = {word: x for word, x in device.items() if x not in (None, "cpu")}
     if "method" not in given:  # no option of `_add_context` was needed
         return {**words, "method": _METHOD}
-    request: Any = import_module("..runtime.context.request", __package__)
+    request: Any = import_module("..runtime.context.planning.request", __package__)
     context: Any = import_module(".options.context", __package__)
     known = request.context_words().keys() - {*_MODEL_WORDS, "ctx", "store", "pack", "io"}
     for word in sorted(known & given.keys()):

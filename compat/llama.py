@@ -11,7 +11,7 @@ from typing import Any
 
 from ..convert.hub.pull import pull
 from ..runtime.chat import ChatTemplate
-from ..runtime.context.prompt import prompt_ids
+from ..runtime.context.reading.prompt import prompt_ids
 from ..runtime.loading.load import load
 from ..runtime.store import Ram
 from ..system.terminal import say

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .chat import Conversation
-from .context.request import ContextRequest
+from .context.planning.request import ContextRequest
 from .lens.choices import most_chosen
 from .lens.passages import Passage
 from .lens.places import place_of

@@ -11,9 +11,9 @@ from .attend import Attend, Full
 from .attend.encoders import Learned
 from .attend.encoders.sidecar import find_encoders
 from .context import Context, ContextError
-from .context.placement import KVPlanner
-from .context.plan import plan_of
-from .context.request import ContextRequest
+from .context.planning.placement import KVPlanner
+from .context.planning.plan import plan_of
+from .context.planning.request import ContextRequest
 from .embedding import Embedder
 from .embedding.pooling import EmbeddingError
 from .embedding.readers import DecoderReader

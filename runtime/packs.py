@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..system.errors import KvarnError
 from .attend import ATTENDS
-from .context.prompt import n_common, prompt_ids
+from .context.reading.prompt import n_common, prompt_ids
 from .home import home
 from .prefill import SparsePrefill
 from .store import Disk, PackError

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.context.request import ContextRequest
+from ...runtime.context.planning.request import ContextRequest
 from ...runtime.home import pack_path, session_path
 from ...runtime.keep import KeepAll
 from ...system.errors import KvarnError

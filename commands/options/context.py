@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...ops.attention.layout import KV_TYPES
 from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
-from ...runtime.context.request import ContextRequest, kv_types
+from ...runtime.context.planning.request import ContextRequest, kv_types
 from ...runtime.keep import KEEPS
 from ...runtime.methods import Kind, Method
 from ...runtime.store import Disk, Ram

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...runtime.attend.encoders import Learned, SimHash
 from ...runtime.attend.sparse import SEED
-from ...runtime.context.prompt import CHUNK
+from ...runtime.context.reading.prompt import CHUNK
 from ...runtime.engine import on_engine
 from .checkpoint import Checkpoint, State
 from .labels import Scores, make_batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...runtime.attend.encoders.sidecar import BITS
-from ...runtime.context.prompt import CHUNK
+from ...runtime.context.reading.prompt import CHUNK
 from ...system.errors import KvarnError
 
 LOSSES = ("softmax", "bce")

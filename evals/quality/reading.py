@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.attend.reads import probed
-from ...runtime.context.prompt import prompt_ids
+from ...runtime.context.reading.prompt import prompt_ids
 from ...runtime.packs import build_pack
 from ...runtime.stats import Stats
 from ...runtime.store import Disk

@@ -31,7 +31,7 @@ from kvarn.ops.select import (
     simhash_network,
     sketch_keys,
 )
-from kvarn.runtime.store.ram_store import RamStore
+from kvarn.runtime.store.ram.store import RamStore
 
 F32 = NDArray[np.float32]
 

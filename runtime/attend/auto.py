@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ...ops.device import KVDevice
 from ...system.values import Budget
 from ..methods import option
-from ..store.slots import SlotStore
+from ..store.ram.slots import SlotStore
 from .errors import AttendError
 from .topk import TopK
 

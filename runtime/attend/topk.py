@@ -14,7 +14,7 @@ from .tailed import Tailed
 if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
-    from ..store.slots import SlotStore
+    from ..store.ram.slots import SlotStore
 
 NAMES = ("flat", "sketch")
 

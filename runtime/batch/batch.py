@@ -9,15 +9,15 @@ import numpy as np
 
 from ...models.together import NextToken, Together
 from ...system.errors import KvarnError
-from ..context.prompt import ContextError, checked_ids
-from ..context.stopping import stopping
+from ..context.reading.prompt import ContextError, checked_ids
+from ..context.reading.stopping import stopping
 from ..engine import on_engine
 from ..stats import Clock
 from .errors import NotSaved
 
 if TYPE_CHECKING:
     from ..context import Context
-    from ..context.token_reader import TokenReader
+    from ..context.reading.token_reader import TokenReader
     from ..loading.loaded_model import LoadedModel
 
 LEAST_ROWS = 8

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..methods import Progress
     from ..stats import Kept
     from ..store import KVStore
-    from ..store.slots import SlotCopy
+    from ..store.ram.slots import SlotCopy
 
 
 class KVCache(ABC):

@@ -16,7 +16,7 @@ from ..keep.scored.queries import BLOCK, bytes_of
 from ..memory import available_bytes, human_bytes
 from ..stats import Kept
 from ..store import StoreError
-from ..store.slots import NO_BOUND
+from ..store.ram.slots import NO_BOUND
 from .slots import SlotCache
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..attend import LayerView
     from ..keep import LayerSlots, SlotParts
     from ..methods import Progress
-    from ..store.slots import SlotCopy
+    from ..store.ram.slots import SlotCopy
 
 _FACTS = 7
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..attend import LayerView
     from ..keep import LayerSlots, SlotParts
     from ..methods import Progress
-    from ..store.slots import SlotCopy
+    from ..store.ram.slots import SlotCopy
 
 
 class SlotCache(KVCache):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...jit.launch import launcher
 from ...system.errors import KvarnError
 from ..chat import Conversation
-from ..context.prompt import prompt_ids
-from ..context.request import ContextRequest, context_words
+from ..context.planning.request import ContextRequest, context_words
+from ..context.reading.prompt import prompt_ids
 from ..engine import on_engine
 from ..home import pack_path
 from ..loading.default_model import default_model_path

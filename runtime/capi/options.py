@@ -12,7 +12,7 @@ from ...system.errors import KvarnError
 from ...system.text import brief
 from ...system.values import WrongValue, count
 from ..axes import PREFILL_AXIS
-from ..context.request import kv_types
+from ..context.planning.request import kv_types
 from ..draft import Ngram
 from ..loading.device_names import DEVICES, KV_ON
 from ..methods import Kind, Option

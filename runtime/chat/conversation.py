@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...system.errors import KvarnError
 from ...system.files import write_file
 from ...system.reading import MOST_TEXT, read_file
-from ..context.prompt import n_common, prompt_ids
+from ..context.reading.prompt import n_common, prompt_ids
 from ..sampling import Sampler
 from ..tokenizer import Rendered
 from .template import ChatTemplate

@@ -3,4 +3,4 @@
 from ..methods import Progress as Progress
 from .context import Context as Context
 from .mark import Mark as Mark
-from .prompt import ContextError as ContextError
+from .reading.prompt import ContextError as ContextError

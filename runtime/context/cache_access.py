@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ..methods import Progress
     from ..store import StoreError
     from ..store.base import Allow
-    from .plan import ContextPlan
+    from .planning.plan import ContextPlan
+    from .reading.token_reader import TokenReader
     from .saving import Saving
-    from .token_reader import TokenReader
 
 
 class CacheAccess:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .prompt import ContextError
+from .reading.prompt import ContextError
 
 _LEFT = ("tokens", "stats", "close")
 

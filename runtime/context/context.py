@@ -15,10 +15,10 @@ from .closed import Closed
 from .filling import fill
 from .generation import Generation
 from .mark import Mark, mark, return_to
-from .prompt import checked_ids, n_shared, prompt_ids
-from .reading import Reading
+from .reading.prompt import checked_ids, n_shared, prompt_ids
+from .reading.reading import Reading
+from .reading.token_reader import TokenReader
 from .saving import Saving
-from .token_reader import TokenReader
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
     from ..sampling import Sampler
-    from .plan import ContextPlan
+    from .planning.plan import ContextPlan
 
 
 class Context(CacheAccess):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from ..cache import KVCache
     from ..methods import Progress
+    from .reading.token_reader import TokenReader
     from .saving import Saving
-    from .token_reader import TokenReader
 
     F32 = NDArray[np.float32]
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engine import on_engine
-from .prompt import ContextError, n_common
+from .reading.prompt import ContextError, n_common
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from ..cache import KVCache
-    from ..store.slots import SlotCopy
-    from .token_reader import TokenReader
+    from ..store.ram.slots import SlotCopy
+    from .reading.token_reader import TokenReader
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from ..attend.full import Full, FullAttention
 from ..cache import Axes, open_cache
 from ..store import Ram
-from .token_reader import TokenReader
+from .reading.token_reader import TokenReader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

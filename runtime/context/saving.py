@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..store import KVStore
     from ..store.base import Allow
-    from .token_reader import TokenReader
+    from .reading.token_reader import TokenReader
 
 TOKENS = 64
 SECONDS = 1.0

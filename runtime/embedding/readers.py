@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...models.config.text_encoders import TextEncoderConfig
 from ...models.text_encoders import Rows, TextEncoder, TextEncoderWeights
-from ..context.request import ContextRequest
+from ..context.planning.request import ContextRequest
 from ..engine import on_engine
 from .pooling import EmbeddingError, pool
 from .texts import Ids, passes_of

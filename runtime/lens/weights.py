@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..attend.base import F32, LayerView
     from ..context import Context
-    from ..context.request import ContextRequest
+    from ..context.planning.request import ContextRequest
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
 

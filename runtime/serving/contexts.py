@@ -10,7 +10,7 @@ from typing import Any
 
 from ...system.errors import KvarnError
 from ...system.values import WrongValue
-from ..context.request import ContextRequest, context_words
+from ..context.planning.request import ContextRequest, context_words
 from ..home import pack_path
 from ..packs import all_packs, pack_info
 from ..store import Disk, Ram

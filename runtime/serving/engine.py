@@ -27,8 +27,8 @@ import numpy as np
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
 from ..batch import Batch
-from ..context.plan import question_prefill
-from ..context.request import ContextRequest
+from ..context.planning.plan import question_prefill
+from ..context.planning.request import ContextRequest
 from ..engine import on_engine
 from ..loading.adapter_files import adapter_files
 from ..loading.load import load

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...system.values import LARGEST
 from ..chat import lenient
 from ..chat.template import ChatTemplate, Message
-from ..context.prompt import check_readable, prompt_ids
-from ..context.request import ContextRequest
+from ..context.planning.request import ContextRequest
+from ..context.reading.prompt import check_readable, prompt_ids
 from ..sampling import Constraint, Sampler, SamplingError
 from ..stops import stop_strings
 from ..store import Disk

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..context.prompt import n_common
-from ..context.request import ContextRequest
+from ..context.planning.request import ContextRequest
+from ..context.reading.prompt import n_common
 from .protocol import Done, Finish, Progress, Vectors
 from .refusal import Refusal
 from .tasks import Send, Task
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..context import Context
-    from ..context.reading import Reading
+    from ..context.reading.reading import Reading
     from ..model import Model
     from .flags import Flags
     from .preparing import PackRequest

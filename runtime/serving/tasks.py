@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..context.generation import Generation
-    from ..context.reading import Reading as PromptReading
+    from ..context.reading.reading import Reading as PromptReading
     from .flags import Flags
     from .preparing import Prepared
 

@@ -14,8 +14,8 @@ from .facts import PrefillFacts as PrefillFacts
 from .facts import ProbeFacts as ProbeFacts
 from .facts import ProbeSums as ProbeSums
 from .method import Store as Store
-from .ram_store import RamStore as RamStore
+from .ram.slots import SlotStore as SlotStore
+from .ram.store import RamStore as RamStore
 from .registry import STORES as STORES
 from .registry import Disk as Disk
 from .registry import Ram as Ram
-from .slots import SlotStore as SlotStore

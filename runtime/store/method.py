@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...ops.device import KVDevice
     from ..loading.model_info import ModelInfo
     from .facts import PackHead, PrefillFacts
-    from .slots import SlotStore
+    from .ram.slots import SlotStore
 
 
 class Store(Method, ABC):

@@ -6,6 +6,6 @@ from __future__ import annotations
 from ..methods import registered
 from .disk import Disk as Disk
 from .method import Store
-from .ram import Ram as Ram
+from .ram.factory import Ram as Ram
 
 STORES: dict[str, type[Store]] = registered(vars(), Store)

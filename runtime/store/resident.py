@@ -18,7 +18,7 @@ from ...ops.attention.layout import SEGMENT, TILE, TileLayout, n_segments
 from ...ops.cpu import CPU
 from .base import Allow, Column, KVStore, SlotPlan, StoreError
 from .method import Store
-from .ram import Ram
+from .ram.factory import Ram
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...ops.device import Array, KVDevice
     from ..loading.model_info import ModelInfo
     from .base import F32
-    from .slots import SlotStore
+    from .ram.slots import SlotStore
 
 
 @dataclass(frozen=True)

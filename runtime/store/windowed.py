@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
-from .anonymous import Pieces
+from .ram.anonymous import Pieces
 from .rows import U8, Rows
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def test_an_empty_text_makes_no_pack(
     for _ in range(2):
         code, out, err = run("pack", "build", *run.model, "-f", str(empty), "-o", "none")
         assert (code, out) == (1, "") and "the files are empty" in err
-        monkeypatch.setattr("kvarn.runtime.context.prompt.prompt_ids", lambda *_: [1])
+        monkeypatch.setattr("kvarn.runtime.context.reading.prompt.prompt_ids", lambda *_: [1])
 
 
 def test_ls_and_info_tell_what_is_there(run: Kvarn, tmp_path: Path) -> None:

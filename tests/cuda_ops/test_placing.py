@@ -13,9 +13,9 @@ import kvarn
 from kvarn.cuda_ops import device as operations
 from kvarn.cuda_ops.attention import tiles
 from kvarn.jit.arena import Arena
-from kvarn.runtime.context.placement import KVPlanner
-from kvarn.runtime.context.plan import plan_of
-from kvarn.runtime.context.request import ContextRequest
+from kvarn.runtime.context.planning.placement import KVPlanner
+from kvarn.runtime.context.planning.plan import plan_of
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.resident import ResidentStore
 from kvarn.system.errors import OutOfDeviceMemory

@@ -12,7 +12,7 @@ import torch
 import kvarn
 from kvarn.jit.arena import Arena
 from kvarn.runtime.model import Model
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.resident import ResidentStore
 
 from ..models import tiny_models

@@ -17,7 +17,7 @@ from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.ops import pointwise
 from kvarn.ops.cpu import Cpu
-from kvarn.runtime.context import hosted
+from kvarn.runtime.context.reading import hosted
 
 NAMES = ("llama-odd", "gemma2", "cohere2", "mistral3")
 

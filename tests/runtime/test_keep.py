@@ -11,7 +11,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import Attend, BoundAttend
-from kvarn.runtime.context.prompt import CHUNK, ContextError
+from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.keep import KEEPS, Evicting, KeepError
 from kvarn.runtime.keep.slots import ReplacingSlots
 from kvarn.runtime.model import Model

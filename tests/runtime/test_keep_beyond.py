@@ -19,7 +19,7 @@ from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
 from kvarn.runtime.attend import LayerView
 from kvarn.runtime.attend.full import FullAttention
 from kvarn.runtime.cache.slots import SlotCache
-from kvarn.runtime.context.prompt import CHUNK, ContextError
+from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.keep import Evicting, SlotParts
 from kvarn.runtime.keep.scored.queries import Queries
 from kvarn.runtime.model import Model

@@ -16,7 +16,7 @@ from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import index_pack, pack_info
 from kvarn.runtime.store import Disk, PackError
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from .reading import ids_of
 

@@ -12,7 +12,7 @@ import pytest
 
 import kvarn
 from kvarn import Disk
-from kvarn.runtime.context.prompt import CHUNK, ContextError
+from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.context.saving import TOKENS
 from kvarn.runtime.draft import Ngram
 from kvarn.runtime.model import Model

@@ -18,7 +18,7 @@ from kvarn.runtime.keep import KeepError
 from kvarn.runtime.keep.scored import Scored
 from kvarn.runtime.keep.scored.queries import BLOCK, Queries
 from kvarn.runtime.model import Model
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from ..kv_layers import with_kv_layers
 from .reading import ids_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvarn.ops.attention.layout import TILE
 from kvarn.runtime.attend.base import LayerView
 from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
-from kvarn.runtime.store.disk.columns import CHECKS, ColumnSegment, Faults, infinite_f32
+from kvarn.runtime.store.disk.checking.columns import CHECKS, ColumnSegment, Faults, infinite_f32
 
 from .layout import LINE, QUARTERS, dimensions_of, scales_offset, tile_item_bytes
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from ....ops.device import KVDevice
 from ....system.values import Budget
 from ...methods import option
-from ...store.slots import SlotStore
+from ...store.ram.slots import SlotStore
 from ..errors import AttendError
 from .options import SparseOptions
 

@@ -12,7 +12,7 @@ from .index import Chosen, SlotIndex
 
 if TYPE_CHECKING:
     from ....ops.select import Range
-    from ...store.slots import SlotStore
+    from ...store.ram.slots import SlotStore
     from ..base import F32, I32, U32
 
 

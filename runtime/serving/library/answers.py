@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from ...chat.sandbox.errors import TemplateError
-from ...context.prompt import prompt_ids
+from ...context.reading.prompt import prompt_ids
 from ...tokenizer import Rendered
 from .journal import Journal, Record
 from .tree import TokenTree, as_tokens

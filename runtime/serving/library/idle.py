@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...context.prompt import n_common
+from ...context.reading.prompt import n_common
 from ...memory import available_bytes
 
 if TYPE_CHECKING:
     from ...context import Context
-    from ...context.request import ContextRequest
+    from ...context.planning.request import ContextRequest
     from .entry import ReadAs
 
 MOST = 8

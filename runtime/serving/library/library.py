@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...context.prompt import check_readable, checked_ids, n_common
+from ...context.reading.prompt import check_readable, checked_ids, n_common
 from ...engine import on_engine
 from ...home import make_folder
 from ...store import Disk, PackError, StoreError
@@ -28,7 +28,7 @@ from .ways import Beginning, Ways, ways_of
 
 if TYPE_CHECKING:
     from ...context import Context
-    from ...context.request import ContextRequest
+    from ...context.planning.request import ContextRequest
     from ...model import Model
     from ...prefill import Prefill
     from .tree import U32

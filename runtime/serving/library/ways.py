@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...context.plan import question_prefill
+from ...context.planning.plan import question_prefill
 from ...prefill import BlocksPrefill, Exact, Prefill, SparsePrefill
 from ...store import Ram
 from .entry import ReadAs
 
 if TYPE_CHECKING:
-    from ...context.request import ContextRequest
+    from ...context.planning.request import ContextRequest
     from ...model import Model
     from .entry import Entry
     from .tree import Match

@@ -1,6 +1,6 @@
 """The KV cache on disk: context packs, their format, and the store that reads and writes them.
 
-`folder.py` draws the files of a pack; `writer.py` says what a commit does, in which order.
+`folder.py` draws the files of a pack; `saving/writer.py` says what a commit does, in which order.
 """
 
 from .errors import PackDamaged as PackDamaged

@@ -22,7 +22,7 @@ from .format.adapters import told
 from .format.manifest import NAME, Manifest, ModelFacts
 from .info import pack_head
 from .parents import Beginning, begin
-from .plane import Io
+from .planes.plane import Io
 from .slots import DiskSlots
 from .store import DiskStore
 

@@ -22,7 +22,7 @@ from .format.checkpoints import newest_end
 from .format.log import KV
 from .format.manifest import Parent
 from .format.superblock import Pin, Tail
-from .plane import read_slot
+from .planes.plane import read_slot
 
 MOST_DEPTH = 8
 """Packs that one begins with. A new one that would have more shares what half as many have."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..base import Saved
-from ..slots import NO_BOUND, SlotStore
+from ..ram.slots import NO_BOUND, SlotStore
 from ..states import States
 from .errors import PackDamaged
 from .folder import PackFolder

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base import Saved
+from .checking.verify import check
 from .errors import PackError
 from .format import snapshot
 from .saved_slots import SavedSlots
-from .verify import check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,17 +18,17 @@ from ..host import HostStore
 from ..states import States
 from ..windowed import Windowed
 from . import files
-from .checkpoints import Checkpoints
+from .checking.verify import check
 from .errors import PackError
 from .folder import PackFolder, State
 from .format import checkpoints
 from .format import states as saved_states
 from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables
 from .parents import segment_bytes
-from .plane import Io, Plane
-from .saved_states import SavedStates
-from .verify import check
-from .writer import Writer
+from .planes.plane import Io, Plane
+from .saving.checkpoints import Checkpoints
+from .saving.states import SavedStates
+from .saving.writer import Writer
 
 if TYPE_CHECKING:
     from ..base import F32

@@ -13,7 +13,7 @@ from kvarn.evals.quality.reading import read_for
 from kvarn.evals.tasks import ALL_TASKS, Filler, Plain, Question, Sample
 from kvarn.runtime.attend import Hash
 from kvarn.runtime.chat import ChatTemplate, TemplateError
-from kvarn.runtime.context.prompt import prompt_ids
+from kvarn.runtime.context.reading.prompt import prompt_ids
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.system.errors import KvarnError

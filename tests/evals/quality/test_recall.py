@@ -134,7 +134,7 @@ def test_apart_from_the_prompt_a_question_is_read_as_run_reads_it(
             contexts.append(asker.context)
             yield asker
 
-    monkeypatch.setattr("kvarn.runtime.context.plan.for_questions", early)
+    monkeypatch.setattr("kvarn.runtime.context.planning.plan.for_questions", early)
     monkeypatch.setattr("kvarn.evals.quality.run.opened", listened)
     asked = replace(wanted, arms=(FULL, ARMS[3], keep), asked="apart", n_questions=2)
     full, hashed, *_ = evaluate(copier, asked, tmp_path)

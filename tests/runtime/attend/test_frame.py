@@ -15,7 +15,7 @@ from kvarn.runtime.attend.sparse.frame import N_FIRST, averaged, scales_of
 from kvarn.runtime.context import Context
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, Ram
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 METHOD = TopK(budget=40, sink=4, window=16)
 SEGMENT, HEADS, E, CTX = 1024, 2, 32, 5000

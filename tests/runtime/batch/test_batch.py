@@ -12,7 +12,7 @@ from kvarn.jit.launch.launcher import Stopped
 from kvarn.models.together import Together
 from kvarn.runtime.batch import Batch, NotSaved
 from kvarn.runtime.context import Context
-from kvarn.runtime.context.prompt import ContextError
+from kvarn.runtime.context.reading.prompt import ContextError
 from kvarn.runtime.context.saving import TOKENS
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import StoreError

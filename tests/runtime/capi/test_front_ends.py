@@ -16,7 +16,7 @@ import pytest
 import kvarn
 from kvarn import cli
 from kvarn.runtime import model as model_module
-from kvarn.runtime.context.plan import ROOM, ContextPlan
+from kvarn.runtime.context.planning.plan import ROOM, ContextPlan
 from kvarn.runtime.model import Model
 from kvarn.system.errors import KvarnError
 

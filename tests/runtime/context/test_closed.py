@@ -7,7 +7,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.context import Context
-from kvarn.runtime.context.prompt import ContextError
+from kvarn.runtime.context.reading.prompt import ContextError
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk
 from kvarn.runtime.store.disk.errors import PackError

@@ -7,7 +7,7 @@ import pytest
 
 import kvarn
 from kvarn.jit import threads
-from kvarn.runtime.context.prompt import CHUNK, ContextError
+from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Ram, StoreError

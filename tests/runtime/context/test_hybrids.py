@@ -16,8 +16,8 @@ import kvarn
 from kvarn.jit.launch.launcher import Stopped
 from kvarn.models.layer import Layer
 from kvarn.runtime.context import Context
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.folder import PackFolder
-from kvarn.runtime.store.disk.verify import verify
 from kvarn.runtime.store.states import States
 
 from ...models import tiny_cases, tiny_models

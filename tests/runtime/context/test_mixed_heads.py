@@ -22,9 +22,9 @@ from kvarn.runtime.packs import pack_info
 from kvarn.runtime.prefill import BlocksPrefill, Prefill, SparsePrefill
 from kvarn.runtime.store import Disk, PackError, Ram
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format import manifest
-from kvarn.runtime.store.disk.verify import verify
 
 from ...models import tiny_cases, tiny_models
 from ..attend.spy import Spy

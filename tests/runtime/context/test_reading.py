@@ -8,7 +8,7 @@ import pytest
 import kvarn
 from kvarn.jit.launch.launcher import Stopped
 from kvarn.runtime.context import Context, saving
-from kvarn.runtime.context.prompt import CHUNK, ContextError
+from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.model import Model
 
 from .test_context import ids_of

@@ -12,7 +12,7 @@ from kvarn.jit.launch.launcher import Stopped
 from kvarn.models.layer import Layer
 from kvarn.runtime.attend import Attend
 from kvarn.runtime.context import Context
-from kvarn.runtime.context.prompt import CHUNK
+from kvarn.runtime.context.reading.prompt import CHUNK
 from kvarn.runtime.model import Model
 
 from .test_context import ids_of

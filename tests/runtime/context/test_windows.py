@@ -10,10 +10,11 @@ from kvarn.runtime.context import Context
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.store import Disk, Ram, ram, windowed
+from kvarn.runtime.store import Disk, Ram, windowed
 from kvarn.runtime.store.disk import factory
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.folder import PackFolder
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.ram import factory as ram
 
 from ..reading import ids_of
 

@@ -8,7 +8,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.context import Context
-from kvarn.runtime.context.prompt import CHUNK, ContextError
+from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.draft import Draft, Drafter, Ngram
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model

@@ -9,7 +9,7 @@ import pytest
 from kvarn.models import ModelError
 from kvarn.runtime.attend import ATTENDS, Attend
 from kvarn.runtime.context import Context
-from kvarn.runtime.context.request import kv_types
+from kvarn.runtime.context.planning.request import kv_types
 from kvarn.runtime.fitting import Estimate, Speeds, advice, estimate, predicted
 from kvarn.runtime.gguf import GGUFFile, open_gguf
 from kvarn.runtime.loading.load import load

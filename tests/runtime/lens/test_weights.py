@@ -9,7 +9,7 @@ import pytest
 import kvarn
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.asking import ask
-from kvarn.runtime.context.request import ContextRequest
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.lens.weights import (
     MOST_ROWS,
     SINK,

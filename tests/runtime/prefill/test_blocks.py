@@ -15,7 +15,7 @@ import kvarn
 from kvarn.jit import threads
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend import TopK
-from kvarn.runtime.context.request import ContextRequest
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack, pack_info
@@ -25,7 +25,7 @@ from kvarn.runtime.rehearsal import N_FILLED, N_READ, read_deep
 from kvarn.runtime.store import Disk, PackError, Ram
 from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from ..reading import ids_of
 from .sparse_reading import N, kv_of, read_prompt, same_kv

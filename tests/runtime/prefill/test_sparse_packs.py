@@ -23,8 +23,8 @@ from kvarn.runtime.store import Disk, PackError, ProbeFacts
 from kvarn.runtime.store.disk import store as disk_store
 from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.files import digest
-from kvarn.runtime.store.disk.verify import verify
 
 from ..reading import ids_of
 

@@ -14,7 +14,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.protocol import Progress, Reading, Text
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from .live import GREEDY, Answer, Live, live, start_of
 

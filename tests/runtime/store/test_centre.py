@@ -20,8 +20,8 @@ from kvarn.runtime.loading.model_info import ModelInfo
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import KVStore, PackError, RamStore, SlotPlan
 from kvarn.runtime.store.centre import has_centre, mean_keys
-from kvarn.runtime.store.disk.verify import verify
-from kvarn.runtime.store.slots import SlotStore
+from kvarn.runtime.store.disk.checking.verify import verify
+from kvarn.runtime.store.ram.slots import SlotStore
 
 from ...kv_layers import with_kv_layers
 from ..reading import ids_of

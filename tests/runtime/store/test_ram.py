@@ -9,7 +9,7 @@ import pytest
 
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.runtime.store import RamStore, StoreError
-from kvarn.runtime.store.anonymous import HUGE, Pieces
+from kvarn.runtime.store.ram.anonymous import HUGE, Pieces
 
 
 def store(n_layers: int = 3, n_kv_heads: int = 2) -> RamStore:

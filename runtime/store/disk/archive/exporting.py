@@ -16,7 +16,7 @@ from ..format import centre, checkpoints, log, manifest, states, superblock, tai
 from ..format.log import KV, Place
 from ..format.states import StateSlot
 from ..format.superblock import Tail
-from ..plane import read_slot
+from ..planes.plane import read_slot
 
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""

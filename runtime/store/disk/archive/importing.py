@@ -13,9 +13,9 @@ from pathlib import Path
 from .....system.files import open_regular
 from ....home import folder_mode, make_folder, remove_empty
 from .. import files
+from ..checking.verify import verify
 from ..contents import LOCK, is_ours, remove_files, take_lock
 from ..errors import PackError, checked_path
-from ..verify import verify
 from .exporting import Progress
 from .unpack import unpack
 

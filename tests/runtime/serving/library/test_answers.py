@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvarn.runtime.chat.template import ChatTemplate
-from kvarn.runtime.context.prompt import prompt_ids
+from kvarn.runtime.context.reading.prompt import prompt_ids
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from kvarn.runtime.model import Model
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.parents import MOST_DEPTH, depth_of
-from kvarn.runtime.store.disk.verify import verify
 
 from ...reading import ids_of
 from .conftest import Make

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime.context.request import ContextRequest
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.serving.library import Lease, Library
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from ...reading import ids_of
 from .conftest import Make

@@ -13,7 +13,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import Auto
-from kvarn.runtime.context.request import ContextRequest
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.serving.library import LONG, Lease, Library

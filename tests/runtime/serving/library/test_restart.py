@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from kvarn.runtime.model import Model
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import remove_files
-from kvarn.runtime.store.disk.verify import verify
 
 from ...reading import ids_of
 from .conftest import Make
@@ -24,7 +24,7 @@ LIVE = """
 import random, sys
 from pathlib import Path
 import kvarn
-from kvarn.runtime.context.request import ContextRequest
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.serving.library import Library
 model, folder, seed = kvarn.load(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 rng = random.Random(seed)

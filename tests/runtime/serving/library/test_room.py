@@ -15,7 +15,7 @@ from kvarn.runtime.serving.library import Lease, Library
 from kvarn.runtime.serving.library.room import NoRoom
 from kvarn.runtime.serving.library.shelf import LEAST
 from kvarn.runtime.store.disk import files
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from ...reading import ids_of
 from .conftest import Make

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.store import DiskStore, RamStore
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest, ModelFacts
-from kvarn.runtime.store.disk.verify import verify
 from kvarn.runtime.store.states import States
 
 LAYERS, HEADS, HEAD_DIM, EMBD = 2, 1, 16, 8

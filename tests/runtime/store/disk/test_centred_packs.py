@@ -13,7 +13,7 @@ from kvarn.runtime.store import PackError
 from kvarn.runtime.store.centre import mean_keys
 from kvarn.runtime.store.disk import factory
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from ...reading import ids_of
 

@@ -13,10 +13,10 @@ from kvarn.runtime.home import home, last_model, remember_model
 from kvarn.runtime.packs import all_packs, pack_info, remove_pack
 from kvarn.runtime.store import Disk, PackError, StoreError
 from kvarn.runtime.store.disk import files
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import create, is_ours
 from kvarn.runtime.store.disk.format import manifest, snapshot
 from kvarn.runtime.store.disk.format.manifest import Manifest, Parent
-from kvarn.runtime.store.disk.verify import verify
 
 from .packs import FACTS, fill, make, opened, random_tokens, save, write
 

@@ -9,7 +9,7 @@ import pytest
 
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore, PackError
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from .medium import Medium, PowerCut, broken, disk_full, power_cut
 from .packs import MIXED, WINDOWS, check, fill, fill_column, hidden_of, make, opened, save

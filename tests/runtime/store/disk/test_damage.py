@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.store import PackError
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest
-from kvarn.runtime.store.disk.verify import verify
 from kvarn.system.errors import KvarnError
 
 from .packs import FACTS, check, fill, fill_column, make, opened, random_tokens, save

@@ -13,7 +13,7 @@ from kvarn.ops.select.tables.planes import RUN, Tables
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import PackError, StoreError
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.finite import infinite_tokens
 
 from ...reading import ids_of
@@ -140,7 +140,7 @@ def test_columns_are_checked_by_what_they_hold(tmp_path: Path, kind: str, name: 
 
 def test_tables_are_checked_run_by_run() -> None:
     """Groups that end beyond their table, in one of 16 segments; later ones are no run yet."""
-    from kvarn.runtime.store.disk.columns import ColumnSegment, column_faults
+    from kvarn.runtime.store.disk.checking.columns import ColumnSegment, column_faults
 
     tables = Tables(8, 20)
     heads = np.zeros((2, SEGMENT * tables.item_bytes), np.uint8)

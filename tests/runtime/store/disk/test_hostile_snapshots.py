@@ -11,7 +11,7 @@ import kvarn
 from kvarn.ops.attention.layout import TileLayout
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import PackError
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.system.errors import KvarnError
 
 from ...reading import ids_of

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.store import PackError
-from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from .packs import MIXED, WINDOWS, check, fill, make, opened, random_tokens, save, write
 

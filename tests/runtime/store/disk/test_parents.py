@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.store import DiskStore
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.parents import shared
-from kvarn.runtime.store.disk.verify import verify
 
 from .packs import (
     MIXED,

@@ -15,7 +15,7 @@ import pytest
 
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore
-from kvarn.runtime.store.disk import parents, shared
+from kvarn.runtime.store.disk import parents
 from kvarn.runtime.store.disk import store as disk_store
 from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.errors import PackDamaged
@@ -24,7 +24,8 @@ from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format import segment_ids
 from kvarn.runtime.store.disk.format.log import KV
 from kvarn.runtime.store.disk.format.manifest import Manifest
-from kvarn.runtime.store.disk.plane import Plane
+from kvarn.runtime.store.disk.planes import shared
+from kvarn.runtime.store.disk.planes.plane import Plane
 
 from .packs import (
     FACTS,

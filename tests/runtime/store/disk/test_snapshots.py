@@ -17,8 +17,8 @@ from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk import slots
 from kvarn.runtime.store.disk.archive import export_pack
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.format import snapshot
-from kvarn.runtime.store.disk.verify import verify
 
 from ...reading import ids_of
 

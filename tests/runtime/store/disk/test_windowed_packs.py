@@ -10,9 +10,9 @@ import pytest
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore, PackError, windowed
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
+from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.checkpoints import newest_end, wanted
-from kvarn.runtime.store.disk.verify import verify
 
 from .packs import MIXED, WINDOWS, check, fill, holds, keys_of, make, opened, random_tokens, save
 from .test_contents import ODD, forge, set_

@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ....ops.attention.layout import SEGMENT
-from ....ops.select.means.layout import BLOCK, BLOCKS, TILES, means_item_bytes, means_layout
-from ....ops.select.tables.planes import RUN, Tables
-from ..finite import Flags, infinite_f16
-from .files import DIGEST
+from .....ops.attention.layout import SEGMENT
+from .....ops.select.means.layout import BLOCK, BLOCKS, TILES, means_item_bytes, means_layout
+from .....ops.select.tables.planes import RUN, Tables
+from ...finite import Flags, infinite_f16
+from ..files import DIGEST
 
 U8 = NDArray[np.uint8]
 _TABLES = re.compile(r"tables-([4-9]|1[0-6])x([2-9]|[1-9]\d{1,2}|1000)-")  # as `Tables` allows

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..anonymous import Pieces
-from . import files
-from .errors import PackDamaged
-from .folder import PackFolder, stride_of
-from .format.log import KV, PackFiles, Place
+from ...ram.anonymous import Pieces
+from .. import files
+from ..errors import PackDamaged
+from ..folder import PackFolder, stride_of
+from ..format.log import KV, PackFiles, Place
 from .mapping import Mapping
 from .shared import Piece, is_shared, shared_piece
 

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from ...jit.launch.launcher import Stopped, stopping_at
+from ....jit.launch.launcher import Stopped, stopping_at
 
 _TO_THE_END = nullcontext()
 

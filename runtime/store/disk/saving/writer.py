@@ -19,20 +19,20 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ....ops.attention.layout import SEGMENT
-from ..base import Saved
-from ..facts import ProbeSums
-from . import files
+from .....ops.attention.layout import SEGMENT
+from ...base import Saved
+from ...facts import ProbeSums
+from .. import files
+from ..errors import PackError
+from ..folder import PackFolder, State, stride_of
+from ..format import log, superblock, tail
+from ..format.checkpoints import Checkpoint
+from ..format.log import Place
+from ..format.states import StateSlot
+from ..format.superblock import Commit, Pin, Tail
+from ..planes.plane import Plane
 from .checkpoints import Checkpoints
-from .errors import PackError
-from .folder import PackFolder, State, stride_of
-from .format import log, superblock, tail
-from .format.checkpoints import Checkpoint
-from .format.log import Place
-from .format.states import StateSlot
-from .format.superblock import Commit, Pin, Tail
-from .plane import Plane
-from .saved_states import SavedStates
+from .states import SavedStates
 
 _MOST_PINS = 4
 _MOST_RECORDS = 4 * SEGMENT  # in a tail file, of which at most 1,024 are valid

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from ...models.attention import Attention
-    from ...ops.device import Array, Device, Recorded
+    from ....models.attention import Attention
+    from ....ops.device import Array, Device, Recorded
 
 
 class HostedAttention:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
+from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
+from ..base import Column
+from ..host import HostStore
+from ..windowed import Windowed
 from .anonymous import Pieces
-from .base import Column
-from .host import HostStore
-from .windowed import Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

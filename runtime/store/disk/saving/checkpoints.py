@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....ops.attention.layout import SEGMENT
-from ..windowed import Windowed
-from . import files
-from .errors import PackDamaged
-from .format import checkpoints
-from .format.checkpoints import Checkpoint, newest_end, wanted
+from .....ops.attention.layout import SEGMENT
+from ...windowed import Windowed
+from .. import files
+from ..errors import PackDamaged
+from ..format import checkpoints
+from ..format.checkpoints import Checkpoint, newest_end, wanted
 
 if TYPE_CHECKING:
-    from ..rows import U8
-    from .folder import PackFolder, State
+    from ...rows import U8
+    from ..folder import PackFolder, State
 
 
 class Checkpoints:

@@ -6,15 +6,15 @@ from collections.abc import Collection, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ..states import wanted
-from . import files
-from .errors import PackDamaged, PackError
-from .format import states as format_
-from .format.states import StateSlot, digest_of, read
+from ...states import wanted
+from .. import files
+from ..errors import PackDamaged, PackError
+from ..format import states as format_
+from ..format.states import StateSlot, digest_of, read
 
 if TYPE_CHECKING:
-    from ..states import States
-    from .folder import PackFolder, State
+    from ...states import States
+    from ..folder import PackFolder, State
 
 
 class SavedStates:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import SupportsIndex
 
-from ...system.errors import KvarnError
-from ..prefill import CHUNK as CHUNK  # noqa: PLC0414 - a name imported as itself is exported
-from ..tokenizer import Rendered, Tokenizer
+from ....system.errors import KvarnError
+from ...prefill import CHUNK as CHUNK  # noqa: PLC0414 - a name imported as itself is exported
+from ...tokenizer import Rendered, Tokenizer
 
 
 class ContextError(KvarnError):

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
-from ...ops.device import Places
-from .base import Column, KVStore
-from .ram_store import RamColumn, RamStore
+from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
+from ....ops.device import Places
+from ..base import Column, KVStore
+from .store import RamColumn, RamStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .base import F32
+    from ..base import F32
 
 
 NO_BOUND = 1 << 31

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...ops.attention.layout import TileLayout
-from ..memory import available_bytes, human_bytes
-from .base import SlotPlan, StoreError
-from .centre import has_centre, mean_keys
-from .method import Store
-from .ram_store import RamStore
+from ....ops.attention.layout import TileLayout
+from ...memory import available_bytes, human_bytes
+from ..base import SlotPlan, StoreError
+from ..centre import has_centre, mean_keys
+from ..method import Store
+from ..states import states_of
+from ..windowed import windows_of
 from .slots import SlotStore
-from .states import states_of
-from .windowed import windows_of
+from .store import RamStore
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...models.config import ModelConfig
-    from ..loading.model_info import ModelInfo
+    from ....models.config import ModelConfig
+    from ...loading.model_info import ModelInfo
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..engine import on_engine
-from ..stats import Clock, Stats
+from ...engine import on_engine
+from ...stats import Clock, Stats
 from .prompt import ContextError
 
 if TYPE_CHECKING:

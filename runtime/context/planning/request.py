@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...ops.attention.layout import KV_TYPES
-from ...system.values import WrongValue, count, path_text
-from ..attend import Attend, Full
-from ..axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell
-from ..home import pack_path
-from ..keep import Keep, KeepAll
-from ..loading.device_names import KV_ON
-from ..methods import Kind, Option
-from ..prefill import Prefill
-from ..store import Disk, Ram, Store
+from ....ops.attention.layout import KV_TYPES
+from ....system.values import WrongValue, count, path_text
+from ...attend import Attend, Full
+from ...axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell
+from ...home import pack_path
+from ...keep import Keep, KeepAll
+from ...loading.device_names import KV_ON
+from ...methods import Kind, Option
+from ...prefill import Prefill
+from ...store import Disk, Ram, Store
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 
-from ..memory import human_bytes
-from .base import StoreError
+from ...memory import human_bytes
+from ..base import StoreError
 
 
 def anonymous(n_bytes: int, contents: str) -> tuple[mmap.mmap, int]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...ops.cpu import CPU
-from ...system.values import LARGEST
-from ..engine import on_engine
-from ..memory import available_bytes, human_bytes
-from ..methods import called
-from ..prefill import Exact, SparsePrefill, for_questions, recorded
-from ..store import StoreError
+from ....ops.cpu import CPU
+from ....system.values import LARGEST
+from ...engine import on_engine
+from ...memory import available_bytes, human_bytes
+from ...methods import called
+from ...prefill import Exact, SparsePrefill, for_questions, recorded
+from ...store import StoreError
 from .placement import KVPlanner
 
 if TYPE_CHECKING:
-    from ...ops.device import Device
-    from ..attend import Attend
-    from ..keep import Keep
-    from ..loading.loaded_model import LoadedModel
-    from ..prefill import Prefill
-    from ..store import Store
+    from ....ops.device import Device
+    from ...attend import Attend
+    from ...keep import Keep
+    from ...loading.loaded_model import LoadedModel
+    from ...prefill import Prefill
+    from ...store import Store
     from .placement import Placement
     from .request import ContextRequest
 

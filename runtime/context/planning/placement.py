@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
-from ...ops.cpu import CPU
-from ...ops.device import Device, KVDevice
-from ...system.errors import KvarnError
-from ..cache import Axes, open_cache
-from ..memory import human_bytes
-from ..prefill import Exact
-from ..store import Ram, StoreError
-from ..store.resident import on_device
+from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
+from ....ops.cpu import CPU
+from ....ops.device import Device, KVDevice
+from ....system.errors import KvarnError
+from ...cache import Axes, open_cache
+from ...memory import human_bytes
+from ...prefill import Exact
+from ...store import Ram, StoreError
+from ...store.resident import on_device
 
 if TYPE_CHECKING:
-    from ..loading.loaded_model import LoadedModel
-    from ..store import Store
+    from ...loading.loaded_model import LoadedModel
+    from ...store import Store
     from .request import ContextRequest
 
 SPARE = 0.1

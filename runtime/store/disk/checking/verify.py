@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ....ops.attention.layout import SEGMENT, TILE
-from ....ops.cpu import CPU
-from ..base import StoreError
-from ..finite import Flags, infinite_rows, infinite_tokens
+from .....ops.attention.layout import SEGMENT, TILE
+from .....ops.cpu import CPU
+from ...base import StoreError
+from ...finite import Flags, infinite_rows, infinite_tokens
+from ..errors import PackError
+from ..folder import PackFolder, State
+from ..format import superblock
+from ..format.log import KV, Place
+from ..format.states import digest_of, read
+from ..planes.plane import read_slot
+from ..saved_slots import SavedSlots
 from .columns import ColumnSegment, column_faults
-from .errors import PackError
-from .folder import PackFolder, State
-from .format import superblock
-from .format.log import KV, Place
-from .format.states import digest_of, read
-from .plane import read_slot
-from .saved_slots import SavedSlots
 
 U8 = NDArray[np.uint8]
 Progress = Callable[[int, int], None]
