@@ -15,7 +15,7 @@ from ..system.terminal import generate, say, show, show_json
 from ..system.text import one_line
 from .notices import tell_of_base_model, tell_of_no_template
 from .opening import Workload, load_model, opened
-from .options.context import add_attend_options, flag
+from .options.context import add_attend_options, add_ctx_option, flag
 from .options.generation import (
     add_max_tokens_option,
     add_sampling_options,
@@ -23,7 +23,8 @@ from .options.generation import (
     sampling_from,
 )
 from .options.model import ModelRequest
-from .options.values import count, file_name, positive, utf8
+from .options.model_options import add_threads_option
+from .options.values import count, file_name, utf8
 from .terminal.interrupt import Interruptible, StoppedReading
 from .terminal.progress import index_context
 
@@ -74,16 +75,8 @@ def add(parser: Parser) -> None:
     model.add_argument(
         "-m", "--model", metavar="FILE", type=Path, help="the packs' model, if it was moved"
     )
-    model.add_argument(
-        "-t",
-        "--threads",
-        metavar="N",
-        type=positive,
-        help="kernel threads (default: one per physical core)",
-    )
-    model.add_argument(
-        "-c", "--ctx", "--ctx-size", metavar="N", type=count, help="room for N tokens"
-    )
+    add_threads_option(model)
+    add_ctx_option(model, "room for N tokens")
     add_attend_options(parser)
     add_sampling_options(parser)
     parser.set_defaults(hf=None, temp=0.0)

@@ -12,7 +12,8 @@ from ..system.terminal import say, show
 from ..system.text import one_line
 from .options.files import text_in
 from .options.model import ModelRequest
-from .options.values import positive, utf8
+from .options.model_options import add_model_flags, add_threads_option
+from .options.values import utf8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,17 +29,7 @@ def add_embedding_options(parser: argparse.ArgumentParser, words: str, help: str
     """The words of the command line, `-m`, `-hf`, `-f`, `-t` and `--truncate`."""
     parser.add_argument("words", metavar=words, nargs="*", type=utf8, help=help)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "-m", "--model", metavar="FILE", type=Path, help="the model; all words are texts then"
-    )
-    which.add_argument(
-        "-hf",
-        "-hfr",
-        "--hf-repo",
-        dest="hf",
-        metavar="USER/REPO[:QUANT]",
-        help="a GGUF file of the Hugging Face hub; all words are texts then",
-    )
+    add_model_flags(which, "the model; all words are texts then", "; all words are texts then")
     parser.add_argument(
         "-f",
         "--file",
@@ -54,9 +45,7 @@ def add_embedding_options(parser: argparse.ArgumentParser, words: str, help: str
         action="store_true",
         help="cut texts that are longer than the model reads (default: refuse them)",
     )
-    parser.add_argument(
-        "-t", "--threads", metavar="N", type=positive, help="kernel threads (default: one per core)"
-    )
+    add_threads_option(parser)
 
 
 def words_of(options: argparse.Namespace) -> list[str]:

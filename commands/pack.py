@@ -17,6 +17,7 @@ from ..system.text import one_line
 from .opening import Workload, load_model
 from .options.context import (
     add_attend_options,
+    add_ctx_option,
     add_kv_type_option,
     add_prefill_options,
     request_from,
@@ -24,7 +25,7 @@ from .options.context import (
 from .options.files import add_files_option, documents_from
 from .options.model import ModelRequest
 from .options.model_options import add_lora_option, add_model_options
-from .options.values import count, file_name
+from .options.values import file_name
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import ReadingBar, byte_bar, progress_bar
 from .terminal.tables import NO_PACKS, known_packs, pack_table
@@ -86,7 +87,9 @@ def _add_build(actions: Any) -> None:
     build.add_argument(
         "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
     )
-    _add_ctx(build, "most tokens of the text (default, and for 0: the model's training length)")
+    add_ctx_option(
+        build, "most tokens of the text (default, and for 0: the model's training length)"
+    )
     add_model_options(build, with_device=True)
     add_kv_type_option(build)
     add_attend_options(build)
@@ -102,14 +105,12 @@ def _add_index(actions: Any) -> None:
         "the same after reading.",
     )
     index.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
-    _add_ctx(index, "the size of the contexts that will open it (default: that of `kvarn run`)")
+    add_ctx_option(
+        index, "the size of the contexts that will open it (default: that of `kvarn run`)"
+    )
     add_model_options(index)
     add_lora_option(index)
     add_attend_options(index)
-
-
-def _add_ctx(parser: argparse.ArgumentParser, help: str) -> None:
-    parser.add_argument("-c", "--ctx", "--ctx-size", metavar="N", type=count, help=help)
 
 
 def run(options: argparse.Namespace) -> int:

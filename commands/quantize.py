@@ -10,7 +10,8 @@ from ..runtime.engine import on_engine
 from ..runtime.memory import human_bytes
 from ..system.terminal import say
 from .notices import EncoderNotice, tell_of_dropped_encoders
-from .options.values import WEIGHT_TYPES, positive
+from .options.model_options import add_threads_option
+from .options.values import WEIGHT_TYPES
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import byte_bar
 
@@ -43,13 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also encode matrices that are quantised already; errors add up",
     )
-    parser.add_argument(
-        "-t",
-        "--threads",
-        metavar="N",
-        type=positive,
-        help="kernel threads (default: one per physical core)",
-    )
+    add_threads_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:

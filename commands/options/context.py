@@ -33,20 +33,21 @@ def request_from(options: argparse.Namespace) -> ContextRequest:
 def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Adds `--ctx`, `--kv-type` and the methods' options. Returns the group, for related ones."""
     group = parser.add_argument_group("context")
-    group.add_argument(
-        "-c",
-        "--ctx",
-        "--ctx-size",
-        metavar="N",
-        type=count,
-        help="room for N tokens, as 8192, 128K or 1M (default: the model's training length, or "
+    add_ctx_option(
+        group,
+        "room for N tokens, as 8192, 128K or 1M (default: the model's training length, or "
         "what fits in memory; 0: the training length)",
     )
     add_kv_type_option(group)
-    add_keep_options(group)
+    add_keep_options(parser, group)
     add_attend_options(parser)
     add_prefill_options(parser)
     return group
+
+
+def add_ctx_option(group: argparse._ActionsContainer, help: str) -> None:
+    """Adds `--ctx`."""
+    group.add_argument("-c", "--ctx", "--ctx-size", metavar="N", type=count, help=help)
 
 
 def add_attend_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -54,13 +55,15 @@ def add_attend_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
     group = parser.add_argument_group(
         "attention", "which tokens of the context a generated token reads"
     )
-    add_axis(group, ATTEND_AXIS, "which tokens it reads")
+    add_axis(parser, group, ATTEND_AXIS, "which tokens it reads")
     return group
 
 
-def add_keep_options(group: argparse._ActionsContainer) -> None:
-    """Adds `--keep` and the options of the methods."""
-    add_axis(group, KEEP_AXIS, "which tokens stay in the KV cache", _keep_method)
+def add_keep_options(
+    parser: argparse.ArgumentParser, group: argparse._ActionsContainer | None = None
+) -> None:
+    """Adds `--keep` to a group of the parser, by default its first, and the methods' options."""
+    add_axis(parser, group or parser, KEEP_AXIS, "which tokens stay in the KV cache", _keep_method)
 
 
 def _keep_method(text: str) -> str:
@@ -78,7 +81,7 @@ def add_prefill_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "prefill", "which tokens of the context a token of a prompt reads"
     )
-    add_axis(group, PREFILL_AXIS, "which tokens it reads")
+    add_axis(parser, group, PREFILL_AXIS, "which tokens it reads")
 
 
 def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
@@ -145,12 +148,14 @@ def flag(word: str) -> str:
 
 
 def add_axis(
+    parser: argparse.ArgumentParser,
     group: argparse._ActionsContainer,
     axis: Axis[M],
     help: str,
     name_type: Callable[[str], str] = str,
 ) -> None:
-    """Add the flag that names a method, with the methods' summaries after `help`, and all options.
+    """Add the flag that names a method, with the methods' summaries after `help`, and all options:
+    to `group` those that several methods have, and the others under a heading for each method.
 
     name_type: the argparse type of the name.
     """
@@ -161,6 +166,7 @@ def add_axis(
         choices=axis.names(),
         help=f"{help}: {summaries}".replace("%", "%%"),
     )
+    headed: dict[str, argparse._ArgumentGroup] = {}
     for word, fields in axis.options().items():
         declared = axis.declared(fields)
         choices: dict[str, Any] = (
@@ -172,7 +178,12 @@ def add_axis(
             }
         )
         help = _help(axis, fields).replace("%", "%%")
-        action = group.add_argument(flag(word), help=help, **choices)
+        place = group
+        if len(fields) == 1:
+            (name,) = fields
+            place = headed.get(name) or parser.add_argument_group(f"{flag(axis.word)} {name}")
+            headed[name] = place
+        action = place.add_argument(flag(word), help=help, **choices)
         if word not in USUAL:
             mark_rare(action)
 
@@ -185,7 +196,7 @@ def _summary(axis: Axis[M], name: str) -> str:
 def _help(axis: Axis[M], fields: Mapping[str, str]) -> str:
     """The help of an option: the methods that have it, if not all do; its use; its defaults."""
     help = axis.declared(fields).help
-    if len(fields) < sum(bool(method.options()) for method in axis.methods.values()):
+    if 1 < len(fields) < sum(bool(method.options()) for method in axis.methods.values()):
         help = f"{', '.join(fields)}: {help}"
     defaults = {name: axis.methods[name].default(field) for name, field in fields.items()}
     if len(set(defaults.values())) > 1:

@@ -32,23 +32,10 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
         "registry (default: the one converted or pulled last, or else the small one that ships "
         "with kvarn)",
     )
-    which.add_argument("-m", "--model", metavar="FILE", type=Path, help="the same as MODEL")
-    which.add_argument(
-        "-hf",
-        "-hfr",
-        "--hf-repo",
-        dest="hf",
-        metavar="USER/REPO[:QUANT]",
-        help="a GGUF file of the Hugging Face hub, downloaded if it is not on this machine "
-        "(default QUANT: the largest that suits this machine)",
+    add_model_flags(
+        which, "the same as MODEL", " (default QUANT: the largest that suits this machine)"
     )
-    group.add_argument(
-        "-t",
-        "--threads",
-        metavar="N",
-        type=positive,
-        help="kernel threads (default: one per physical core)",
-    )
+    add_threads_option(group)
     if with_device:
         add_lora_option(group)
         group.add_argument(
@@ -71,6 +58,30 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
     )
     group.add_argument(
         "-fa", "--flash-attn", nargs="?", type=_flash_attention, help=argparse.SUPPRESS
+    )
+
+
+def add_model_flags(which: argparse._ActionsContainer, file: str, more: str = "") -> None:
+    """Adds `-m`, whose help is `file`, and `-hf`, with `more` at the end of its help."""
+    which.add_argument("-m", "--model", metavar="FILE", type=Path, help=file)
+    which.add_argument(
+        "-hf",
+        "-hfr",
+        "--hf-repo",
+        dest="hf",
+        metavar="USER/REPO[:QUANT]",
+        help=f"a GGUF file of the Hugging Face hub, downloaded if it is not on this machine{more}",
+    )
+
+
+def add_threads_option(group: argparse._ActionsContainer) -> None:
+    """Adds `--threads`."""
+    group.add_argument(
+        "-t",
+        "--threads",
+        metavar="N",
+        type=positive,
+        help="kernel threads (default: one per physical core)",
     )
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 from functools import cache
+from typing import Any
 
 import pytest
 
 from kvarn.cli import main
 from kvarn.commands import COMMANDS
+from kvarn.commands.options import context
 from kvarn.commands.options.rare import RARE, is_rare
 from kvarn.commands.parser import Parser, build_parser
+from kvarn.runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
 
 LONG = ("run", "chat", "serve", "bench", "perplexity", "eval", "pack build")
 FEW = 35
@@ -62,6 +65,23 @@ def test_help_says_where_the_rest_is(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         main(["ls", "--help"])
     assert "--help-all" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("axis", [ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS], ids=lambda axis: axis.word)
+def test_options_of_one_method_stand_under_its_name(
+    axis: Axis[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help-all"])
+    sections = re.split(r"\n\n(?=\S)", capsys.readouterr().out)
+    under = {
+        text.partition(":")[0]: set(re.findall(r"^  (--[\w-]+)", text, re.M)) for text in sections
+    }
+    alone: dict[str, set[str]] = {}
+    for word, fields in axis.options().items():
+        if len(fields) == 1:
+            alone.setdefault(f"--{axis.word} {next(iter(fields))}", set()).add(context.flag(word))
+    assert alone and alone == {name: flags for name, flags in under.items() if name in alone}
 
 
 def test_rare_options_exist() -> None:
