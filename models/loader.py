@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy.typing as npt
 from ..jit.arena import Arena
 from ..ops.device import Array, Device, ExpertMatrix, Weight
 from ..ops.reference.quants import dequantise
-from ..ops.types import QUANT_TYPES
+from ..ops.types import QUANT_TYPES, QuantType
 from .errors import ModelError
 from .low_rank import AdapterLoader, Adapters, LowRank
 from .tensors import TensorLike
 
 F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -84,22 +85,37 @@ class Loader:
         weight = self.device.weight(QUANT_TYPES["F16"], data, n_cols, full, self._arena)
         return Linear(weight, self.optional(f"{name}.bias", n_rows), None)
 
-    def split(self, name: str, n_rows: list[int], n_cols: int) -> tuple[Linear, ...]:
-        """A stored matrix as several, by rows."""
+    def split(
+        self, name: str, n_rows: list[int], n_cols: int, turned: Container[int] = ()
+    ) -> tuple[Linear, ...]:
+        """A stored matrix as several, by rows; turned: the numbers of those to transpose."""
         tensor = self.tensor(f"{name}.weight", (sum(n_rows), n_cols))
         bias = self.optional(f"{name}.bias", sum(n_rows))
         parts, first = [], 0
         for number, n in enumerate(n_rows):
             rows = slice(first, first + n)
-            weight = self.device.weight(
-                tensor.type, tensor.data[rows], n_cols, f"{name}.weight[{number}]", self._arena
-            )
+            kind, data, cols = tensor.type, tensor.data[rows], n_cols
+            if number in turned:
+                kind, data, cols = *_transposed(kind, data), n
+            full = f"{name}.weight[{number}]"
+            weight = self.device.weight(kind, data, cols, full, self._arena)
             adapter = self.adapters.low_rank(f"{name}.weight", rows, n_cols)
             parts.append(Linear(weight, None if bias is None else bias[rows], adapter))
             first += n
         if all(part.weight.is_copy for part in parts):
             tensor.release()
         return tuple(parts)
+
+    def stack(self, name: str, shape: tuple[int, int, int]) -> tuple[Linear, ...]:
+        """`{name}.weight` (n, rows, columns) as n matrices."""
+        tensor = self.tensor(f"{name}.weight", shape)
+        parts = tuple(
+            self.device.weight(tensor.type, part, shape[2], f"{name}.weight[{i}]", self._arena)
+            for i, part in enumerate(tensor.data)
+        )
+        if all(part.is_copy for part in parts):
+            tensor.release()
+        return tuple(Linear(part, None) for part in parts)
 
     def matrix(self, name: str, shape: tuple[int, int], products: bool = True) -> Weight:
         """A matrix for products, or one of which only single rows are read."""
@@ -165,3 +181,10 @@ class Loader:
             )
         self._used.add(name)
         return tensor
+
+
+def _transposed(kind: QuantType, data: U8) -> tuple[QuantType, U8]:
+    """The transposed rows, as float32 where they are that, else as float16."""
+    name = "F32" if kind.name == "F32" else "F16"
+    values = dequantise(kind, data).T.astype(np.float32 if name == "F32" else np.float16)
+    return QUANT_TYPES[name], np.ascontiguousarray(values).view(np.uint8)

@@ -42,9 +42,14 @@ def repacked_bytes(tensors: Mapping[str, TensorLike]) -> int:
         tensor.data.nbytes
         for name, tensor in tensors.items()
         if name not in only_looked_up
-        and len(tensor.shape) == 2
-        and is_repacked(tensor.type, tensor.shape[0])
+        and is_matrix(tensor)
+        and is_repacked(tensor.type, tensor.shape[-2])
     )
+
+
+def is_matrix(tensor: TensorLike) -> bool:
+    """Whether products read its matrix, or each of its matrices, as a `Weight`: not of experts."""
+    return len(tensor.shape) == 2 or (len(tensor.shape) == 3 and "_exps." not in tensor.name)
 
 
 def re_encoded_bytes(tensors: Mapping[str, TensorLike]) -> int:

@@ -20,6 +20,7 @@ from .loader import Linear, Loader, Norm
 from .low_rank import Adapters
 from .mixers import MixerWeights, load_mixer
 from .mixers.attention import AttentionWeights
+from .mixers.latent import LatentWeights
 from .per_layer import PerLayerEmbedding, PerLayerWeights
 from .tensors import TensorLike
 
@@ -69,7 +70,9 @@ class Weights:
     def sink_logits(self) -> tuple[F32 | None, ...]:
         """float32 (H,) on the host, of each layer with attention; None where it has none."""
         mixers = (layer.mixer for layer in self.layers)
-        return tuple(m.sinks for m in mixers if isinstance(m, AttentionWeights))
+        kinds = AttentionWeights | LatentWeights
+        with_kv = (m for m in mixers if isinstance(m, kinds))
+        return tuple(m.sinks if isinstance(m, AttentionWeights) else None for m in with_kv)
 
     @staticmethod
     def load(
@@ -133,7 +136,9 @@ def _read_bytes(part: object) -> int:
     if isinstance(part, ExpertWeights):
         return part.bytes_per_token
     values = vars(part) if is_dataclass(part) else part
-    return sum(map(_read_bytes, values.values())) if isinstance(values, dict) else 0
+    if isinstance(values, dict):
+        values = tuple(values.values())
+    return sum(map(_read_bytes, values)) if isinstance(values, tuple) else 0
 
 
 def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:

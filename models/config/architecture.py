@@ -111,6 +111,8 @@ class Architecture:
     value_norm: bool = False
     """RMS norm, without a weight, of each head's value; a layer without `attn_v` takes what
     `attn_k` gives, before its norm, for values."""
+    latent: bool = False
+    """Keys and values are one compressed row, which all heads share (`attention.kv_lora_rank`)."""
     shared_kv: bool = False
     """The last `attention.shared_kv_layers` layers attend to keys and values of earlier ones."""
     per_layer_embeddings: bool = False

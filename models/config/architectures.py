@@ -206,6 +206,20 @@ ARCHITECTURES: dict[str, Architecture] = {
                 shared="added",
             ),
         ),
+        # DeepSeek V2 and V3, and those that took their attention.
+        Architecture(
+            "deepseek2",
+            rope="normal",
+            whole_head_rope=False,
+            latent=True,
+            experts=ExpertRules(
+                required=False,
+                reads_scores=True,
+                normalised="as the file says",
+                choice_bias="optional",
+                shared="added",
+            ),
+        ),
         Architecture("starcoder2", rope="neox", norm="layer", activation="gelu", gated=False),
         Architecture(
             "stablelm",

@@ -9,7 +9,7 @@ import numpy as np
 
 from .architecture import Architecture
 from .bounds import MAX_CONTEXT, MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WHOLE_HEAD_DIM
-from .layers import AttentionConfig, RopeConfig
+from .layers import AttentionConfig, LatentConfig, RopeConfig
 from .metadata import Keys
 from .recurrent_keys import kv_heads
 from .rope_keys import read_windowed_rope
@@ -32,6 +32,7 @@ class HeadSizes:
     in_window: tuple[bool, ...]
     """Which layers have a window."""
     window: int | None
+    latent: LatentConfig | None = None
 
 
 def read_heads(keys: Keys, architecture: Architecture, n_layers: int, n_embd: int) -> HeadSizes:
@@ -119,6 +120,7 @@ def read_attention(
             attention_scale=scale,
             attention_softcap=softcap,
             sinks=architecture.attention_sinks,
+            latent=heads.latent,
         )
 
     layers = tuple(layer(index) for index in range(n_layers))

@@ -35,6 +35,23 @@ class RopeConfig:
 
 
 @dataclass(frozen=True)
+class LatentConfig:
+    """How a layer makes queries, and the one row of a token that is its key and its value.
+
+    The row is [rotated part | compressed part]; a value is the compressed part.
+    """
+
+    q_rank: int
+    """Numbers to which a query is compressed; 0: it is not."""
+    rank: int
+    """Numbers of the compressed part."""
+    plain_dim: int
+    """Numbers of a query head that do not rotate, before they are taken to the compressed part."""
+    value_dim: int
+    """Numbers of what a head gives."""
+
+
+@dataclass(frozen=True)
 class AttentionConfig:
     """A layer's mixer: attention to keys and values that contexts store."""
 
@@ -54,6 +71,8 @@ class AttentionConfig:
     """Whether each head has a learned score that belongs to no token (`add_sinks`)."""
     reads: int | None = None
     """The earlier layer whose keys and values it attends to, because it has none; None: its own."""
+    latent: LatentConfig | None = None
+    """How it makes keys and values of one compressed row, which all heads share."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from .bounds import (
     MAX_VOCAB,
 )
 from .expert_keys import read_feed_forwards
+from .latent_keys import latent_scale, read_latent_heads
 from .layers import AttentionConfig, LayerConfig, RopeConfig
 from .metadata import Keys
 from .recurrent_keys import read_recurrent
@@ -131,7 +132,11 @@ class ModelConfig:
         n_layers -= n_drafting
         n_embd = keys.integer("embedding_length", high=MAX_EMBD)
         n_ctx_train = keys.integer("context_length", high=MAX_CONTEXT)
-        heads = read_heads(keys, architecture, n_layers, n_embd)
+        heads = (
+            read_latent_heads(keys, n_layers)
+            if architecture.latent
+            else read_heads(keys, architecture, n_layers, n_embd)
+        )
         n_heads, n_kv_heads, head_dim = heads.whole
         n_ctx_orig = keys.integer(
             "rope.scaling.original_context_length", n_ctx_train, high=MAX_CONTEXT
@@ -144,6 +149,8 @@ class ModelConfig:
         if n_layers == architecture.scale_by_embedding_at:
             divisor = n_embd // n_heads
         default = architecture.attention_scale or 1.0 / math.sqrt(divisor)
+        if heads.latent is not None:
+            default = latent_scale(keys, heads.latent, rope)
         attention_scale = _scale(keys, architecture, "attention.scale", default)
         embedding_scale = math.sqrt(n_embd) if architecture.scaled_embedding else 1.0
         eps = "layer_norm_rms_epsilon" if architecture.norm == "rms" else "layer_norm_epsilon"

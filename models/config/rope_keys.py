@@ -38,6 +38,8 @@ def read_rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig:
     if scaling == "yarn":
         key = "rope.scaling.yarn_log_multiplier"
         log_multiplier = keys.number(key, 0.0, high=MAX_LOG_MULTIPLIER)
+        if architecture.latent and log_multiplier:
+            log_multiplier = 1.0  # the scores are scaled instead, see `latent_keys`
         amplitude *= yarn_amplitude(factor, log_multiplier)
         low, high = YARN_BETAS
         beta_fast = keys.number("rope.scaling.yarn_beta_fast", beta_fast, low=low, high=high)

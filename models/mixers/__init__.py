@@ -1,5 +1,5 @@
-"""What mixes the tokens of a layer: attention, a gated delta net, a short convolution. One file for
-each kind.
+"""What mixes the tokens of a layer: attention, attention to compressed rows, a gated delta net, a
+short convolution. One file for each kind.
 
 A kind has weights, which load themselves (`load`), and a mixer, which the forward pass calls in
 three steps (`Mixer`). `models.config` says which layer has which kind.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..config.layers import AttentionConfig, DeltaNetConfig
 from .attention import AttentionMixer, AttentionWeights
 from .delta_net import DeltaNetMixer, DeltaNetWeights
+from .latent import LatentMixer, LatentWeights
 from .short_conv import ShortConvMixer, ShortConvWeights
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..loader import Loader
     from ..workspace import Rows, Workspace
 
-MixerWeights = AttentionWeights | DeltaNetWeights | ShortConvWeights
+MixerWeights = AttentionWeights | LatentWeights | DeltaNetWeights | ShortConvWeights
 """The weights of any kind."""
 
 
@@ -52,6 +53,8 @@ def load_mixer(
     """The weights of the mixer of layer `prefix` ("blk.3")."""
     mixer = layer.mixer
     if isinstance(mixer, AttentionConfig):
+        if mixer.latent is not None:
+            return LatentWeights.load(loader, prefix, config, mixer)
         return AttentionWeights.load(loader, prefix, config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetWeights.load(loader, prefix, config, mixer)
@@ -66,6 +69,9 @@ def mixer_of(
     if isinstance(weights, AttentionWeights):
         assert isinstance(mixer, AttentionConfig)
         return AttentionMixer(weights, mixer, number, rotation, config, work)
+    if isinstance(weights, LatentWeights):
+        assert isinstance(mixer, AttentionConfig)
+        return LatentMixer(weights, mixer, number, rotation, config, work)
     if isinstance(weights, DeltaNetWeights):
         assert isinstance(mixer, DeltaNetConfig)
         return DeltaNetMixer(weights, mixer, number, config, work)
@@ -77,6 +83,8 @@ def widths(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Floats of a row in the memory of the layer's mixer, by name."""
     mixer = layer.mixer
     if isinstance(mixer, AttentionConfig):
+        if mixer.latent is not None:
+            return LatentMixer.widths(mixer)
         return AttentionMixer.widths(config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetMixer.widths(mixer)
@@ -87,6 +95,8 @@ def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
     """Columns of the inputs of matrix products beside the normed row, by name."""
     mixer = layer.mixer
     if isinstance(mixer, AttentionConfig):
+        if mixer.latent is not None:
+            return LatentMixer.inputs(mixer)
         return AttentionMixer.inputs(config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetMixer.inputs(mixer)

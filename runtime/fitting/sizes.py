@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...models.config.layers import BesideConfig, ExpertsConfig
-from ...models.tensors import re_encoded_bytes, repacked_bytes
+from ...models.tensors import is_matrix, re_encoded_bytes, repacked_bytes
 from ...models.widths import input_widths, row_widths
 from ...models.workspace import Workspace
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
@@ -72,12 +72,12 @@ def _is_copied(tensor: TensorLike, tensors: Mapping[str, TensorLike]) -> bool:
     if tensor.type.treatment == "re-encoded":
         return True
     looked_up = tensor.name == "token_embd.weight" and "output.weight" in tensors
-    return len(tensor.shape) == 2 and not looked_up and is_repacked(tensor.type, tensor.shape[0])
+    return is_matrix(tensor) and not looked_up and is_repacked(tensor.type, tensor.shape[-2])
 
 
 def _share_read(tensor: TensorLike, config: ModelConfig) -> float:
     """The share of a matrix that one token reads: of experts, those that it takes."""
-    if len(tensor.shape) < 3:
+    if is_matrix(tensor):
         return 1.0
     feed_forward = config.layers[int(tensor.name.split(".")[1])].feed_forward
     if isinstance(feed_forward, BesideConfig):

@@ -77,10 +77,13 @@ def _keep_kernels() -> None:
 def check_room(file: GGUFFile, card: Card, chunk: int) -> None:
     """`KvarnError` if the model's weights and the forward pass of `chunk` tokens do not fit."""
     matrices, config = _matrices(file), ModelConfig.from_metadata(file.metadata)
+    unserved = "latent attention" if any(x.latent for x in config.attention_layers) else ""
     if not config.one_geometry:
+        unserved = "attention whose layers differ in their keys and values"
+    if unserved:
         raise KvarnError(
-            f"loading {one_line(file.path.name)} with --device cuda: attention whose layers differ "
-            "in their keys and values has no kernels for GPUs: use --device cpu"
+            f"loading {one_line(file.path.name)} with --device cuda: {unserved} has no kernels for "
+            "GPUs: use --device cpu"
         )
     rest = _working_bytes(file, config, chunk)
     weights = _planes_bytes(matrices)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import tiny_latent
+
 
 @dataclass(frozen=True)
 class Tiny:
@@ -533,5 +535,69 @@ CASES: tuple[Tiny, ...] = (
         | EXPERTS
         | {"expert_feed_forward_length": 24, "leading_dense_block_count": 1}
         | {"expert_gating_func": 2},
+    ),
+    # Queries are compressed, too.
+    Tiny(
+        "deepseek2",
+        "deepseek2",
+        n_kv_heads=1,
+        head_dim=40,
+        n_rot=8,
+        choice_bias=True,
+        keys=tiny_latent.keys(32, 8, 12, 20, q_rank=24)
+        | YARN
+        | {
+            "rope.scaling.yarn_log_multiplier": 0.07,
+            "expert_count": 8,
+            "expert_used_count": 3,
+            "expert_shared_count": 2,
+            "expert_feed_forward_length": 40,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.5,
+            "expert_gating_func": 2,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+            "leading_dense_block_count": 1,
+        },
+    ),
+    # No experts; a layer at the end that drafts tokens.
+    Tiny(
+        "deepseek2-dense",
+        "deepseek2",
+        n_layers=3,
+        n_kv_heads=1,
+        head_dim=144,
+        tied=True,
+        keys=tiny_latent.keys(128, 16, 32, 32, q_rank=48) | {"leading_dense_block_count": 3},
+    ),
+    # The number of layers at which llama.cpp asks for queries that are not compressed.
+    Tiny(
+        "deepseek2-lite",
+        "deepseek2",
+        n_layers=27,
+        n_embd=32,
+        n_heads=2,
+        n_kv_heads=1,
+        head_dim=36,
+        n_ff=48,
+        keys=tiny_latent.keys(32, 4, 12, 16)
+        | YARN
+        | {
+            "rope.scaling.yarn_log_multiplier": 0.0707,
+            "expert_count": 6,
+            "expert_used_count": 2,
+            "expert_shared_count": 2,
+            "expert_feed_forward_length": 24,
+            "leading_dense_block_count": 1,
+        },
+    ),
+    # Files of before 2025: matrices of heads in one tensor, KV heads of their own.
+    Tiny(
+        "deepseek2-old",
+        "deepseek2",
+        head_dim=40,
+        keys=tiny_latent.keys(32, 8, 12, 20, q_rank=24, fused=4)
+        | YARN_ATTN
+        | {"leading_dense_block_count": 3},
     ),
 )

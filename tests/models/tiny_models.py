@@ -13,7 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from . import tiny_cases, tiny_gemma4, tiny_hybrids
+from . import tiny_cases, tiny_gemma4, tiny_hybrids, tiny_latent
 from .tiny_cases import Tiny
 
 F32 = np.float32
@@ -119,6 +119,8 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
 
 def _attention(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     """The tensors of a block's attention."""
+    if case.architecture == "deepseek2":
+        return tiny_latent.attention_shapes(case)
     n_heads = case.keys.get("attention.head_count", [case.n_heads] * case.n_layers)[layer]
     n_q, n_kv = n_heads * case.head_dim, case.n_kv_heads * case.head_dim
     d, name = case.n_embd, case.architecture
@@ -149,6 +151,7 @@ def _attention(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
 # Gains that keep attention peaked and branches as large as the residual: with less, a tied model
 # only ever repeats its last token.
 GAINS = {"attn_q": 1.7, "attn_k": 1.7, "attn_qkv": 1.7, "attn_output": 2.5}
+GAINS |= tiny_latent.GAINS
 GAINS |= dict.fromkeys(("ffn_down", "ffn_down_exps", "ffn_down_shexp"), 3.0)
 
 

@@ -21,6 +21,8 @@ from kvarn.cuda_ops.machine import Card, Machine, refusal
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.loading import devices, loaded_model
 
+from ..models import tiny_cases, tiny_models
+
 GIB = 1 << 30
 CARD = Card("NVIDIA L4", (8, 9), 24 * GIB, 23 * GIB)
 GOOD = Machine(
@@ -193,6 +195,19 @@ def test_models_that_do_not_fit_are_refused_with_what_would(tiny_path: Path) -> 
     )
     with pytest.raises(kvarn.KvarnError, match="use a smaller model, or --device cpu"):
         devices.check_room(open_gguf(tiny_path), replace(CARD, free_bytes=1 << 20), 512)
+
+
+@pytest.mark.parametrize(
+    ("name", "unserved"),
+    [("gemma4", "attention whose layers differ"), ("deepseek2-dense", "latent attention has")],
+)
+def test_attention_without_kernels_for_gpus_is_refused(
+    name: str, unserved: str, tmp_path: Path
+) -> None:
+    (case,) = (case for case in tiny_cases.CASES if case.name == name)
+    tiny_models.write(path := tmp_path / "model.gguf", case, 1)
+    with pytest.raises(kvarn.KvarnError, match=f"device cuda: {unserved}.*: use --device cpu"):
+        devices.check_room(open_gguf(path), CARD, 512)
 
 
 def test_without_the_option_torch_and_triton_are_not_imported(tiny_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""Latent attention: prompts of odd lengths by llama.cpp, packs, types of K and V, bad files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.models import ModelConfig, ModelError
+from kvarn.models.transformer import Transformer
+from kvarn.models.weights import Weights
+from kvarn.runtime.gguf import open_gguf
+from kvarn.runtime.store import Disk
+
+from . import plain, tiny_cases, tiny_models
+
+NAMES = [case.name for case in tiny_cases.CASES if case.architecture == "deepseek2"]
+CASES = {case.name: case for case in tiny_cases.CASES}
+SEED = 77
+LENGTHS = 1, 63, 64, 65, 513
+
+
+def ids_of(case: tiny_cases.Tiny, n: int) -> list[int]:
+    return [1, *(3 + (7 * i * i + 5 * i) % (case.n_vocab - 3) for i in range(n - 1))]
+
+
+def test_one_row_is_stored_for_all_heads(golden_models: Callable[[str], Any]) -> None:
+    config = ModelConfig.from_metadata(golden_models("deepseek2").metadata)
+    assert (config.n_heads, config.n_kv_heads, config.head_dim) == (4, 1, 40)
+    old = ModelConfig.from_metadata(golden_models("deepseek2-old").metadata)
+    assert (old.n_heads, old.n_kv_heads, old.head_dim) == (4, 1, 40)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_of_a_prompt_are_llama_cpps(
+    name: str, n: int, llama_oracle: ModuleType, plain_ops: ModuleType, tmp_path: Path
+) -> None:
+    case = CASES[name]
+    tiny_models.write(path := tmp_path / "tiny.gguf", case, SEED)
+    ids = ids_of(case, n)
+    with llama_oracle.oracle(path, 1024, case.n_vocab) as oracle:
+        expected = oracle.forward(ids)
+    with open_gguf(path) as file:
+        config = ModelConfig.from_metadata(file.metadata)
+        model = Transformer(config, Weights.load(file.tensors, config), 128)
+        got = plain_ops.read(model, plain_ops.PlainAttention(config), ids, 128, 1024)
+    # Float32 on both sides; 27 layers add up.
+    assert np.abs(got - expected).max() < 3e-4 * expected.std()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pack_gives_the_logits_of_memory(
+    name: str, golden_models: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Bit by bit, from a pack that was opened again."""
+    golden, n = golden_models(name), 1030
+    model = kvarn.load(golden.path())
+    ids = ids_of(golden.case, n)
+    with model.context(1100) as context:
+        expected = [context.prefill(ids).copy(), context.decode(5).copy()]
+    with model.context(1100, store=Disk(tmp_path / "pack")) as context:
+        context.prefill(ids[:-1])
+    with model.context(1100, store=Disk(tmp_path / "pack")) as context:
+        got = [context.prefill(ids[-1:]).copy(), context.decode(5).copy()]
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
+@pytest.mark.parametrize("name", ["deepseek2", "deepseek2-dense"])
+def test_quantised_rows_are_near_the_exact_ones(
+    name: str, kind: str, golden_models: Callable[[str], Any]
+) -> None:
+    """A block of q8_0 rounds to 1/127 of its largest number, of q4_0 to 1/8."""
+    golden = golden_models(name)
+    model, ids = kvarn.load(golden.path()), ids_of(golden.case, 200)
+    rows = [model.context(256, store=kvarn.Ram(k, k)).prefill(ids).copy() for k in ("f16", kind)]
+    error = np.sqrt(np.mean((rows[1] - rows[0]) ** 2)) / rows[0].std()
+    assert 0 < error < {"q8_0": 0.05, "q4_0": 0.9}[kind]
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [kvarn.TopK(budget=400), kvarn.Hash(budget=400), kvarn.TopK(budget=400, index="flat")],
+    ids=lambda attend: attend.name,
+)
+def test_a_budget_of_all_tokens_reads_as_full(
+    attend: Any, golden_models: Callable[[str], Any]
+) -> None:
+    """But for the order of sums."""
+    golden = golden_models("deepseek2")
+    model, ids = kvarn.load(golden.path()), ids_of(golden.case, 300)
+    logits = []
+    for method in (attend, kvarn.Full()):
+        context = model.context(400, attend=method)
+        context.prefill(ids)
+        logits.append(np.stack([context.decode(token).copy() for token in (5, 9, 11)]))
+    np.testing.assert_allclose(*logits, atol=2e-4 * logits[1].std())
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("deepseek2", "attention.kv_lora_rank", None, "kv_lora_rank is missing"),
+        ("deepseek2", "attention.kv_lora_rank", 520, "from 1 to 512"),
+        ("deepseek2", "attention.kv_lora_rank", 31, "key_length is 40, expected 39"),
+        ("deepseek2", "rope.dimension_count", None, "rope.dimension_count is missing"),
+        ("deepseek2", "rope.dimension_count", 7, "expected 39|an even number"),
+        ("deepseek2", "attention.key_length_mla", 8, "more than the 8 numbers that rotate"),
+        ("deepseek2", "attention.value_length_mla", None, "value_length_mla is missing"),
+        ("deepseek2", "attention.value_length", 40, "expected 32"),
+        ("deepseek2", "attention.head_count_kv", 4, "head_count_kv is 4, expected 1"),
+        ("deepseek2-old", "attention.head_count_kv", 2, "head_count_kv is 2, expected 4"),
+        ("deepseek2", "attention.q_lora_rank", -1, "from 0 to"),
+        ("deepseek2", "attention.temperature_scale", 0.1, "scaled queries are not supported"),
+        ("deepseek2", "rope.scaling.yarn_log_multiplier", float("nan"), "a finite number"),
+    ],
+)
+def test_bad_keys(
+    name: str, key: str, value: Any, message: str, golden_models: Callable[[str], Any]
+) -> None:
+    values = golden_models(name).metadata | {f"deepseek2.{key}": value}
+    with pytest.raises(ModelError, match=message):
+        ModelConfig.from_metadata(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("deepseek2", "attn_k_b", "attn_k_b.weight is missing"),
+        ("deepseek2", "attn_v_b", "attn_v_b.weight is missing"),
+        ("deepseek2", "attn_kv_a_mqa", "attn_kv_a_mqa.weight is missing"),
+        ("deepseek2", "attn_q_a_norm", "attn_q_a_norm.weight is missing"),
+        ("deepseek2-lite", "attn_q", "attn_q.weight is missing"),
+        ("deepseek2-old", "attn_kv_b", "attn_k_b.weight is missing"),
+    ],
+)
+def test_missing_tensors(
+    name: str, tensor: str, message: str, golden_models: Callable[[str], Any]
+) -> None:
+    golden, full = golden_models(name), f"blk.1.{tensor}.weight"
+    arrays = {name: values for name, values in golden.arrays.items() if name != full}
+    with pytest.raises(ModelError, match=message):
+        Weights.load(plain.as_tensors(arrays), ModelConfig.from_metadata(golden.metadata))
+
+
+def test_heads_that_do_not_fit_their_matrices_are_refused(
+    golden_models: Callable[[str], Any],
+) -> None:
+    golden = golden_models("deepseek2")
+    arrays = dict(golden.arrays)
+    arrays["blk.2.attn_k_b.weight"] = np.zeros((4, 32, 13), np.float32)
+    expected = r"attn_k_b.weight has shape \(4, 32, 13\), expected \(4, 32, 12\)"
+    with pytest.raises(ModelError, match=expected):
+        Weights.load(plain.as_tensors(arrays), ModelConfig.from_metadata(golden.metadata))
