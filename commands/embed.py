@@ -26,7 +26,7 @@ def add(parser: Parser) -> None:
     parser.description = (
         "Turn each text into a vector of length 1, and write them as JSON lines, as a NumPy file, "
         "or as the texts by their likeness to a query. MODEL is a text encoder (bert, nomic-bert, "
-        "modern-bert), or, with --pooling, any other model."
+        "modern-bert, gemma-embedding), or, with --pooling, any other model."
     )
     parser.gathers = True
     add_embedding_options(parser, "MODEL TEXT", "a GGUF file, then texts")

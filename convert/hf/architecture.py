@@ -33,7 +33,8 @@ class HFArchitecture:
     space_prefix: bool | None = None
     """`tokenizer.ggml.add_space_prefix` of SentencePiece vocabularies; None: as their files say."""
     vocabulary: str = "llama"
-    """`tokenizer.ggml.model` of a SentencePiece vocabulary that only tokenizer.json has."""
+    """`tokenizer.ggml.model` of a SentencePiece vocabulary that only tokenizer.json has; "bert":
+    the vocabulary is WordPiece."""
     added_tokens_as_listed: bool = False
     """Added tokens are control tokens only where they are marked special, however they look."""
     shifted: str | tuple[str, ...] = "norm.weight"

@@ -21,8 +21,8 @@ from .architectures import architecture_of, check
 from .config import Config
 from .description import add_description
 from .families.experts import count
-from .families.text_encoders import add_pooling
 from .folder import read_config, read_tensors
+from .modules import read_modules
 from .tensors import Planned, check_embedding, is_drafting, plan
 from .values import check_values
 from .vocabulary import read_vocabulary
@@ -58,7 +58,8 @@ def convert(
     architecture = architecture_of(values)
     config = Config(values, architecture.defaults)
     check(architecture, config)
-    stored = read_tensors(source)
+    modules = read_modules(source, architecture.name)
+    stored = read_tensors(source) | modules.tensors
     n_vocab = None if config.get("vocab_size") is None else config.integer("vocab_size")
     check_embedding(stored, n_vocab)
     vocabulary = read_vocabulary(source, architecture, n_vocab, pre)
@@ -77,8 +78,7 @@ def convert(
         declare(writer, tensor, types[tensor.name])
     add_description(writer, source, name)
     architecture.add_keys(writer, config)
-    if architecture.encodes:
-        add_pooling(writer, source)
+    modules.add(writer)
     writer.add_file_type(mix.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     vocabulary.add(writer)

@@ -38,7 +38,8 @@ def attend(
 ) -> None:
     """Attention within each text.
 
-    qkv: three float32 (N, H, E), the rows of all texts one behind the other, as `spans` cuts them.
+    qkv: float32 (N, H, E) and two (N, J, E), whose heads are read by H / J queries' heads each: the
+    rows of all texts one behind the other, as `spans` cuts them.
     window: a token reads those that are at most window // 2 before or after it; 0: all.
     out: float32 (N, H, E).
     """
@@ -78,22 +79,24 @@ def _parts(span: Span, n_heads: int) -> Iterator[tuple[Span, int, int]]:
 def _attend(qkv: tuple[F32, F32, F32], part: tuple[Span, int, int], window: int, out: F32) -> None:
     """Attention of queries start … stop - 1 of each of some texts of one length."""
     (first, n_texts, length), start, stop = part
-    n_heads, head_dim = out.shape[1:]
+    n_kv_heads, head_dim = qkv[1].shape[1:]
 
     def by_head(x: F32) -> F32:
+        """(texts, J, H / J, tokens, E)."""
         rows = x[first : first + n_texts * length]
-        return rows.reshape(n_texts, length, n_heads, head_dim).transpose(0, 2, 1, 3)
+        shape = n_texts, length, n_kv_heads, -1, head_dim
+        return rows.reshape(shape).transpose(0, 2, 3, 1, 4)
 
     q, k, v = map(by_head, qkv)
-    scores = np.matmul(q[:, :, start:stop], k.swapaxes(2, 3))
+    scores = np.matmul(q[..., start:stop, :], k.swapaxes(-1, -2))
     scores *= np.float32(head_dim**-0.5)
     if window and length > window // 2 + 1:
         distance = np.arange(length) - np.arange(start, stop)[:, None]
-        scores[:, :, np.abs(distance) > window // 2] = -np.inf
+        scores[..., np.abs(distance) > window // 2] = -np.inf
     scores -= scores.max(-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(-1, keepdims=True)
-    by_head(out)[:, :, start:stop] = np.matmul(scores, v)
+    by_head(out)[..., start:stop, :] = np.matmul(scores, v)
 
 
 def rotation(positions: NDArray[np.int64], base: float, n_rot: int) -> F32:

@@ -47,11 +47,15 @@ class TextEncoder:
         n_embd, n_ff = config.n_embd, config.n_ff
         rows = partial(device.memory, dtype=np.float32)
         self._x, self._branch, self._normed = (rows((max_rows, n_embd)) for _ in range(3))
-        self._qkv = tuple(rows((max_rows, n_embd)) for _ in range(3))
+        self._q, self._mixed = (
+            rows((max_rows, config.n_heads * config.head_dim)) for _ in range(2)
+        )
+        self._k, self._v = (rows((max_rows, config.n_kv_heads * config.head_dim)) for _ in range(2))
         self._up = rows((max_rows, n_ff))
         gated = config.architecture.gate != "none"
         self._gate = rows((max_rows, n_ff)) if gated else None
         self._in = device.activations(max_rows, n_embd)
+        self._mixed_in = device.activations(max_rows, config.n_heads * config.head_dim)
         self._down_in = device.activations(max_rows, n_ff)
 
     def forward(self, rows: Rows) -> F32:
@@ -68,11 +72,11 @@ class TextEncoder:
         self._embed(rows, positions, x)
         angles = self._angles(positions)
         for index, layer in enumerate(weights.layers):
-            windowed = config.is_windowed(index)
+            windowed = config.windowed[index]
             window = config.window if windowed else 0
             self._layer(layer, x, spans, window, angles[windowed] if angles else None)
         if weights.output_norm is not None:
-            self._norm(weights.output_norm, x)
+            self._norm(weights.output_norm, x, x)
         hidden: F32 = self._device.get(x)
         return hidden
 
@@ -87,26 +91,36 @@ class TextEncoder:
         x = np.ascontiguousarray(first, np.float32)
         n_embd, n_labels = self.config.n_embd, self.config.n_labels
         if classifier.dense is not None:
-            x = self._classify(classifier.dense, x, n_embd if classifier.output else n_labels)
+            x = self._product(classifier.dense, x, n_embd if classifier.output else n_labels)
             if classifier.output is not None:
                 x = np.tanh(x)
-        return x if classifier.output is None else self._classify(classifier.output, x, n_labels)
+        return x if classifier.output is None else self._product(classifier.output, x, n_labels)
 
-    def _classify(self, linear: Linear, x: F32, width: int) -> F32:
+    def projected(self, pooled: F32) -> F32:
+        """What the dense layers make of pooled hidden states float32 (B, D): float32 (B, D)."""
+        x = pooled
+        for linear, width in zip(self.weights.dense, (self.config.n_dense, self.config.n_embd)):
+            x = self._product(linear, x, width)
+        return x
+
+    def _product(self, linear: Linear, x: F32, width: int) -> F32:
+        source = self._device.activations(*x.shape)
         out = self._device.memory((len(x), width), np.float32)
-        self._linear(self._in.set(x), linear, out)
+        self._linear(source.set(x), linear, out)
         made: F32 = self._device.get(out)
         return made
 
     def _embed(self, rows: Rows, positions: NDArray[np.int64], x: F32) -> None:
         weights = self.weights
         self._device.get_rows(weights.token_embd, rows.ids, x)
+        if self.config.architecture.gemma:
+            self._device.pointwise.scale(x, self.config.n_embd**0.5)
         if weights.token_types is not None:
             x += weights.token_types[rows.types]
         if weights.position_embd is not None:
             x += weights.position_embd[positions]
         if weights.token_embd_norm is not None:
-            self._norm(weights.token_embd_norm, x)
+            self._norm(weights.token_embd_norm, x, x)
 
     def _angles(self, positions: NDArray[np.int64]) -> tuple[F32, F32] | None:
         """Of layers without and with a window; None where positions are no rotations."""
@@ -114,7 +128,7 @@ class TextEncoder:
         if config.architecture.positions != "rope":
             return None
         whole = rotation(positions, config.rope_base, config.head_dim)
-        if not any(map(config.is_windowed, range(config.n_layers))):
+        if not any(config.windowed):
             return whole, whole
         return whole, rotation(positions, config.window_rope_base, config.head_dim)
 
@@ -125,18 +139,20 @@ class TextEncoder:
         device, n, config = self._device, len(x), self.config
         branch = self._branch[:n]
         source = self._in.set(self._normed_input(layer.attn_norm, x))
-        q, k, v = (memory[:n] for memory in self._qkv)
+        q, k, v = self._q[:n], self._k[:n], self._v[:n]
         products = ((layer.q, q), (layer.k, k), (layer.v, v))
         device.linear_many(source, [part.weight for part, _ in products], [q, k, v])
         for part, out in products:
             self._add_bias(part, out)
-        shape = n, config.n_heads, config.head_dim
-        heads = q.reshape(shape), k.reshape(shape), v.reshape(shape)
+        e, mixed = config.head_dim, self._mixed[:n]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            for norm, rows in ((layer.q_norm, q.reshape(-1, e)), (layer.k_norm, k.reshape(-1, e))):
+                self._norm(norm, rows, rows)
+        heads = q.reshape(n, -1, e), k.reshape(n, -1, e), v.reshape(n, -1, e)
         if angles is not None:
             device.pointwise.rope(heads[0], heads[1], angles, "neox")
-        mixed = self._normed[:n]
-        attend(heads, spans, window, device.threads, mixed.reshape(shape))
-        self._linear(self._in.set(mixed), layer.attn_output, branch)
+        attend(heads, spans, window, device.threads, mixed.reshape(n, -1, e))
+        self._linear(self._mixed_in.set(mixed), layer.attn_output, branch)
         self._add(x, branch, layer.attn_output_norm)
         self._feed_forward(layer, x, branch)
         self._add(x, branch, layer.layer_output_norm)
@@ -159,21 +175,26 @@ class TextEncoder:
         if norm is None:
             return x
         normed: F32 = self._normed[: len(x)]
-        self._device.pointwise.layer_norm(x, norm.weight, norm.bias, self.config.norm_eps, normed)
+        self._norm(norm, x, normed)
         return normed
 
     def _add(self, x: F32, branch: F32, norm: Norm | None) -> None:
-        """x = x + branch, normed if there is a norm."""
+        """x = x + branch, normed if there is a norm; of Gemma, x + the normed branch."""
         pointwise = self._device.pointwise
-        if norm is None:
-            pointwise.add(x, branch, x)
-        else:
+        if norm is not None and not self.config.architecture.gemma:
             eps = self.config.norm_eps
             pointwise.add_layer_norm(x, branch, norm.weight, norm.bias, eps, x)
+            return
+        if norm is not None:
+            self._norm(norm, branch, branch)
+        pointwise.add(x, branch, x)
 
-    def _norm(self, norm: Norm, x: F32) -> None:
-        eps = self.config.norm_eps
-        self._device.pointwise.layer_norm(x, norm.weight, norm.bias, eps, x)
+    def _norm(self, norm: Norm, x: F32, out: F32) -> None:
+        pointwise, eps = self._device.pointwise, self.config.norm_eps
+        if self.config.architecture.gemma:
+            pointwise.rms_norm(x, norm.weight, eps, out)
+        else:
+            pointwise.layer_norm(x, norm.weight, norm.bias, eps, out)
 
     def _linear(self, source: Activations, linear: Linear, out: F32) -> None:
         self._device.linear(source, linear.weight, out)

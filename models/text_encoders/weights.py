@@ -30,6 +30,8 @@ class LayerWeights:
     q: Linear
     k: Linear
     v: Linear
+    q_norm: Norm | None
+    k_norm: Norm | None
     attn_output: Linear
     attn_output_norm: Norm | None
     ffn_norm: Norm | None
@@ -61,6 +63,8 @@ class TextEncoderWeights:
     layers: tuple[LayerWeights, ...]
     output_norm: Norm | None
     classifier: Classifier | None
+    dense: tuple[Linear, ...]
+    """What makes a vector of the pooled one, one after the other."""
 
     @staticmethod
     def load(
@@ -77,8 +81,9 @@ class TextEncoderWeights:
                 "model's weights"
             )
         loader = Loader(tensors, arena, device)
+        width = config.n_heads * config.head_dim
         for index in range(config.n_layers):  # refused before a matrix takes memory
-            loader.tensor(f"blk.{index}.attn_output.weight", (config.n_embd, config.n_embd))
+            loader.tensor(f"blk.{index}.attn_output.weight", (config.n_embd, width))
         by_table = config.architecture.positions == "table"
         n_ctx, n_embd = config.n_ctx_train, config.n_embd
         weights = TextEncoderWeights(
@@ -86,12 +91,15 @@ class TextEncoderWeights:
             token_embd=loader.matrix("token_embd.weight", (config.n_vocab, n_embd), products=False),
             position_embd=_rows(loader, "position_embd", (n_ctx, n_embd)) if by_table else None,
             token_types=_token_types(loader, config),
-            token_embd_norm=loader.norm("token_embd_norm", n_embd),
+            token_embd_norm=(
+                None if config.architecture.gemma else loader.norm("token_embd_norm", n_embd)
+            ),
             layers=tuple(_layer(loader, config, index) for index in range(config.n_layers)),
             output_norm=(
                 loader.norm("output_norm", n_embd) if config.architecture.pre_norms else None
             ),
             classifier=_classifier(loader, config),
+            dense=_dense(loader, config),
         )
         if unknown := loader.unused():
             raise ModelError(
@@ -115,15 +123,18 @@ def _token_types(loader: Loader, config: TextEncoderConfig) -> F32 | None:
 def _layer(loader: Loader, config: TextEncoderConfig, index: int) -> LayerWeights:
     n_embd, n_ff, prefix = config.n_embd, config.n_ff, f"blk.{index}"
     pre, gated = config.architecture.pre_norms, config.architecture.gate
+    gemma, head_dim = config.architecture.gemma, config.head_dim
+    n_q, n_kv = config.n_heads * head_dim, config.n_kv_heads * head_dim
 
-    def norm(name: str, present: bool) -> Norm | None:
-        return loader.norm(f"{prefix}.{name}", n_embd) if present else None
+    def norm(name: str, present: bool, n: int = n_embd) -> Norm | None:
+        return loader.norm(f"{prefix}.{name}", n) if present else None
 
     if f"{prefix}.attn_qkv.weight" in loader:
-        q, k, v = loader.split(f"{prefix}.attn_qkv", [n_embd] * 3, n_embd)
+        q, k, v = loader.split(f"{prefix}.attn_qkv", [n_q, n_kv, n_kv], n_embd)
     else:
-        q, k = (loader.linear(f"{prefix}.attn_{part}", n_embd, n_embd) for part in "qk")
-        v = loader.unrounded(f"{prefix}.attn_v", n_embd, n_embd)
+        q = loader.linear(f"{prefix}.attn_q", n_q, n_embd)
+        k = loader.linear(f"{prefix}.attn_k", n_kv, n_embd)
+        v = loader.unrounded(f"{prefix}.attn_v", n_kv, n_embd)
     gate: Linear | None = None
     if gated == "ffn_up":
         gate, up = loader.split(f"{prefix}.ffn_up", [n_ff, n_ff], n_embd)
@@ -136,13 +147,17 @@ def _layer(loader: Loader, config: TextEncoderConfig, index: int) -> LayerWeight
         q=q,
         k=k,
         v=v,
-        attn_output=loader.unrounded(f"{prefix}.attn_output", n_embd, n_embd),
-        attn_output_norm=norm("attn_output_norm", not pre),
+        q_norm=norm("attn_q_norm", gemma, head_dim),
+        k_norm=norm("attn_k_norm", gemma, head_dim),
+        attn_output=loader.unrounded(f"{prefix}.attn_output", n_embd, n_q),
+        attn_output_norm=norm(
+            "post_attention_norm" if gemma else "attn_output_norm", gemma or not pre
+        ),
         ffn_norm=norm("ffn_norm", pre),
         gate=gate,
         up=up,
         down=loader.linear(f"{prefix}.ffn_down", n_embd, n_ff),
-        layer_output_norm=norm("layer_output_norm", not pre),
+        layer_output_norm=norm("post_ffw_norm" if gemma else "layer_output_norm", gemma or not pre),
     )
 
 
@@ -154,4 +169,13 @@ def _classifier(loader: Loader, config: TextEncoderConfig) -> Classifier | None:
     return Classifier(
         loader.linear("cls", n_embd if has_output else n_labels, n_embd) if has_dense else None,
         loader.linear("cls.output", n_labels, n_embd) if has_output else None,
+    )
+
+
+def _dense(loader: Loader, config: TextEncoderConfig) -> tuple[Linear, ...]:
+    if not config.architecture.gemma or not ("dense_2.weight" in loader or config.n_dense):
+        return ()
+    return (
+        loader.unrounded("dense_2", config.n_dense, config.n_embd),
+        loader.unrounded("dense_3", config.n_embd, config.n_dense),
     )

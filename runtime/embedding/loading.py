@@ -33,7 +33,7 @@ def load_embedder(
     notice: Callable[[str], None] | None = None,
 ) -> Embedder:
     """A model that turns texts into vectors, or scores them: a text encoder (bert, nomic-bert,
-    modern-bert), or, if the pooling is said, a model that generates.
+    modern-bert, gemma-embedding), or, if the pooling is said, a model that generates.
 
     pooling: "mean", "cls", "last" or "rank" (default: as the file says). threads: kernel threads of
     the whole process (default: one per physical core). notice: as for `load`.

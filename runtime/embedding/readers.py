@@ -84,10 +84,8 @@ class EncoderReader:
                 tuple(lengths),
             )
             hidden = encoder.forward(rows)
-            first = 0
-            for i, length in zip(numbers, lengths):
-                out[i] = pool(hidden[first : first + length], pooling)
-                first += length
+            parts = np.split(hidden, np.cumsum(lengths)[:-1])
+            out[numbers] = encoder.projected(np.stack([pool(part, pooling) for part in parts]))
         return out
 
     def scores(self, first: F32) -> F32:

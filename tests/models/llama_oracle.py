@@ -23,6 +23,20 @@ class Oracle:
 
     def forward(self, ids: list[int]) -> np.ndarray:
         """Logits (T, V) of `ids` after what was read before."""
+        self._read(ids)
+        rows = [llama_cpp.llama_get_logits_ith(self._context, i) for i in range(len(ids))]
+        return np.stack([np.ctypeslib.as_array(row, (self._n_vocab,)).copy() for row in rows])
+
+    def pooled(self, ids: list[int], n: int) -> np.ndarray:
+        """The vector (n,) of one text, which the context forgets."""
+        self._read(ids)
+        self._n_tokens = 0
+        if memory := llama_cpp.llama_get_memory(self._context):
+            llama_cpp.llama_memory_clear(memory, True)
+        vector = llama_cpp.llama_get_embeddings_seq(self._context, 0)
+        return np.ctypeslib.as_array(vector, (n,)).copy()
+
+    def _read(self, ids: list[int]) -> None:
         batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
@@ -36,8 +50,6 @@ class Oracle:
         if status != 0:
             raise RuntimeError(f"llama_decode returned {status}")
         self._n_tokens += len(ids)
-        rows = [llama_cpp.llama_get_logits_ith(self._context, i) for i in range(len(ids))]
-        return np.stack([np.ctypeslib.as_array(row, (self._n_vocab,)).copy() for row in rows])
 
     def greedy(self, prompt: list[int], n: int) -> tuple[list[int], np.ndarray]:
         """n greedy ids after the prompt, and the logits (n, V) they were chosen from."""
@@ -51,8 +63,8 @@ class Oracle:
 
 
 @contextmanager
-def oracle(path: Path, n_ctx: int, n_vocab: int) -> Iterator[Oracle]:
-    """Load a model file into llama.cpp."""
+def oracle(path: Path, n_ctx: int, n_vocab: int, embeds: bool = False) -> Iterator[Oracle]:
+    """Load a model file into llama.cpp. embeds: for `pooled`, as the file says."""
     silent = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
         lambda level, text, user: None
     )
@@ -65,6 +77,7 @@ def oracle(path: Path, n_ctx: int, n_vocab: int) -> Iterator[Oracle]:
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = n_ctx
     params.n_threads = params.n_threads_batch = 1
+    params.embeddings = embeds
     params.type_k = params.type_v = GGML_TYPE_F32
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     context = llama_cpp.llama_init_from_model(model, params)

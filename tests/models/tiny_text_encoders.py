@@ -39,11 +39,38 @@ class TinyEncoder:
     """The classifier has a hidden layer."""
     fused_qkv: bool = False
     window: int = 0
+    n_kv_heads: int = 0
+    """0: as many as query heads."""
+    head_dim: int = 0
+    """0: the embedding's share."""
+    n_dense: int = 0
+    """Numbers between two dense layers after the pooling; 0: there are none."""
+    period: int = 3
+    """Of so many layers one has no window."""
+    n_tokens: int = 0
+    """Rows of the embedding; 0: one for each of the words."""
     seed: int = 1
 
     @property
     def n_vocab(self) -> int:
-        return len(SPECIAL) + len(WORDS)
+        return self.n_tokens or len(SPECIAL) + len(WORDS)
+
+    @property
+    def gemma(self) -> bool:
+        return self.architecture == "gemma-embedding"
+
+    @property
+    def e(self) -> int:
+        return self.head_dim or self.n_embd // self.n_heads
+
+    @property
+    def kv(self) -> int:
+        return self.n_kv_heads or self.n_heads
+
+    def is_windowed(self, i: int) -> bool:
+        place = self.period - 1 if self.gemma else 0
+        modern = self.architecture == "modern-bert"
+        return bool(self.window) and (modern or self.gemma) and i % self.period != place
 
 
 def tensors(case: TinyEncoder) -> dict[str, F64]:
@@ -60,6 +87,8 @@ def tensors(case: TinyEncoder) -> dict[str, F64]:
             made[f"{name}.bias"] = rng.normal(0, 0.1, d)
 
     bert, modern = case.architecture == "bert", case.architecture == "modern-bert"
+    if case.gemma:
+        return _gemma_tensors(case, rng)
     matrix("token_embd.weight", case.n_vocab, d, std=1.0)
     if bert:
         matrix("position_embd.weight", case.n_ctx, d, std=0.5)
@@ -97,6 +126,25 @@ def tensors(case: TinyEncoder) -> dict[str, F64]:
     return {name: value.astype(np.float32) for name, value in made.items()}
 
 
+def _gemma_tensors(case: TinyEncoder, rng: np.random.Generator) -> dict[str, F64]:
+    d, f, n_q, n_kv = case.n_embd, case.n_ff, case.n_heads * case.e, case.kv * case.e
+    matrices = {"token_embd": (case.n_vocab, d)}
+    norms = {"output_norm": d}
+    for i in range(case.n_layers):
+        matrices |= {f"blk.{i}.attn_q": (n_q, d), f"blk.{i}.attn_output": (d, n_q)}
+        matrices |= {f"blk.{i}.attn_{part}": (n_kv, d) for part in "kv"}
+        matrices |= {f"blk.{i}.ffn_{part}": (f, d) for part in ("gate", "up")}
+        matrices[f"blk.{i}.ffn_down"] = (d, f)
+        norms |= {f"blk.{i}.attn_{part}_norm": case.e for part in "qk"}
+        names = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+        norms |= {f"blk.{i}.{name}": d for name in names}
+    if case.n_dense:
+        matrices |= {"dense_2": (case.n_dense, d), "dense_3": (d, case.n_dense)}
+    made = {name: rng.normal(0, shape[-1] ** -0.5, shape) for name, shape in matrices.items()}
+    made |= {name: rng.normal(1, 0.2, n) for name, n in norms.items()}
+    return {f"{name}.weight": value.astype(np.float32) for name, value in made.items()}
+
+
 def write(path: Path, case: TinyEncoder, extra: Mapping[str, Any] | None = None) -> Path:
     """The GGUF file of a case. extra: integers that replace keys of the architecture."""
     writer = gguf.GGUFWriter(path, case.architecture)
@@ -112,9 +160,16 @@ def write(path: Path, case: TinyEncoder, extra: Mapping[str, Any] | None = None)
         numbers["pooling_type"] = case.pooling
     if case.window:
         numbers["attention.sliding_window"] = case.window
+    if case.gemma:
+        numbers |= {"attention.head_count_kv": case.kv, "attention.key_length": case.e}
+        numbers |= {"attention.value_length": case.e}
+        numbers |= {"attention.sliding_window_pattern": case.period} if case.period != 6 else {}
+    if case.n_dense:
+        numbers |= {"dense_2_feat_in": case.n_embd, "dense_2_feat_out": case.n_dense}
+        numbers |= {"dense_3_feat_in": case.n_dense, "dense_3_feat_out": case.n_embd}
     for key, value in (numbers | dict(extra or {})).items():
         writer.add_uint32(f"{case.architecture}.{key}", value)
-    writer.add_layer_norm_eps(EPS)
+    (writer.add_layer_norm_rms_eps if case.gemma else writer.add_layer_norm_eps)(EPS)
     writer.add_causal_attention(False)
     if case.architecture != "bert":
         writer.add_rope_freq_base(1000.0)
@@ -148,14 +203,16 @@ def hidden_states(case: TinyEncoder, ids: list[int], types: list[int]) -> F64:
     modern, n = case.architecture == "modern-bert", len(ids)
 
     def norm(x: F64, name: str) -> F64:
-        centred = x - x.mean(1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(1, keepdims=True) + EPS)
+        centred = x if case.gemma else x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPS)
         return scaled * w[f"{name}.weight"] + w.get(f"{name}.bias", 0.0)
 
     def linear(x: F64, name: str) -> F64:
         return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
 
     x = w["token_embd.weight"][ids]
+    if case.gemma:
+        return _gemma_states(case, w, x, norm, linear)
     if not modern:
         x = x + w["token_types.weight"][types]
     if case.architecture == "bert":
@@ -164,8 +221,7 @@ def hidden_states(case: TinyEncoder, ids: list[int], types: list[int]) -> F64:
     for i in range(case.n_layers):
         p = f"blk.{i}"
         source = norm(x, f"{p}.attn_norm") if modern and i else x
-        windowed = modern and i % 3 != 0
-        mixed = _attend(case, source, linear, p, windowed)
+        mixed = _attend(case, source, linear, p, case.is_windowed(i))
         x = x + linear(mixed, f"{p}.attn_output")
         if not modern:
             x = norm(x, f"{p}.attn_output_norm")
@@ -185,6 +241,26 @@ def hidden_states(case: TinyEncoder, ids: list[int], types: list[int]) -> F64:
     return norm(x, "output_norm") if modern else x
 
 
+def _gemma_states(case: TinyEncoder, w: dict[str, F64], x: F64, norm: Any, linear: Any) -> F64:
+    x = x * math.sqrt(case.n_embd)
+    for i in range(case.n_layers):
+        p = f"blk.{i}"
+        source = norm(x, f"{p}.attn_norm")
+        mixed = _attend(case, source, linear, p, case.is_windowed(i), norm)
+        x = x + norm(linear(mixed, f"{p}.attn_output"), f"{p}.post_attention_norm")
+        source = norm(x, f"{p}.ffn_norm")
+        up = _gelu(linear(source, f"{p}.ffn_gate")) * linear(source, f"{p}.ffn_up")
+        x = x + norm(linear(up, f"{p}.ffn_down"), f"{p}.post_ffw_norm")
+    return norm(x, "output_norm")
+
+
+def pooled_mean(case: TinyEncoder, ids: list[int]) -> F64:
+    """float64 (D,): the mean of a text's hidden states, through the dense layers if it has some."""
+    w = {name: value.astype(np.float64) for name, value in tensors(case).items()}
+    mean = hidden_states(case, ids, [0] * len(ids)).mean(0)
+    return w["dense_3.weight"] @ (w["dense_2.weight"] @ mean) if case.n_dense else mean
+
+
 def scores(case: TinyEncoder, first: F64) -> F64:
     """float64 (labels,): what the classifier makes of one hidden state."""
     w = {name: value.astype(np.float64) for name, value in tensors(case).items()}
@@ -193,24 +269,29 @@ def scores(case: TinyEncoder, first: F64) -> F64:
     return w["cls.output.weight"] @ first + w["cls.output.bias"]
 
 
-def _attend(case: TinyEncoder, x: F64, linear: Any, prefix: str, windowed: bool) -> F64:
-    n, heads, e = len(x), case.n_heads, case.n_embd // case.n_heads
+def _attend(
+    case: TinyEncoder, x: F64, linear: Any, prefix: str, windowed: bool, norm: Any = None
+) -> F64:
+    n, heads, e = len(x), case.n_heads, case.e
     if f"{prefix}.attn_q.weight" in tensors(case):
         q, k, v = (linear(x, f"{prefix}.attn_{part}") for part in "qkv")
     else:
         q, k, v = np.split(linear(x, f"{prefix}.attn_qkv"), 3, axis=1)
-    q, k, v = (part.reshape(n, heads, e) for part in (q, k, v))
+    q, k, v = (part.reshape(n, -1, e) for part in (q, k, v))
+    if norm is not None:
+        q, k = norm(q, f"{prefix}.attn_q_norm"), norm(k, f"{prefix}.attn_k_norm")
     if case.architecture != "bert":
-        base = 10_000.0 if windowed and case.window else 1000.0
+        base = 10_000.0 if windowed else 1000.0
         q, k = _rotated(q, base), _rotated(k, base)
     out = np.empty((n, heads, e))
     for h in range(heads):
+        j = h * case.kv // heads
         for t in range(n):
-            score = k[:, h] @ q[t, h] / math.sqrt(e)
-            if windowed and case.window:
+            score = k[:, j] @ q[t, h] / math.sqrt(e)
+            if windowed:
                 score[np.abs(np.arange(n) - t) > case.window // 2] = -np.inf
             weights = np.exp(score - score.max())
-            out[t, h] = weights / weights.sum() @ v[:, h]
+            out[t, h] = weights / weights.sum() @ v[:, j]
     return out.reshape(n, -1)
 
 

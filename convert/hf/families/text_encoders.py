@@ -6,28 +6,21 @@ tensor `cls`. llama.cpp's converter drops the pooler, which changes the scores.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from gguf import GGUFWriter, PoolingType
+from gguf import GGUFWriter
 
 from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
-from ..config import Config
-from ..jsons import read_bytes
+from ..config import Config, number
+from ..keys import windowed_layers
 from ..views import View, Views
 
-_MAX_MODULES = 1 << 20
 _LEFT_OUT = ("cls.predictions", "cls.seq_relationship")
 _OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
-_POOLINGS = {
-    "pooling_mode_mean_tokens": PoolingType.MEAN,
-    "pooling_mode_cls_token": PoolingType.CLS,
-    "pooling_mode_lasttoken": PoolingType.LAST,
-}
 
 
 def add_bert(writer: GGUFWriter, config: Config) -> None:
@@ -89,50 +82,38 @@ def _named(views: Views) -> dict[str, View]:
     return made
 
 
-def add_pooling(writer: GGUFWriter, folder: Path) -> None:
-    """How the tokens of a text make one vector: as modules.json (sentence-transformers) says, or
-    by the classifier. `ConvertError` for a way that files of the format cannot have."""
-    if any(name.startswith("cls.") for name in writer.tensors[0]):
-        writer.add_pooling_type(PoolingType.RANK)
-        return
-    path = folder / "modules.json"
-    if not path.is_file():
-        return
-    modules = _json(path)
-    kinds = modules if isinstance(modules, list) else []
-    for module in kinds:
-        kind = module.get("type") if isinstance(module, Mapping) else None
-        if isinstance(kind, str) and kind.endswith(".Pooling"):
-            writer.add_pooling_type(_pooling_of(folder, module.get("path")))
-        elif isinstance(kind, str) and not kind.endswith((".Transformer", ".Normalize")):
-            raise ConvertError(
-                f"modules.json: {brief(kind)} follows the encoder, which a bert file cannot have"
-            )
-
-
-def _pooling_of(folder: Path, name: object) -> PoolingType:
-    if not isinstance(name, str) or not name or Path(name).is_absolute() or ".." in name:
-        raise ConvertError(f"modules.json: the pooling is in {brief(name)}, expected a folder")
-    path = folder / name / "config.json"
-    settings = _json(path)
-    chosen = settings if isinstance(settings, Mapping) else {}
-    modes = [key for key, on in chosen.items() if key.startswith("pooling_mode_") and on is True]
-    if isinstance(chosen.get("pooling_mode"), str):  # as newer versions write it
-        mode = {"mean": "mean_tokens", "cls": "cls_token"}.get(chosen["pooling_mode"])
-        modes = [f"pooling_mode_{mode or chosen['pooling_mode']}"]
-    if len(modes) != 1 or modes[0] not in _POOLINGS:
+def add_gemma(writer: GGUFWriter, config: Config) -> None:
+    """`gemma-embedding.*`: Gemma 3 that reads in both directions."""
+    if not config.flag("use_bidirectional_attention"):
         raise ConvertError(
-            f"{name}/config.json: the pooling is {brief(', '.join(modes))}, expected one of "
-            f"{', '.join(_POOLINGS)}"
+            "config.json: use_bidirectional_attention is not true, expected a model that reads in "
+            "both directions"
         )
-    return _POOLINGS[modes[0]]
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(read_bytes(path, _MAX_MODULES))
-    except (ValueError, RecursionError) as error:
-        raise ConvertError(f"{path.name} is no JSON: {brief(str(error))}") from error
+    activation = config.get("hidden_activation")
+    if activation not in ("gelu_pytorch_tanh", "gelu"):
+        raise ConvertError(f"config.json: the activation is {brief(activation)}, expected gelu")
+    if (kind := config.rope.get("rope_type")) != "default":
+        raise ConvertError(f"config.json: rope_type is {brief(kind)}, expected none")
+    if (scalar := config.number("query_pre_attn_scalar")) != config.head_dim:
+        raise ConvertError(
+            f"config.json: query_pre_attn_scalar is {scalar:g}, expected {config.head_dim}"
+        )
+    writer.add_block_count(config.n_layers)
+    writer.add_context_length(config.integer("max_position_embeddings"))
+    writer.add_embedding_length(config.integer("hidden_size"))
+    writer.add_feed_forward_length(config.integer("intermediate_size"))
+    writer.add_head_count(config.n_heads)
+    writer.add_head_count_kv(config.n_kv_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    local = {"rope_theta": config.get("rope_local_base_freq"), **config.rope.get("local", {})}
+    writer.add_rope_freq_base_swa(number(local, "rope_theta", "config.json"))
+    writer.add_sliding_window(config.integer("sliding_window"))
+    windowed = windowed_layers(config, 6)
+    if windowed != [(i + 1) % 6 != 0 for i in range(config.n_layers)]:
+        writer.add_sliding_window_pattern(windowed)
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -145,13 +126,34 @@ _DEFAULTS: dict[str, Any] = {
     "type_vocab_size": 2,
     "vocab_size": 30_522,
 }
-_BERT = HFArchitecture("bert", add_bert, encodes=True, rewrite=tensors, defaults=_DEFAULTS)
-_SCORING = HFArchitecture(
-    "bert", add_classifier, encodes=True, rewrite=classifier_tensors, defaults=_DEFAULTS
+_BERT = HFArchitecture(
+    "bert", add_bert, encodes=True, vocabulary="bert", rewrite=tensors, defaults=_DEFAULTS
+)
+_SCORING = replace(_BERT, add_keys=add_classifier, rewrite=classifier_tensors)
+_GEMMA = HFArchitecture(
+    "gemma-embedding",
+    add_gemma,
+    norm_shift=1.0,
+    space_prefix=False,
+    encodes=True,
+    defaults={
+        "vocab_size": 262_208,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "rms_norm_eps": 1e-6,
+        "query_pre_attn_scalar": 256,
+        "sliding_window": 4096,
+        "max_position_embeddings": 131_072,
+        "rope_theta": 1_000_000.0,
+        "rope_local_base_freq": 10_000.0,
+    },
 )
 ENTRIES = {
     "BertModel": _BERT,
     "BertForMaskedLM": _BERT,
     "BertForSequenceClassification": _SCORING,
+    "Gemma3TextModel": _GEMMA,
 }
 """By the names of config.json's `architectures`."""

@@ -78,7 +78,7 @@ def read_vocabulary(
         raise ConvertError(
             f"{folder} has no tokenizer {tekken}: expected one of {', '.join(_FILES)}"
         )
-    if architecture.encodes:
+    if architecture.vocabulary == "bert":
         if pre is not None:
             raise ConvertError("--pre has no effect on a WordPiece vocabulary: omit it")
         tokens, flags = read_wordpiece(folder, n_vocab)

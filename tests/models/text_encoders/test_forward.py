@@ -1,15 +1,20 @@
 """Text encoders compute what plain NumPy in float64 does, text by text."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
+import kvarn
 from kvarn.jit.arena import Arena
 from kvarn.models.config.text_encoders import TextEncoderConfig
 from kvarn.models.errors import ModelError
 from kvarn.models.text_encoders import Rows, TextEncoder, TextEncoderWeights
 from kvarn.ops.cpu import CPU
+from kvarn.runtime.embedding import normalised
+from kvarn.runtime.embedding.texts import Ids
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.gguf import open_gguf
 
@@ -21,7 +26,14 @@ CASES = {
     "nomic-bert": TinyEncoder("nomic-bert"),
     "modern-bert": TinyEncoder("modern-bert", n_layers=5),
     "modern-bert, window": TinyEncoder("modern-bert", n_layers=5, window=6),
+    "gemma-embedding": TinyEncoder(
+        "gemma-embedding", n_layers=7, n_heads=3, n_kv_heads=1, head_dim=32, window=8, period=6
+    ),
+    "gemma-embedding, other sizes": TinyEncoder(
+        "gemma-embedding", n_heads=4, n_kv_heads=2, head_dim=8, window=5, period=2
+    ),
 }
+UNTYPED = ("modern-bert", "gemma-embedding")
 LENGTHS = (1, 2, 7, 7, 7, 8, 33, 48)
 
 
@@ -35,7 +47,7 @@ def loaded(path: Path, max_rows: int) -> TextEncoder:
 def some_rows(case: TinyEncoder, lengths: tuple[int, ...]) -> Rows:
     rng = np.random.default_rng(3)
     n = sum(lengths)
-    kinds = rng.integers(0, 2, n) if case.architecture != "modern-bert" else np.zeros(n)
+    kinds = rng.integers(0, 2, n) if case.architecture not in UNTYPED else np.zeros(n)
     ids = rng.integers(0, case.n_vocab, n)
     return Rows(ids.astype(np.int32), kinds.astype(np.int32), lengths)
 
@@ -57,6 +69,22 @@ def test_hidden_states_of_several_texts_equal_those_of_each_alone(
     encoder = loaded(write(tmp_path / "tiny.gguf", case), sum(LENGTHS))
     hidden = on_engine(encoder.forward, rows)
     np.testing.assert_allclose(hidden, expected(case, rows), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*CASES.values(), replace(CASES["gemma-embedding"], n_dense=96)],
+    ids=[*CASES, "gemma-embedding, dense"],
+)
+def test_vectors_are_llama_cpps(
+    case: TinyEncoder, llama_oracle: ModuleType, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "tiny.gguf", case)
+    texts = [some_rows(case, (n,)).ids.tolist() for n in (1, 9, case.n_ctx)]
+    with llama_oracle.oracle(path, case.n_ctx, case.n_vocab, embeds=True) as oracle:
+        expected = normalised(np.stack([oracle.pooled(ids, case.n_embd) for ids in texts]))
+    found = kvarn.load_embedder(path).embed_ids([Ids(ids, len(ids)) for ids in texts])
+    np.testing.assert_allclose(found, expected, atol=2e-3)  # llama.cpp rounds gelu to 16 bits
 
 
 def test_scores_are_parts_of_one_text_where_it_is_long(
