@@ -1,4 +1,7 @@
-"""One layer: x += mixer(norm(x)), then x += feed_forward(norm(x)), and the norms around them."""
+"""One layer: x += mixer(norm(x)), then x += feed_forward(norm(x)), and the norms around them.
+
+In some architectures a layer is one of the two.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from .per_layer import PerLayerBranch
 
 if TYPE_CHECKING:
     from ..ops.device import Array
+    from .attention import Attention
     from .config import ModelConfig
     from .loader import Norm
     from .weights import Weights
@@ -37,12 +41,16 @@ class Layer:
         self._weights, self._work = layers[index], work
         last = index == len(layers) - 1
         self._next_norm = weights.output_norm if last else layers[index + 1].attn_norm
-        self.mixer = mixer_of(layers[index].mixer, index, rotation, config, work)
-        self._feed_forward = feed_forward_of(
-            layers[index].feed_forward, config.layers[index], config, work
-        )
+        mixer, feed_forward = layers[index].mixer, layers[index].feed_forward
+        self._mixer = self._feed_forward = None
+        if mixer is not None:
+            self._mixer = mixer_of(mixer, index, rotation, config, work)
+        if feed_forward is not None:
+            self._feed_forward = feed_forward_of(feed_forward, config.layers[index], config, work)
         self._n_embd = config.n_embd
-        self._parallel = config.architecture.pre_norms and layers[index].ffn_norm is None
+        whole = mixer is not None and feed_forward is not None
+        unnormed = config.architecture.pre_norms and layers[index].ffn_norm is None
+        self._parallel = whole and unnormed
         self._scale, self._post_eps = config.residual_scale, config.architecture.post_norm_eps
         self._normed_in = work.input("normed")
         self._output_scale = layers[index].output_scale
@@ -52,19 +60,30 @@ class Layer:
 
     def project(self, b: Rows, outputs: Rows, angles: list[Array]) -> None:
         """What the mixer needs before it mixes (`Mixer.project`)."""
-        self.mixer.project(self._normed_in.set(b.normed), b, outputs, angles)
+        if self._mixer is not None:
+            self._mixer.project(self._normed_in.set(b.normed), b, outputs, angles)
+
+    def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
+        """See `Mixer.mix`."""
+        if self._mixer is not None:
+            self._mixer.mix(attention, tokens, outputs)
 
     def finish(self, b: Rows) -> None:
         """From what the mixer mixed to the layer's output, normed for the next layer."""
         weights, work = self._weights, self._work
-        self.mixer.output(b, b.branch)
+        if self._mixer is not None:
+            self._mixer.output(b, b.branch)
+        if self._feed_forward is None:
+            self._join(b, weights.post_attention_norm, self._next_norm)
+            return
         if self._parallel:
             # The input of matrix products still holds what `project` put there.
             other = b.array("other", self._n_embd)
             self._feed_forward(self._normed_in, b, other)
             work.device.pointwise.add(b.x, other, b.x)
         else:
-            self._join(b, weights.post_attention_norm, weights.ffn_norm)
+            if self._mixer is not None:
+                self._join(b, weights.post_attention_norm, weights.ffn_norm)
             self._feed_forward(self._normed_in.set(b.normed), b, b.branch)
         if self._adds is None and self._output_scale == 1.0:
             self._join(b, weights.post_ffw_norm, self._next_norm)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..ops.device import Array, Device
 from .config import ModelConfig
-from .config.layers import AttentionConfig, RopeConfig
+from .config.layers import RopeConfig
 from .weights import Weights
 
 F32 = npt.NDArray[np.float32]
@@ -95,8 +95,8 @@ class Rotations:
     def __init__(
         self, config: ModelConfig, weights: Weights, max_chunk: int, device: Device
     ) -> None:
-        mixers = [layer.mixer for layer in config.layers]
-        ropes = [m.rope if isinstance(m, AttentionConfig) else None for m in mixers]
+        mixers = [layer.attention for layer in config.layers]
+        ropes = [None if mixer is None else mixer.rope for mixer in mixers]
         self._config, self._weights = config, weights
         self._max_chunk, self._device = max_chunk, device
         self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))

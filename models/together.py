@@ -104,9 +104,9 @@ class Together(Transformer):
 
     def _mix(self, index: int, tokens: list[NextToken]) -> None:
         """Mix each token in layer `index`, in its own context."""
-        mixer = self._layers[index].mixer
+        layer = self._layers[index]
         for token, row in zip(tokens, self._each):
-            mixer.mix(token.attention, row, row)
+            layer.mix(token.attention, row, row)
 
     def _parts_for(self, n: int) -> tuple[Rows, list[Array], list[Recorded]]:
         """Memory of n rows, and what they compute from each layer's mixing to the next, recorded

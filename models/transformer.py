@@ -116,7 +116,7 @@ class Transformer:
             first, *others = self._graphs_for(long, b, angles)
             first.run()
             for layer, graph in zip(self._layers, others):
-                layer.mixer.mix(attention, b, b)
+                layer.mix(attention, b, b)
                 graph.run()
         return b.normed
 
@@ -142,7 +142,7 @@ class Transformer:
         for layer in self._layers:
             outputs = wanted if layer.index >= last else b
             layer.project(rows, outputs, angles)
-            layer.mixer.mix(attention, tokens, outputs if tokens is b else tokens)
+            layer.mix(attention, tokens, outputs if tokens is b else tokens)
             layer.finish(outputs)
             if layer.index == last and wanted is not b:
                 rows, angles = wanted, [part[-len(wanted.ids) :] for part in angles]

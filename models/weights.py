@@ -20,6 +20,7 @@ from .loader import Linear, Loader, Norm
 from .low_rank import Adapters
 from .mixers import MixerWeights, load_mixer
 from .mixers.attention import AttentionWeights
+from .mixers.both import BothWeights
 from .mixers.latent import LatentWeights
 from .per_layer import PerLayerEmbedding, PerLayerWeights
 from .tensors import TensorLike
@@ -30,13 +31,13 @@ U8 = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The parts of one layer; None where the architecture has no such norm."""
+    """The parts of one layer; None where the architecture, or the layer, has no such part."""
 
     attn_norm: Norm | None
-    mixer: MixerWeights
+    mixer: MixerWeights | None
     post_attention_norm: Norm | None
     ffn_norm: Norm | None
-    feed_forward: FeedForwardWeights
+    feed_forward: FeedForwardWeights | None
     post_ffw_norm: Norm | None
     per_layer: PerLayerWeights | None
     output_scale: float
@@ -71,7 +72,8 @@ class Weights:
         """float32 (H,) on the host, of each layer with attention; None where it has none."""
         mixers = (layer.mixer for layer in self.layers)
         kinds = AttentionWeights | LatentWeights
-        with_kv = (m for m in mixers if isinstance(m, kinds))
+        attention = (m.attention if isinstance(m, BothWeights) else m for m in mixers)
+        with_kv = (m for m in attention if isinstance(m, kinds))
         return tuple(m.sinks if isinstance(m, AttentionWeights) else None for m in with_kv)
 
     @staticmethod
@@ -183,7 +185,8 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
 
 
 def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
-    architecture, prefix = config.architecture, f"blk.{index}"
+    architecture, prefix, layer = config.architecture, f"blk.{index}", config.layers[index]
+    whole = layer.mixer is not None and layer.feed_forward is not None
 
     def norm(name: str, present: bool) -> Norm | None:
         return loader.norm(f"{prefix}.{name}", config.n_embd) if present else None
@@ -193,10 +196,10 @@ def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
         parallel = f"{prefix}.{architecture.ffn_norm}.weight" not in loader
     return LayerWeights(
         attn_norm=norm("attn_norm", architecture.pre_norms),
-        mixer=load_mixer(loader, prefix, config, config.layers[index]),
+        mixer=load_mixer(loader, prefix, config, layer),
         post_attention_norm=norm("post_attention_norm", architecture.post_norms),
-        ffn_norm=norm(architecture.ffn_norm, architecture.pre_norms and not parallel),
-        feed_forward=load_feed_forward(loader, prefix, config, config.layers[index]),
+        ffn_norm=norm(architecture.ffn_norm, whole and architecture.pre_norms and not parallel),
+        feed_forward=load_feed_forward(loader, prefix, config, layer),
         post_ffw_norm=norm("post_ffw_norm", architecture.post_norms),
         per_layer=PerLayerWeights.load(loader, prefix, config) if config.n_embd_per_layer else None,
         output_scale=_output_scale(loader, f"{prefix}.layer_output_scale.weight", config),

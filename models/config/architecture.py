@@ -82,9 +82,13 @@ class Architecture:
     """RMS norm, without a weight, of embeddings."""
     scaled_embedding: bool = False
     """Embeddings are multiplied by sqrt(n_embd)."""
-    recurrent: Literal["none", "delta net", "grouped delta net", "short convolution"] = "none"
+    recurrent: Literal["none", "delta net", "grouped delta net", "short convolution", "mamba 2"] = (
+        "none"
+    )
     """What layers without attention have in its place; the file says which layers these are.
     Grouped: the value heads that share a key head, and their gates, stand side by side."""
+    counts_kv_heads: bool = False
+    """Layers without attention are those for which `attention.head_count_kv` is 0."""
     output_norm: str = "output_norm"
     """The tensor of the norm of the last layer's output."""
     scales: bool = False
@@ -96,8 +100,9 @@ class Architecture:
     final_softcap: float | None = None
     """Default of `final_logit_softcapping`; None where the architecture has none."""
     windowing: Windowing | None = None
-    rope_layers: Literal["all", "windowed", "three of four"] = "all"
-    """Layers that rotate; "windowed": all layers of a model without windows."""
+    rope_layers: Literal["all", "windowed", "three of four", "all or none"] = "all"
+    """Layers that rotate; "windowed": all layers of a model without windows; "all or none": none
+    where `rope.scaling.finetuned` is false."""
     rope_tensors: Literal["none", "freqs", "longrope", "by scaling"] = "none"
     """Frequency factors in tensors: rope_freqs, rope_factors_long/short, or by the scaling type."""
     whole_head_rope: bool = True

@@ -116,6 +116,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             rope="normal",
             scales=True,
             logit_scale="divides",
+            rope_layers="all or none",
             rope_tensors="by scaling",
         ),
         # olmo2 files with a window are Olmo 3.
@@ -173,8 +174,20 @@ ARCHITECTURES: dict[str, Architecture] = {
             rope="normal",
             scales=True,
             logit_scale="divides",
+            rope_layers="all or none",
             rope_tensors="by scaling",
             experts=ExpertRules(separate_length=False, shared="added"),
+        ),
+        Architecture(
+            "granitehybrid",
+            rope="normal",
+            scales=True,
+            logit_scale="divides",
+            recurrent="mamba 2",
+            counts_kv_heads=True,
+            rope_layers="all or none",
+            rope_tensors="by scaling",
+            experts=ExpertRules(required=False, separate_length=False, shared="added"),
         ),
         Architecture(
             "glm4moe",
@@ -290,6 +303,7 @@ ARCHITECTURES: dict[str, Architecture] = {
                 rope="neox",
                 qk_norm="head",
                 recurrent="short convolution",
+                counts_kv_heads=True,
                 output_norm="token_embd_norm",
                 experts=experts,
             )

@@ -106,10 +106,16 @@ def read_attention(
     if softcap:
         softcap = keys.number("attn_logit_softcapping", softcap, low=1e-3)
 
+    none = architecture.rope_layers == "all or none" and not keys.flag(
+        "rope.scaling.finetuned", True
+    )
+
     def rotated(index: int) -> bool:
+        if none:
+            return False
         if architecture.rope_layers == "windowed":
             return heads.window is None or windowed[index]
-        return architecture.rope_layers == "all" or (index + 1) % 4 != 0
+        return architecture.rope_layers != "three of four" or (index + 1) % 4 != 0
 
     def layer(index: int) -> AttentionConfig:
         layer_rope = windowed_rope if windowed[index] else rope

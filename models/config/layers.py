@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...ops.experts import Routing
-from ...ops.recurrent import DeltaHeads
+from ...ops.recurrent import DeltaHeads, ScanHeads
 
 # llama.cpp's defaults for keys that a file may omit.
 YARN_BETA_FAST = 32.0
@@ -104,8 +104,31 @@ class ShortConvConfig:
         return ((self.width - 1, self.n),)
 
 
-RecurrentConfig = DeltaNetConfig | ShortConvConfig
+@dataclass(frozen=True)
+class Mamba2Config:
+    """A layer's mixer: a selective scan, after a short convolution of `width` tokens."""
+
+    heads: ScanHeads
+    width: int
+    needs_norm: bool
+    """Whether a file must have the norm of what is gated (`ssm_norm`)."""
+
+    @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """What a context holds of the layer, float32: rows before the convolution, the states."""
+        return (self.width - 1, self.heads.row), self.heads.state_shape
+
+
+RecurrentConfig = DeltaNetConfig | ShortConvConfig | Mamba2Config
 """Mixers that carry a state from token to token."""
+
+
+@dataclass(frozen=True)
+class BothConfig:
+    """A layer's mixer: attention and one with a state, whose outputs add up."""
+
+    attention: AttentionConfig
+    state: Mamba2Config
 
 
 @dataclass(frozen=True)
@@ -145,7 +168,19 @@ FeedForwardConfig = DenseConfig | ExpertsConfig | BesideConfig
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """One layer: a mixer of tokens and a feed-forward, each of one kind."""
+    """One layer: a mixer of tokens and a feed-forward, each of one kind; or one of the two."""
 
-    mixer: AttentionConfig | RecurrentConfig
-    feed_forward: FeedForwardConfig
+    mixer: AttentionConfig | RecurrentConfig | BothConfig | None
+    feed_forward: FeedForwardConfig | None
+
+    @property
+    def attention(self) -> AttentionConfig | None:
+        """Its attention, alone or beside another mixer."""
+        mixer = self.mixer.attention if isinstance(self.mixer, BothConfig) else self.mixer
+        return mixer if isinstance(mixer, AttentionConfig) else None
+
+    @property
+    def state(self) -> RecurrentConfig | None:
+        """Its mixer that carries a state, alone or beside attention."""
+        mixer = self.mixer.state if isinstance(self.mixer, BothConfig) else self.mixer
+        return mixer if isinstance(mixer, RecurrentConfig) else None

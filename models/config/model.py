@@ -21,7 +21,13 @@ from .bounds import (
 )
 from .expert_keys import read_feed_forwards
 from .latent_keys import latent_scale, read_latent_heads
-from .layers import AttentionConfig, LayerConfig, RopeConfig
+from .layers import (
+    AttentionConfig,
+    FeedForwardConfig,
+    LayerConfig,
+    RecurrentConfig,
+    RopeConfig,
+)
 from .metadata import Keys
 from .recurrent_keys import read_recurrent
 from .rope_keys import read_rope
@@ -61,8 +67,7 @@ class ModelConfig:
     @cached_property
     def attention_layers(self) -> tuple[AttentionConfig, ...]:
         """The layers with attention. Methods, and what is told of them, count only these."""
-        mixers = (layer.mixer for layer in self.layers)
-        return tuple(m for m in mixers if isinstance(m, AttentionConfig))
+        return tuple(layer.attention for layer in self.layers if layer.attention is not None)
 
     @cached_property
     def kv_layers(self) -> tuple[AttentionConfig, ...]:
@@ -74,8 +79,8 @@ class ModelConfig:
         """Of each layer with attention, the number among `kv_layers` of the one that it reads."""
         numbers: dict[int, int] = {}
         for index, layer in enumerate(self.layers):
-            if isinstance(layer.mixer, AttentionConfig):
-                source = layer.mixer.reads
+            if layer.attention is not None:
+                source = layer.attention.reads
                 known = len(set(numbers.values())) if source is None else numbers[source]
                 numbers[index] = known
         return tuple(numbers.values())
@@ -99,22 +104,28 @@ class ModelConfig:
 
     @cached_property
     def state_shapes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Of each layer without keys and values, the float32 arrays that it carries on."""
-        mixers = (layer.mixer for layer in self.layers)
-        return tuple(m.state_shapes for m in mixers if not isinstance(m, AttentionConfig))
+        """Of each layer with a state, the float32 arrays that it carries on."""
+        states = (layer.state for layer in self.layers)
+        return tuple(state.state_shapes for state in states if state is not None)
 
-    def number_of(self, index: int) -> int:
-        """The number of layer `index` among those that have attention, or a state, as it."""
-        kinds = [isinstance(layer.mixer, AttentionConfig) for layer in self.layers]
-        return kinds[:index].count(kinds[index])
+    def attention_number(self, index: int) -> int:
+        """The number of layer `index` among those that have attention."""
+        return sum(layer.attention is not None for layer in self.layers[:index])
+
+    def state_number(self, index: int) -> int:
+        """The number of layer `index` among those that carry a state."""
+        return sum(layer.state is not None for layer in self.layers[:index])
 
     @cached_property
     def last_storing(self) -> int:
         """The last layer that stores something of each token: those after it mix only what is
         stored, for any tokens that are wanted."""
-        mixers = [layer.mixer for layer in self.layers]
-        reads = [isinstance(m, AttentionConfig) and m.reads is not None for m in mixers]
-        return len(reads) - 1 - reads[::-1].index(False)
+        storing = [
+            layer.state is not None
+            or (layer.attention is not None and layer.attention.reads is None)
+            for layer in self.layers
+        ]
+        return len(storing) - 1 - storing[::-1].index(True)
 
     @staticmethod
     def from_metadata(metadata: Mapping[str, Any]) -> ModelConfig:
@@ -141,9 +152,6 @@ class ModelConfig:
         n_ctx_orig = keys.integer(
             "rope.scaling.original_context_length", n_ctx_train, high=MAX_CONTEXT
         )
-        if architecture.scales:
-            keys.refuse("rope.scaling.finetuned", True, "only layers that rotate are supported")
-        recurrent = read_recurrent(keys, architecture, n_layers, n_embd)
         rope = read_rope(keys, architecture, head_dim, n_ctx_orig)
         divisor = head_dim
         if n_layers == architecture.scale_by_embedding_at:
@@ -183,9 +191,9 @@ class ModelConfig:
                 else 0
             ),
             layers=tuple(
-                LayerConfig(state or attention, feed_forward)
-                for state, attention, feed_forward in zip(
-                    recurrent,
+                _layer(architecture, *parts)
+                for parts in zip(
+                    read_recurrent(keys, architecture, n_layers, n_embd),
                     read_attention(keys, architecture, heads, rope, attention_scale),
                     read_feed_forwards(keys, architecture.experts, n_layers),
                 )
@@ -207,6 +215,16 @@ def _architecture(metadata: Mapping[str, Any]) -> Architecture:
             f"{', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[name]
+
+
+def _layer(
+    architecture: Architecture,
+    state: RecurrentConfig | None,
+    attention: AttentionConfig,
+    feed_forward: FeedForwardConfig,
+) -> LayerConfig:
+    """A layer that has a state, if any, in the place of attention."""
+    return LayerConfig(state or attention, feed_forward)
 
 
 def _scale(keys: Keys, architecture: Architecture, key: str, default: float) -> float:

@@ -6,14 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from ...ops.recurrent import DeltaHeads
+from ...ops.recurrent import DeltaHeads, ScanHeads
 from .architecture import Architecture
 from .bounds import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
-from .layers import DeltaNetConfig, RecurrentConfig, ShortConvConfig
+from .layers import DeltaNetConfig, Mamba2Config, RecurrentConfig, ShortConvConfig
 from .metadata import Keys
 
 WIDTHS = 2, 8
 """Of short convolutions: models have 3 or 4."""
+MAX_SCAN_HEADS = 1024
+"""Of a selective scan: models have up to 256."""
+MAX_STATE = 1024
+"""Rows of one of its states: models have 128 or 256."""
 
 
 def read_recurrent(
@@ -25,23 +29,27 @@ def read_recurrent(
     """
     if architecture.recurrent == "none":
         return (None,) * n_layers
-    if architecture.recurrent != "short convolution":
-        key, flags = _delta_layers(keys, n_layers)
-        mixer: RecurrentConfig = _delta_net(keys, grouped=architecture.recurrent != "delta net")
-    else:
+    mixer: RecurrentConfig
+    if architecture.counts_kv_heads:
         key = "attention.head_count_kv"
         flags = [n == 0 for n in _numbers(keys, key, n_layers)]
-        low, high = WIDTHS
-        mixer = ShortConvConfig(n_embd, keys.integer("shortconv.l_cache", low=low, high=high))
+    else:
+        key, flags = _delta_layers(keys, n_layers)
+    if architecture.recurrent == "short convolution":
+        mixer = ShortConvConfig(n_embd, _width(keys, "shortconv.l_cache"))
+    elif architecture.recurrent == "mamba 2":
+        mixer = _mamba2(keys, needs_norm=True)
+    else:
+        mixer = _delta_net(keys, grouped=architecture.recurrent != "delta net")
     if all(flags):
         raise keys.error(key, keys.get(key), "a layer with attention")
     return tuple(mixer if flag else None for flag in flags)
 
 
 def kv_heads(keys: Keys, architecture: Architecture, n_heads: int, high: int) -> int:
-    """Heads of keys and values; layers with a short convolution count none."""
+    """Heads of keys and values; layers without attention may count none."""
     key = "attention.head_count_kv"
-    if architecture.recurrent != "short convolution":
+    if not architecture.counts_kv_heads:
         return keys.integer(key, n_heads, high=high)
     value = keys.get(key)
     numbers = list(value) if isinstance(value, (list, tuple, np.ndarray)) else [value]
@@ -85,7 +93,24 @@ def _delta_net(keys: Keys, *, grouped: bool) -> DeltaNetConfig:
     inner = keys.integer("ssm.inner_size", high=MAX_HEADS * MAX_HEAD_DIM)
     if inner != n_values * dim:
         raise keys.error("ssm.inner_size", inner, f"{n_values} heads of {dim}")
-    low, high = WIDTHS
-    width = keys.integer("ssm.conv_kernel", low=low, high=high)
     heads = DeltaHeads(n_keys, n_values, dim, dim, cyclic=int(not grouped))
-    return DeltaNetConfig(heads, width, fused_gates=grouped)
+    return DeltaNetConfig(heads, _width(keys, "ssm.conv_kernel"), fused_gates=grouped)
+
+
+def _mamba2(keys: Keys, *, needs_norm: bool) -> Mamba2Config:
+    """Sizes as llama.cpp names them: heads are ranks of a time step."""
+    n_heads = keys.integer("ssm.time_step_rank", high=MAX_SCAN_HEADS)
+    n_groups = keys.integer("ssm.group_count", high=MAX_SCAN_HEADS)
+    if n_heads % n_groups:
+        raise keys.error("ssm.group_count", n_groups, f"a divisor of {n_heads} heads")
+    inner = keys.integer("ssm.inner_size", high=n_heads * MAX_HEAD_DIM)
+    if inner % n_heads:
+        raise keys.error("ssm.inner_size", inner, f"a multiple of {n_heads} heads")
+    size = keys.integer("ssm.state_size", high=MAX_STATE)
+    heads = ScanHeads(n_heads, inner // n_heads, n_groups, size)
+    return Mamba2Config(heads, _width(keys, "ssm.conv_kernel"), needs_norm)
+
+
+def _width(keys: Keys, key: str) -> int:
+    low, high = WIDTHS
+    return keys.integer(key, low=low, high=high)

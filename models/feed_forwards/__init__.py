@@ -33,9 +33,11 @@ class FeedForward(Protocol):
 
 def load_feed_forward(
     loader: Loader, prefix: str, config: ModelConfig, layer: LayerConfig
-) -> FeedForwardWeights:
-    """The weights of the feed-forward of layer `prefix` ("blk.3")."""
+) -> FeedForwardWeights | None:
+    """The weights of the feed-forward of layer `prefix` ("blk.3"), if it has one."""
     kind = layer.feed_forward
+    if kind is None:
+        return None
     if isinstance(kind, ExpertsConfig):
         return ExpertsWeights.load(loader, prefix, config, kind)
     if isinstance(kind, BesideConfig):
@@ -54,7 +56,7 @@ def feed_forward_of(
     if isinstance(kind, BesideConfig):
         assert isinstance(weights, BesideWeights)
         return Beside(weights, kind, config, work)
-    assert isinstance(weights, DenseWeights)
+    assert isinstance(weights, DenseWeights) and kind is not None
     return Dense(weights, kind, config, work)
 
 
@@ -65,7 +67,7 @@ def widths(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
         return Experts.widths(config, kind)
     if isinstance(kind, BesideConfig):
         return Beside.widths(config, kind)
-    return Dense.widths(kind)
+    return {} if kind is None else Dense.widths(kind)
 
 
 def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
@@ -75,4 +77,4 @@ def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
         return Experts.inputs(kind)
     if isinstance(kind, BesideConfig):
         return Beside.inputs(config, kind)
-    return Dense.inputs(kind)
+    return {} if kind is None else Dense.inputs(kind)

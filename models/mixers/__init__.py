@@ -1,5 +1,5 @@
 """What mixes the tokens of a layer: attention, attention to compressed rows, a gated delta net, a
-short convolution. One file for each kind.
+short convolution, Mamba 2. One file for each kind.
 
 A kind has weights, which load themselves (`load`), and a mixer, which the forward pass calls in
 three steps (`Mixer`). `models.config` says which layer has which kind.
@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..config.layers import AttentionConfig, DeltaNetConfig
+from ..config.layers import (
+    AttentionConfig,
+    BothConfig,
+    DeltaNetConfig,
+    Mamba2Config,
+    ShortConvConfig,
+)
 from .attention import AttentionMixer, AttentionWeights
+from .both import BothMixer, BothWeights
 from .delta_net import DeltaNetMixer, DeltaNetWeights
 from .latent import LatentMixer, LatentWeights
+from .mamba2 import Mamba2Mixer, Mamba2Weights
 from .short_conv import ShortConvMixer, ShortConvWeights
 
 if TYPE_CHECKING:
@@ -23,7 +31,14 @@ if TYPE_CHECKING:
     from ..loader import Loader
     from ..workspace import Rows, Workspace
 
-MixerWeights = AttentionWeights | LatentWeights | DeltaNetWeights | ShortConvWeights
+MixerWeights = (
+    AttentionWeights
+    | LatentWeights
+    | DeltaNetWeights
+    | ShortConvWeights
+    | Mamba2Weights
+    | BothWeights
+)
 """The weights of any kind."""
 
 
@@ -49,8 +64,8 @@ class Mixer(Protocol):
 
 def load_mixer(
     loader: Loader, prefix: str, config: ModelConfig, layer: LayerConfig
-) -> MixerWeights:
-    """The weights of the mixer of layer `prefix` ("blk.3")."""
+) -> MixerWeights | None:
+    """The weights of the mixer of layer `prefix` ("blk.3"), if it has one."""
     mixer = layer.mixer
     if isinstance(mixer, AttentionConfig):
         if mixer.latent is not None:
@@ -58,6 +73,12 @@ def load_mixer(
         return AttentionWeights.load(loader, prefix, config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetWeights.load(loader, prefix, config, mixer)
+    if isinstance(mixer, Mamba2Config):
+        return Mamba2Weights.load(loader, prefix, config, mixer)
+    if isinstance(mixer, BothConfig):
+        return BothWeights.load(loader, prefix, config, mixer)
+    if mixer is None:
+        return None
     return ShortConvWeights.load(loader, prefix, config, mixer)
 
 
@@ -65,7 +86,9 @@ def mixer_of(
     weights: MixerWeights, index: int, rotation: int | None, config: ModelConfig, work: Workspace
 ) -> Mixer:
     """The mixer of layer `index`."""
-    mixer, number = config.layers[index].mixer, config.number_of(index)
+    mixer, number = config.layers[index].mixer, config.state_number(index)
+    if isinstance(mixer, AttentionConfig):
+        number = config.attention_number(index)
     if isinstance(weights, AttentionWeights):
         assert isinstance(mixer, AttentionConfig)
         return AttentionMixer(weights, mixer, number, rotation, config, work)
@@ -75,7 +98,13 @@ def mixer_of(
     if isinstance(weights, DeltaNetWeights):
         assert isinstance(mixer, DeltaNetConfig)
         return DeltaNetMixer(weights, mixer, number, config, work)
-    assert not isinstance(mixer, (AttentionConfig, DeltaNetConfig))
+    if isinstance(weights, Mamba2Weights):
+        assert isinstance(mixer, Mamba2Config)
+        return Mamba2Mixer(weights, mixer, number, config, work)
+    if isinstance(weights, BothWeights):
+        assert isinstance(mixer, BothConfig)
+        return BothMixer(weights, mixer, index, rotation, config, work)
+    assert isinstance(mixer, ShortConvConfig)
     return ShortConvMixer(weights, mixer, number, work)
 
 
@@ -88,6 +117,12 @@ def widths(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
         return AttentionMixer.widths(config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetMixer.widths(mixer)
+    if isinstance(mixer, Mamba2Config):
+        return Mamba2Mixer.widths(mixer)
+    if isinstance(mixer, BothConfig):
+        return BothMixer.widths(config, mixer)
+    if mixer is None:
+        return {}
     return ShortConvMixer.widths(mixer)
 
 
@@ -100,4 +135,10 @@ def inputs(config: ModelConfig, layer: LayerConfig) -> dict[str, int]:
         return AttentionMixer.inputs(config, mixer)
     if isinstance(mixer, DeltaNetConfig):
         return DeltaNetMixer.inputs(mixer)
+    if isinstance(mixer, Mamba2Config):
+        return Mamba2Mixer.inputs(mixer)
+    if isinstance(mixer, BothConfig):
+        return BothMixer.inputs(config, mixer)
+    if mixer is None:
+        return {}
     return ShortConvMixer.inputs(mixer)

@@ -9,6 +9,7 @@ from ..attention.checks import check_floats
 from ..errors import OpsError
 from .arguments import Convolution, DeltaInputs, DeltaSteps
 from .layout import DeltaHeads
+from .scan import selective_scan as selective_scan  # noqa: PLC0414 (devices have it from here)
 
 F32 = NDArray[np.float32]
 TOKENS = 64

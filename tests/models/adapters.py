@@ -17,7 +17,7 @@ Pairs = dict[str, tuple[np.ndarray, np.ndarray]]
 
 CASES = {case.name: case for case in tiny_cases.CASES}
 SEED = 1
-_NO_PROJECTIONS = ("token_embd", "norm", "conv", "inp_shexp", "sinks", ".bias")
+_NO_PROJECTIONS = ("token_embd", "norm", "conv", "inp_shexp", "sinks")
 
 
 def projections(case: Tiny) -> dict[str, tuple[int, int]]:
@@ -26,7 +26,9 @@ def projections(case: Tiny) -> dict[str, tuple[int, int]]:
     return {
         name: values.shape
         for name, values in tiny_models.tensors(case, SEED).items()
-        if values.ndim == 2 and not any(word in name for word in (*_NO_PROJECTIONS, *unread))
+        if values.ndim == 2
+        and name.endswith(".weight")
+        and not any(word in name for word in (*_NO_PROJECTIONS, *unread))
     }
 
 

@@ -20,7 +20,8 @@ from .tiny_cases import CASES
 
 NAMES = (
     "laguna gpt-oss gemma4 gemma4-shared gemma4-experts qwen35 qwen3next qwen35moe lfm2 lfm2moe "
-    "glm4moe qwen2moe granitemoe ernie4_5-moe olmoe muse-glimmer stablelm-12b command-r-64 olmo2"
+    "granitehybrid-experts glm4moe qwen2moe granitemoe ernie4_5-moe olmoe muse-glimmer "
+    "stablelm-12b command-r-64 olmo2"
 ).split()
 BY_NAME = {case.name: case for case in CASES}
 NUMBERS = st.sampled_from(

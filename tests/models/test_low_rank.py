@@ -55,7 +55,9 @@ def test_adapters_of_some_matrices_leave_the_others(part: str) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 40])
 @pytest.mark.parametrize("rank", [1, 8, 33])
-@pytest.mark.parametrize("name", ["llama-odd", "llama-fused", "gemma3", "phi3", "qwen35", "lfm2"])
+@pytest.mark.parametrize(
+    "name", ["llama-odd", "llama-fused", "gemma3", "phi3", "qwen35", "lfm2", "granitehybrid"]
+)
 def test_the_kernels_are_close_to_exact_arithmetic(name: str, rank: int, chunk: int) -> None:
     case = CASES[name]
     pairs = random_pairs(projections(case), rank)

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from kvarn.models import ModelConfig, ModelError
-from kvarn.models.config.layers import DeltaNetConfig, ShortConvConfig
+from kvarn.models.config.layers import DeltaNetConfig, Mamba2Config, ShortConvConfig
 from kvarn.models.weights import Weights
-from kvarn.ops.recurrent import DeltaHeads
+from kvarn.ops.recurrent import DeltaHeads, ScanHeads
 
 from . import plain
 from .test_config import keys
 
-DELTA, CONV, ATTENTION = DeltaNetConfig, ShortConvConfig, None
+DELTA, CONV, SCAN, ATTENTION = DeltaNetConfig, ShortConvConfig, Mamba2Config, None
 
 
 def kinds(config: ModelConfig) -> list[type | None]:
     """The kind of each layer's mixer, None for attention."""
     mixers = [layer.mixer for layer in config.layers]
-    return [type(m) if isinstance(m, (DELTA, CONV)) else None for m in mixers]
+    return [type(m) if isinstance(m, (DELTA, CONV, SCAN)) else None for m in mixers]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,7 @@ def kinds(config: ModelConfig) -> list[type | None]:
         ("qwen35", {"nextn_predict_layers": 1}, [DELTA, ATTENTION, DELTA]),
         ("qwen3next", {}, [DELTA, DELTA, DELTA, ATTENTION]),
         ("lfm2", {}, [CONV, ATTENTION] * 2),
+        ("granitehybrid", {}, [SCAN, ATTENTION, SCAN, SCAN]),
         (
             "lfm2",
             {"attention__head_count_kv": np.array([2, 2, 0, 0], np.int32)},
@@ -50,8 +51,9 @@ def test_which_layers_carry_states(name: str, changes: Any, expected: list[type 
     assert kinds(config) == expected
     assert config.n_kv_layers == expected.count(None)
     assert len(config.state_shapes) == len(expected) - expected.count(None)
-    numbers = [config.number_of(i) for i in range(len(expected))]
-    assert sorted(numbers) == sorted([*range(config.n_kv_layers), *range(len(config.state_shapes))])
+    for kind, number in ((ATTENTION, config.attention_number), (DELTA, config.state_number)):
+        of_kind = [i for i, x in enumerate(expected) if (x is None) == (kind is None)]
+        assert [number(i) for i in of_kind] == list(range(len(of_kind)))
 
 
 def test_sizes_of_states() -> None:
@@ -62,6 +64,16 @@ def test_sizes_of_states() -> None:
     config = ModelConfig.from_metadata(keys("lfm2"))
     assert config.layers[0].mixer == ShortConvConfig(64, 3)
     assert config.state_shapes == (((2, 64),),) * 2
+    config = ModelConfig.from_metadata(keys("granitehybrid-experts"))
+    assert config.layers[0].mixer == Mamba2Config(ScanHeads(6, 17, 3, 33), 4, needs_norm=True)
+    assert config.state_shapes == (((3, 6 * 17 + 2 * 3 * 33), (6, 2, 33, 16)),) * 2
+
+
+@pytest.mark.parametrize("name", ["granite", "granitemoe", "granitehybrid-experts"])
+def test_layers_rotate_unless_the_file_says_no(name: str) -> None:
+    for flag in (None, True, False):
+        config = ModelConfig.from_metadata(keys(name, rope__scaling__finetuned=flag))
+        assert all((m.rope is None) == (flag is False) for m in config.attention_layers)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +103,14 @@ def test_sizes_of_states() -> None:
         ("lfm2", {"attention__head_count_kv": [0, 0, 0, 0]}, "0 or one other number"),
         ("lfm2", {"attention__head_count_kv": ["0", "x", [], {}]}, "0 or one other number"),
         ("lfm2", {"shortconv__l_cache": 9}, "an integer from 2 to 8"),
+        ("granitehybrid", {"ssm__group_count": 3}, "a divisor of 8 heads"),
+        ("granitehybrid", {"ssm__group_count": 0}, "an integer from 1"),
+        ("granitehybrid", {"ssm__inner_size": 129}, "a multiple of 8 heads"),
+        ("granitehybrid", {"ssm__state_size": 0}, "an integer from 1"),
+        ("granitehybrid", {"ssm__time_step_rank": None}, "ssm.time_step_rank is missing"),
+        ("granitehybrid", {"ssm__conv_kernel": 1}, "an integer from 2 to 8"),
+        ("granitehybrid", {"attention__head_count_kv": [0] * 4}, "0 or one other number"),
+        ("granitehybrid", {"attention__head_count_kv": 2}, "a number for each of 4 layers"),
     ],
 )
 def test_what_does_not_fit_is_refused(name: str, changes: Any, words: str) -> None:
@@ -108,6 +128,10 @@ def test_what_does_not_fit_is_refused(name: str, changes: Any, words: str) -> No
         ("qwen3next", "blk.0.ssm_ba.weight"),
         ("lfm2", "blk.0.shortconv.conv.weight"),
         ("lfm2", "token_embd_norm.weight"),
+        ("granitehybrid", "blk.0.ssm_in.weight"),
+        ("granitehybrid", "blk.0.ssm_d"),
+        ("granitehybrid", "blk.2.ssm_norm.weight"),
+        ("granitehybrid-experts", "blk.2.ssm_norm.weight"),
     ],
 )
 def test_tensors_of_other_shapes_are_refused(

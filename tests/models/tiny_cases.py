@@ -70,7 +70,8 @@ OUTPUT_GATE = ("qwen35", "qwen35moe", "qwen3next")
 NO_PRE_NORMS = ("olmo2", "exaone4")
 PARALLEL = ("cohere2", "command-r", "phi2")
 GELU = ("gemma", "gemma2", "gemma3", "gemma4", "starcoder2", "phi2")
-SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3", "gemma4", "granite", "granitemoe")
+GRANITES = ("granite", "granitemoe", "granitehybrid")
+SCALED_EMBEDDING = ("gemma", "gemma2", "gemma3", "gemma4", *GRANITES)
 
 SWA = "attention.sliding_window"
 PATTERN = "attention.sliding_window_pattern"
@@ -104,6 +105,17 @@ def delta_net(n_keys: int, n_values: int, dim: int, width: int = 4) -> dict[str,
         "ssm.time_step_rank": n_values,
         "ssm.state_size": dim,
         "ssm.inner_size": n_values * dim,
+        "ssm.conv_kernel": width,
+    }
+
+
+def mamba2(n_heads: int, dim: int, n_groups: int, state: int, width: int = 4) -> dict[str, int]:
+    """Sizes of a selective scan, as llama.cpp names them."""
+    return {
+        "ssm.time_step_rank": n_heads,
+        "ssm.inner_size": n_heads * dim,
+        "ssm.group_count": n_groups,
+        "ssm.state_size": state,
         "ssm.conv_kernel": width,
     }
 
@@ -599,5 +611,30 @@ CASES: tuple[Tiny, ...] = (
         keys=tiny_latent.keys(32, 8, 12, 20, q_rank=24, fused=4)
         | YARN_ATTN
         | {"leading_dense_block_count": 3},
+    ),
+    # Attention does not rotate; groups of heads that no vector divides.
+    Tiny(
+        "granitehybrid",
+        "granitehybrid",
+        n_layers=4,
+        tied=True,
+        biases=("ssm_conv1d",),
+        keys=GRANITE
+        | mamba2(8, 16, 1, 16)
+        | {"rope.scaling.finetuned": False, "attention.head_count_kv": [0, 2, 0, 0]},
+    ),
+    Tiny(
+        "granitehybrid-experts",
+        "granitehybrid",
+        n_layers=4,
+        n_embd=51,
+        head_dim=12,
+        n_heads=8,
+        n_kv_heads=1,
+        biases=("ssm_conv1d",),
+        keys={"logit_scale": 2.0, "expert_shared_feed_forward_length": 40}
+        | EXPERTS
+        | mamba2(6, 17, 3, 33)
+        | {"attention.head_count_kv": [0, 1, 0, 1]},
     ),
 )

@@ -6,10 +6,16 @@ from .tiny_cases import Tiny
 
 OUTPUT_NORM = dict.fromkeys(("lfm2", "lfm2moe"), "token_embd_norm")
 """Where the last norm has another name."""
-UNSUFFIXED = {"ssm_a": "ssm_a", "ssm_dt": "ssm_dt.bias"}
+UNSUFFIXED = {"ssm_a": "ssm_a", "ssm_d": "ssm_d", "ssm_dt": "ssm_dt.bias"}
 UNSUFFIXED |= {name: name for name in ("ffn_gate_inp.scale", "ffn_down_exps.scale")}
 """Vectors whose names do not end in ".weight"."""
-MEANS = {"ssm_a": -0.3, "ssm_dt": 0.0, "layer_output_scale": 0.8, "ffn_gate_inp.scale": 6.0}
+MEANS = {
+    "ssm_a": -0.3,
+    "ssm_d": 1.0,
+    "ssm_dt": 0.0,
+    "layer_output_scale": 0.8,
+    "ffn_gate_inp.scale": 6.0,
+}
 MEANS |= dict.fromkeys(("post_ffw_norm_1", "post_ffw_norm_2", "pre_ffw_norm_2"), 1.0)
 MEANS["ffn_down_exps.scale"] = 1.0
 
@@ -18,6 +24,8 @@ def mixer_shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]] | None:
     """The tensors in the place of attention; None where the layer has attention."""
     if case.architecture in OUTPUT_NORM:
         return None if case.keys["attention.head_count_kv"][layer] else _short_conv(case)
+    if case.architecture == "granitehybrid":
+        return None if case.keys["attention.head_count_kv"][layer] else _mamba2(case)
     if case.architecture in ("qwen35", "qwen35moe", "qwen3next"):
         interval = case.keys["full_attention_interval"]
         return None if (layer + 1) % interval == 0 else _delta_net(case)
@@ -30,6 +38,22 @@ def _short_conv(case: Tiny) -> dict[str, tuple[int, ...]]:
         "shortconv.in_proj": (3 * d, d),
         "shortconv.conv": (d, case.keys["shortconv.l_cache"]),
         "shortconv.out_proj": (d, d),
+    }
+
+
+def _mamba2(case: Tiny) -> dict[str, tuple[int, ...]]:
+    d = case.n_embd
+    names = "time_step_rank", "group_count", "state_size", "inner_size", "conv_kernel"
+    n, groups, size, inner, width = (case.keys[f"ssm.{name}"] for name in names)
+    row = inner + 2 * groups * size
+    return {
+        "ssm_in": (inner + row + n, d),
+        "ssm_conv1d": (row, width),
+        "ssm_a": (n, 1),
+        "ssm_d": (n, 1),
+        "ssm_dt": (n,),
+        "ssm_norm": (groups, inner // groups),
+        "ssm_out": (d, inner),
     }
 
 

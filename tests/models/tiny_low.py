@@ -21,7 +21,7 @@ from .tiny_cases import CASES, Tiny
 
 DENSE = (
     "qwen3vl granite olmo2 glm4 exaone4 gemma command-r seed_oss ernie4_5 hunyuan-dense starcoder2 "
-    "stablelm nemotron phi2 muse-glimmer qwen35 qwen3next lfm2 gemma4 gemma4-shared"
+    "stablelm nemotron phi2 muse-glimmer qwen35 qwen3next lfm2 gemma4 gemma4-shared granitehybrid"
 ).split()
 WITH_EXPERTS = (
     "llama-experts qwen2moe qwen3moe olmoe granitemoe glm4moe ernie4_5-moe laguna qwen35moe "
@@ -45,6 +45,8 @@ def case_of(name: str) -> Tiny:
     lengths = {key: N for key in case.keys if key.endswith("expert_feed_forward_length")}
     if "feed_forward_length" in case.keys:
         lengths["feed_forward_length"] = [N] * case.n_layers
+    if case.architecture == "granitehybrid":  # llama.cpp has no other size
+        lengths["ssm.inner_size"] = 2 * N
     if case.n_heads * case.head_dim == case.n_embd:  # some architectures have no other sizes
         n_heads, n_kv_heads = (min(n, 4) for n in (case.n_heads, case.n_kv_heads))
         case = replace(case, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=N // n_heads)

@@ -197,7 +197,10 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
                 if case.architecture == "gemma4":
                     gain = tiny_gemma4.MEANS.get(name, gain)
                 stored = tiny_hybrids.UNSUFFIXED.get(name, f"{name}.weight")
-                result[f"blk.{layer}.{stored}"] = make(full, shape, 0.2, gain)
+                values = make(full, shape, 0.2, gain)
+                if name == "ssm_a" and len(shape) == 2:
+                    values = -np.abs(values)  # otherwise states grow without end
+                result[f"blk.{layer}.{stored}"] = values
             else:
                 std = GAINS.get(name, 1.5) / shape[-1] ** 0.5
                 if case.architecture == "muse-glimmer" and name in ("attn_output", "ffn_down"):

@@ -46,13 +46,13 @@ def set_in_layer(monkeypatch: pytest.MonkeyPatch) -> Callable[[np.ndarray], None
         read = Together.read
 
         def reading(self: Together, tokens: list) -> object:
-            mixer, mix = self._layers[1].mixer, self._layers[1].mixer.mix
+            layer, mix = self._layers[1], self._layers[1].mix
 
             def mixing(*args: object) -> None:
                 flags[:] = 1
                 mix(*args)
 
-            monkeypatch.setattr(mixer, "mix", mixing)
+            monkeypatch.setattr(layer, "mix", mixing)
             return read(self, tokens)
 
         monkeypatch.setattr(Together, "read", reading)
@@ -212,7 +212,7 @@ def test_flags_of_single_contexts_wait_for_the_end_of_a_pass(
     assert [context.tokens[-1] for context in contexts] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["llama-mha", "qwen35", "lfm2"])
+@pytest.mark.parametrize("name", ["llama-mha", "qwen35", "lfm2", "granitehybrid"])
 def test_a_pass_without_memory_leaves_all_as_they_were(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
