@@ -86,8 +86,9 @@ class KVCache(ABC):
         raise AssertionError("`opening` refuses this cache for models that need it")
 
     @abstractmethod
-    def index(self, n_tokens: int, progress: Progress | None) -> None:
-        """Index those of the first `n_tokens` tokens that the attend method has not indexed."""
+    def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
+        """Index those of the first `n_tokens` tokens that the attend method has not indexed, in
+        some of the layers; all are indexed in order."""
 
     @abstractmethod
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:

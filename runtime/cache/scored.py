@@ -158,7 +158,7 @@ class ScoredCache(SlotCache):
         else:
             self._queries.clear()
 
-    def index(self, n_tokens: int, progress: Progress | None) -> None:
+    def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
         """Nothing: what stays is indexed before the next generated token, see `ScoredSlots`."""
 
     def kept_of(self, tokens: Sequence[int]) -> Kept | None:

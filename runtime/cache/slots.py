@@ -47,8 +47,8 @@ class SlotCache(KVCache):
     def put_back(self, copy: SlotCopy) -> None:
         self._store.put_back(copy)
 
-    def index(self, n_tokens: int, progress: Progress | None) -> None:
-        self.attend.build(self.layers, min(n_tokens, self._budget), progress)
+    def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
+        self.attend.build(self.layers[layers], min(n_tokens, self._budget), progress)
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         return self._slots[layer].kept(n_tokens)

@@ -39,6 +39,7 @@ class WholeCache(KVCache):
     ) -> None:
         super().__init__(store, attend, layers)
         self._n_ctx, self._notice, self._tell, self._told = n_ctx, notice, tell, False
+        self._index_seconds = 0.0
         self._start, self._prompt = store.device.numbers(1), True
         self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
         self.every_query = attend.every_query
@@ -88,15 +89,17 @@ class WholeCache(KVCache):
             super().done(n_tokens)
         self.attend.done(n_tokens)
 
-    def index(self, n_tokens: int, progress: Progress | None) -> None:
+    def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
         began = time.perf_counter()
         self.store.reserve(n_tokens)
-        self.attend.build(self.layers, n_tokens, progress)
-        if (n_bytes := self.store.unsaved_index_bytes) and not self._told:
+        self.attend.build(self.layers[layers], n_tokens, progress)
+        self._index_seconds += time.perf_counter() - began
+        is_last = layers.stop is None or layers.stop >= len(self.layers)
+        if is_last and (n_bytes := self.store.unsaved_index_bytes) and not self._told:
             self._told = True
             self._tell(
                 f"the pack has no index for this method: made {human_bytes(n_bytes)} of it in "
-                f"memory, in {time.perf_counter() - began:.1f} s; `kvarn pack index NAME` with the "
+                f"memory, in {self._index_seconds:.1f} s; `kvarn pack index NAME` with the "
                 "same --method keeps it"
             )
 

@@ -64,4 +64,4 @@ def return_to(mark: Mark, cache: KVCache, reader: TokenReader) -> None:
     reader.tokens[:], reader.of_prompt[:] = mark.tokens, mark.of_prompt
     reader.hidden = None if mark.hidden is None else mark.hidden.copy()
     if mark.copy is not None:
-        on_engine(cache.index, len(mark.tokens), None)
+        on_engine(cache.index, len(mark.tokens), slice(None), None)

@@ -137,8 +137,6 @@ class PackReading(Task):
         assert self._reading is not None
         began, before = time.perf_counter(), self._reading.done
         self._is_read = self._reading.step(n_tokens)
-        if self._is_read and self._context is not None and self._context.plan.attend.selects:
-            self._context.index()  # of what was read for another method; closing saves it
         self._seconds += time.perf_counter() - began
         self._tell()
         return self._reading.done - before

@@ -142,7 +142,8 @@ class Scheduler:
         def read() -> None:
             began = time.perf_counter()
             n_read = task.read(n_tokens)
-            self._speed = n_read / (time.perf_counter() - began)
+            if n_read:  # else it indexes
+                self._speed = n_read / (time.perf_counter() - began)
             self._count("prompt_tokens", n_read)
 
         if self._tried(task, read):

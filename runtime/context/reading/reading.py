@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from .token_reader import TokenReader
 
 
+INDEX_SECONDS = 0.1
+"""Of a step that indexes what the method of a context finds without an index, at least a layer."""
+
+
 class ReadingContext(Protocol):
     """What a reading needs of a context."""
 
@@ -34,9 +38,11 @@ class Reading:
             …                 # others compute; who does not go on has nothing to undo
 
     slice: the most tokens of a step, None for those of a chunk (`Device.chunk`). A step never goes
-    beyond the end of a chunk. Steps of any size give the bits of the prompt read at once. Contexts
-    that evict read whole chunks, whatever `slice` says: there, what a token meets depends on where
-    passes end. A store that saves is saved when `Saving.due_while_reading` says so, and at the end.
+    beyond the end of a chunk. What the attend method has not indexed is indexed first, some layers
+    in a step, which then reads nothing. Steps of any size give the bits of the prompt read at once.
+    Contexts that evict read whole chunks, whatever `slice` says: there, what a token meets depends
+    on where passes end. A store that saves is saved when `Saving.due_while_reading` says so, and at
+    the end.
 
     n_tokens: of the prompt; done: those of them that were read, which the context holds.
     """
@@ -66,6 +72,9 @@ class Reading:
                 f"cannot go on reading: the context has {len(context.tokens)} tokens, not the "
                 f"{self._first + self.done} with which the last step ended"
             )
+        if not on_engine(reader.index_some, INDEX_SECONDS):
+            context.stats.add_prefill(0, clock)
+            return False
         most = slice if self._slice is None and reader.cache.keeps_all else self._slice
         n = reader.next_slice(self.n_tokens - self.done, most)
         if n:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -59,7 +60,8 @@ class TokenReader:
         self._hidden_memory = np.empty(transformer.config.n_embd, np.float32)
         # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
         self._draft: deque[tuple[int, F32, F32]] = deque()
-        self._indexed = not self.tokens
+        self._n_indexed = len(cache.layers) if not self.tokens else 0
+        """Layers whose tokens are all indexed."""
         self.stop_flag = 0
         """Address of an int64 that stops a pass once it is not 0; 0: none."""
 
@@ -70,8 +72,20 @@ class TokenReader:
 
     def index(self, progress: Progress | None = None) -> None:
         """Index the tokens that the attend method has not indexed; see `Context.index`."""
-        self.cache.index(len(self.tokens), progress)
-        self._indexed = True
+        self.cache.index(len(self.tokens), slice(None), progress)
+        self._n_indexed = len(self.cache.layers)
+
+    def index_some(self, seconds: float) -> bool:
+        """Index one layer, and more for so many seconds; returns whether all are indexed."""
+        self._have_states()
+        n_layers, until = len(self.cache.layers), time.perf_counter() + seconds
+        while self._n_indexed < n_layers:
+            layer = slice(self._n_indexed, self._n_indexed + 1)
+            self.cache.index(len(self.tokens), layer, None)
+            self._n_indexed += 1
+            if time.perf_counter() >= until:
+                break
+        return self._n_indexed == n_layers
 
     @property
     def n_prompt(self) -> int:
@@ -221,8 +235,7 @@ class TokenReader:
         then as it was before. (Where tokens are evicted, a pass that memory ends may have evicted
         some in its first layers.)"""
         cache = self.cache
-        if not self._indexed or cache.store.states is not None:
-            self.get_ready()
+        self.get_ready()
         with stopping((self.stop_flag,), cache.keeps_all):
             attention = self.begin(len(ids), prompt=prompt)
             try:
@@ -243,11 +256,14 @@ class TokenReader:
 
     def get_ready(self) -> None:
         """Have what a pass starts from: the states after all tokens, and their index."""
+        self._have_states()
+        if self._n_indexed < len(self.cache.layers):  # before the pass, so that its time is told
+            self.index()
+
+    def _have_states(self) -> None:
         store = self.cache.store
         if store.states is not None and not store.reaches(len(self.tokens)):
             self._reach_end()
-        if not self._indexed:  # before the first pass, so that what it takes is told
-            self.index()
 
     def begin(self, n_tokens: int, *, prompt: bool) -> Attention:
         """Begin a pass of so many tokens, for a context that is ready; returns its attention."""

@@ -105,3 +105,30 @@ def test_a_store_is_saved_at_the_ends_of_segments_or_after_a_while(
 def test_what_is_refused(tiny: Model, ids: list[int], slice: int, message: str) -> None:
     with pytest.raises(ContextError, match=message):
         tiny.context(64).reading(ids, slice)
+
+
+def test_a_pack_without_an_index_is_indexed_in_slices(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other contexts compute between them; the answer is that of an index made at once."""
+    ids, method = ids_of(model, 2 * CHUNK + 9), kvarn.Hash(budget="64", encoders="simhash")
+    kvarn.build_pack(model, tmp_path / "pack", ids[:-9])
+    disk = kvarn.Disk(tmp_path / "pack", read_only=True)
+    told, n_layers = [], model.config.n_layers
+    with model.context(3 * CHUNK, method, store=disk) as at_once:
+        at_once.index()
+        at_once.prefill(ids[-9:])
+        expected = [at_once.decode(id).copy() for id in (7, 8)]
+    with (
+        model.context(3 * CHUNK, method, store=disk) as context,
+        model.context(64) as other,
+    ):
+        other.prefill(ids[:20])
+        reading = context.reading(ids[-9:])
+        monkeypatch.setattr(f"{type(reading).__module__}.INDEX_SECONDS", 0.0)
+        while not reading.step():
+            told.append(reading.done)
+            other.decode(5)
+        assert told == [0] * (n_layers - 1)
+        for id, logits in zip((7, 8), expected, strict=True):
+            np.testing.assert_array_equal(context.decode(id), logits)
