@@ -1,5 +1,13 @@
 """The commands of the `kvarn` program, one file each.
 
+    answering/   run, chat, ask, serve
+    texts/       pack, embed, rerank, tokenize
+    models/      hf-pull, convert, quantize, imatrix, learn, inspect, ls
+    measuring/   bench, perplexity, eval, lens
+    machine/     build, doctor, completion
+    options/     options that several commands have; terminal/: bars, tables, Ctrl-C
+    parser.py, opening.py, notices.py   the parser, loading what options name, lines for the user
+
 Each module has `add(parser)`, which declares its options, and `run(options) -> int`. The command
 line imports only the module of the command that is named.
 """
@@ -7,28 +15,34 @@ line imports only the module of the command that is named.
 from __future__ import annotations
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "hf-pull": ("hf_pull", "pull a model from the Hugging Face hub"),
-    "convert": ("convert", "convert a Hugging Face model to GGUF"),
-    "quantize": ("quantize", "write a GGUF model in another type"),
-    "imatrix": ("imatrix", "collect an importance matrix for `kvarn quantize`"),
-    "learn": ("learn", "train hash encoders for a model"),
-    "run": ("run", "generate text from a prompt"),
-    "chat": ("chat.command", "talk with a model"),
-    "ask": ("ask", "ask packs a question, and see which passages weighed most"),
-    "serve": ("serve", "answer programs over HTTP: OpenAI's, Anthropic's and Ollama's APIs"),
-    "embed": ("embed", "turn texts into vectors, or sort them by likeness to a query"),
-    "rerank": ("rerank", "sort texts by how well they answer a query"),
-    "inspect": ("inspect", "show what a GGUF file holds"),
-    "tokenize": ("tokenize", "show the tokens of a text"),
-    "pack": ("pack", "build, list, check, move and remove context packs"),
-    "bench": ("bench", "measure prefill and decode speed"),
-    "lens": ("lens.command", "make a page of what generated tokens read of a text"),
-    "perplexity": ("perplexity", "measure how well a model predicts a text"),
-    "eval": ("eval", "measure what a model recalls from long contexts"),
-    "ls": ("ls", "list the models and packs on this machine"),
-    "build": ("build", "compile a model's kernels ahead of their first use"),
-    "doctor": ("doctor", "show what this machine has, and what to fix"),
-    "completion": ("completion", "print a script that completes command lines in your shell"),
+    "hf-pull": ("models.hf_pull", "pull a model from the Hugging Face hub"),
+    "convert": ("models.convert", "convert a Hugging Face model to GGUF"),
+    "quantize": ("models.quantize", "write a GGUF model in another type"),
+    "imatrix": ("models.imatrix", "collect an importance matrix for `kvarn quantize`"),
+    "learn": ("models.learn", "train hash encoders for a model"),
+    "run": ("answering.run", "generate text from a prompt"),
+    "chat": ("answering.chat.command", "talk with a model"),
+    "ask": ("answering.ask", "ask packs a question, and see which passages weighed most"),
+    "serve": (
+        "answering.serve",
+        "answer programs over HTTP: OpenAI's, Anthropic's and Ollama's APIs",
+    ),
+    "embed": ("texts.embed", "turn texts into vectors, or sort them by likeness to a query"),
+    "rerank": ("texts.rerank", "sort texts by how well they answer a query"),
+    "inspect": ("models.inspect", "show what a GGUF file holds"),
+    "tokenize": ("texts.tokenize", "show the tokens of a text"),
+    "pack": ("texts.pack", "build, list, check, move and remove context packs"),
+    "bench": ("measuring.bench", "measure prefill and decode speed"),
+    "lens": ("measuring.lens.command", "make a page of what generated tokens read of a text"),
+    "perplexity": ("measuring.perplexity", "measure how well a model predicts a text"),
+    "eval": ("measuring.eval", "measure what a model recalls from long contexts"),
+    "ls": ("models.ls", "list the models and packs on this machine"),
+    "build": ("machine.build", "compile a model's kernels ahead of their first use"),
+    "doctor": ("machine.doctor", "show what this machine has, and what to fix"),
+    "completion": (
+        "machine.completion",
+        "print a script that completes command lines in your shell",
+    ),
 }
 """Name → module, and its line in the list of commands."""
 REAL_MODEL = "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M"

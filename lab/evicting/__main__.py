@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvarn.commands.measuring.perplexity import table
 from kvarn.commands.options.arms import budgets_of, keeps_from, words
-from kvarn.commands.perplexity import table
 from kvarn.evals.prediction import MethodLosses, passages_of
 from kvarn.evals.prediction.losses import TextLosses, log_softmax
 from kvarn.runtime.keep.scored import NaCl, Scored, ScoredSlots

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kvarn.cli import build_parser
 from kvarn.commands import COMMANDS
-from kvarn.commands.eval import _numbers
+from kvarn.commands.measuring.eval import _numbers
 from kvarn.commands.options.values import count, counts, file_name, integer, positive
 
 INTEGERS = [

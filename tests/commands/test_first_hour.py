@@ -12,7 +12,7 @@ import gguf
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.completion import SHELLS
+from kvarn.commands.machine.completion import SHELLS
 from kvarn.runtime.home import remember_model
 from lab.peers import model as models
 

@@ -12,7 +12,7 @@ import pytest
 
 from kvarn import cli
 from kvarn.cli import main
-from kvarn.commands import doctor
+from kvarn.commands.machine import doctor
 from kvarn.system.errors import KvarnError
 from kvarn.system.text import lines
 from lab.peers import model as models

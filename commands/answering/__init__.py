@@ -1,0 +1,1 @@
+"""Commands about what a model answers: texts, conversations, programs over HTTP."""

@@ -1,0 +1,205 @@
+"""`kvarn ask`: a question to packs, answered with the passages that weighed most."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.context.planning.request import ContextRequest
+from ...runtime.home import pack_path
+from ...system.errors import KvarnError
+from ...system.terminal import generate, say, show, show_json
+from ...system.text import one_line
+from ..notices import tell_of_base_model, tell_of_no_template
+from ..opening import Workload, load_model, opened
+from ..options.context import add_attend_options, add_ctx_option, flag
+from ..options.generation import (
+    add_max_tokens_option,
+    add_sampling_options,
+    add_system_option,
+    sampling_from,
+)
+from ..options.model import ModelRequest
+from ..options.model_options import add_threads_option
+from ..options.values import count, file_name, utf8
+from ..terminal.interrupt import Interruptible, StoppedReading
+from ..terminal.progress import index_context
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from ...runtime.asking import Answer, Asker
+    from ...runtime.context import Context
+    from ...runtime.model import Model
+    from ...runtime.store.facts import PackHead
+    from ..parser import Parser
+
+MAX_TOKENS, PASSAGES = 256, 3
+_SHOWN = 400
+"""Characters of a passage that are shown."""
+
+
+def add(parser: Parser) -> None:
+    parser.description = (
+        "Ask packs a question. The answer goes to stdout, and below it the passages of the pack "
+        "that weighed most in it, each with its place, and the share of the attention that this "
+        "question draws beyond a neutral one. Several packs answer one after the other, each from "
+        "its own text. The default is --temp 0."
+    )
+    parser.gathers = True
+    parser.epilog = "Make a pack first: kvarn pack build -f report.pdf -o report"
+    parser.add_argument(
+        "packs",
+        metavar="PACK",
+        type=file_name,
+        nargs="+",
+        help="a name among your packs (in KVARN_HOME), or a path with a /",
+    )
+    parser.add_argument("question", metavar="QUESTION", type=utf8, help="the question, in quotes")
+    add_max_tokens_option(
+        parser, MAX_TOKENS, f"at most N tokens in an answer (default {MAX_TOKENS}; -1: no limit)"
+    )
+    parser.add_argument(
+        "--passages",
+        metavar="N",
+        type=count,
+        default=PASSAGES,
+        help=f"how many passages to name, at most 12 (default {PASSAGES}; 0: none)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_system_option(parser, "a system message before the question")
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "-m", "--model", metavar="FILE", type=Path, help="the packs' model, if it was moved"
+    )
+    add_threads_option(model)
+    add_ctx_option(model, "room for N tokens")
+    add_attend_options(parser)
+    add_sampling_options(parser)
+    parser.set_defaults(hf=None, temp=0.0)
+
+
+def run(options: argparse.Namespace) -> int:
+    source, sampling = ModelRequest.of(options), sampling_from(options)
+    if not options.question.strip():
+        raise KvarnError("the question is empty: kvarn ask PACK … QUESTION")
+    asked = {name: _request(options, name) for name in options.packs}
+    heads = [(request, request.store.head()) for request in asked.values()]
+    answers: list[dict[str, Any]] = []
+    model, fingerprint = None, ""
+    for name, (request, head) in zip(asked, heads):
+        assert head is not None  # a pack that is read has one
+        if model is None or head.fingerprint != fingerprint:
+            model, fingerprint = _load(source, request, head), head.fingerprint
+        asker = _asker(options, source, model, sampling)
+        if len(asked) > 1 and not options.json:
+            show(f"{name}:")
+        answer = _answer(asker, request, options)
+        answers.append({"pack": head.path, "model": head.model, **asdict(answer)})
+        if not options.json and len(answers) < len(asked):
+            show("")
+    if options.json:
+        show_json({"question": options.question, "answers": answers})
+    return 0
+
+
+def _request(options: argparse.Namespace, name: str) -> ContextRequest:
+    """The context after a pack. Raises `KvarnError` for the name of a file."""
+    path = pack_path(name)
+    if not path.exists() and Path(name).is_file():
+        path = Path(name)
+    if path.is_file():
+        raise KvarnError(
+            f"{name} is a file, not a pack: `kvarn pack build -f {name} -o {path.stem}` reads it "
+            f"once, then ask {path.stem}"
+        )
+    if not path.exists():
+        raise KvarnError(
+            f"there is no pack {name}: `kvarn pack ls` lists the packs; a question of several "
+            "words needs quotes"
+        )
+    return ContextRequest.of({**vars(options), "pack": name}, flag)
+
+
+def _load(source: ModelRequest, request: ContextRequest, head: PackHead) -> Model:
+    model = load_model(source, Workload(request.store.types()), head, compiles=False)
+    if model.chat_template is None:
+        tell_of_no_template(model)
+    else:
+        tell_of_base_model(model)
+    return model
+
+
+def _asker(
+    options: argparse.Namespace, source: ModelRequest, model: Model, sampling: dict[str, Any]
+) -> Asker:
+    from ...runtime.asking import Asker
+
+    n_opened = 0
+
+    @contextmanager
+    def indexed(request: ContextRequest) -> Iterator[Context]:
+        with opened(source, model, request) as context:
+            index_context(context)
+            yield context
+
+    def open(request: ContextRequest) -> AbstractContextManager[Context]:
+        nonlocal n_opened  # what a context has to tell is told once
+        n_opened += 1
+        return indexed(request) if n_opened == 1 else model.open(request)
+
+    return Asker(
+        open,
+        model.sampler(**sampling),
+        options.max_tokens,
+        options.stop,
+        options.system,
+        options.passages,
+    )
+
+
+def _answer(asker: Asker, request: ContextRequest, options: argparse.Namespace) -> Answer:
+    """Writes an answer as it comes, and its passages, unless JSON is asked for."""
+    with Interruptible() as interrupt:
+        pieces = asker.pieces(request, options.question, interrupt.progress)
+        try:
+            answer = _written(pieces, interrupt, quiet=options.json)
+        except StoppedReading:
+            raise KeyboardInterrupt from None
+    if options.json:
+        return answer
+    if answer.finish == "length":
+        say(f"stopped after {answer.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
+    elif answer.finish == "context":
+        say("stopped at a full context: use a larger --ctx")
+    for quote in answer.passages:
+        show(f"  {quote.share:.0%}  {quote.place}: {one_line(_shortened(quote.text))}")
+    if options.passages and not answer.passages:
+        say("no passage weighed more than it does for a neutral question")
+    return answer
+
+
+def _written(pieces: Generator[str, None, Answer], interrupt: Interruptible, quiet: bool) -> Answer:
+    """The answer, whose pieces are written as they come; Ctrl-C ends the program after a piece."""
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            answer: Answer = end.value
+            if not quiet:
+                generate("\n")
+            return answer
+        interrupt.clear_bar()
+        if interrupt.asked:
+            raise KeyboardInterrupt
+        if not quiet:
+            generate(piece)
+
+
+def _shortened(text: str) -> str:
+    """A passage on one line."""
+    words = " ".join(text.split())
+    return f"… {words[:_SHOWN]} …"

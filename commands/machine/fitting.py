@@ -1,0 +1,106 @@
+"""`kvarn doctor --fit`: what a model and a context take on this machine, and what to choose."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from ...runtime.engine import on_engine
+from ...runtime.gguf import open_gguf
+from ...runtime.home import home
+from ...runtime.memory import available_bytes, human_bytes
+from ...system.errors import KvarnError
+from ...system.values import WrongValue
+from ..options.model import model_file
+from ..options.values import count, file_path, positive
+from ..terminal.progress import duration
+
+METHODS = ("full", "auto", "topk", "hash")
+
+
+def add_fit_options(parser: argparse.ArgumentParser) -> None:
+    """`--fit MODEL`, and the context that it asks about."""
+    group = parser.add_argument_group("what fits")
+    group.add_argument(
+        "--fit",
+        metavar="MODEL",
+        type=file_path,
+        help="show the memory, disk and time that a model takes, from its header alone",
+    )
+    group.add_argument(
+        "-c", "--ctx", metavar="N", type=count, help="with --fit: tokens of context, as 128K"
+    )
+    group.add_argument(
+        "--kv-type", metavar="T", default="f16", help="with --fit: f16, q8_0, q4_0, or K/V"
+    )
+    group.add_argument(
+        "--method", choices=METHODS, default="full", help="with --fit: what tokens read"
+    )
+    group.add_argument(
+        "--memory", metavar="GIB", type=positive, help="with --fit: advise for so many GiB"
+    )
+    group.add_argument(
+        "--no-speed", action="store_true", help="with --fit: measure no speed (a few seconds)"
+    )
+
+
+def report(options: argparse.Namespace) -> dict[str, Any]:
+    """What `--fit` shows, as JSON has it. Raises `KvarnError` for a model that kvarn does not run,
+    or cannot read."""
+    from ...runtime.attend import ATTENDS
+    from ...runtime.context.planning.request import kv_types
+    from ...runtime.fitting import advice, estimate, predicted, speeds
+
+    try:
+        kv = kv_types(options.kv_type)
+    except WrongValue as error:
+        raise KvarnError(f"--kv-type: {error}") from None
+    attend = ATTENDS[options.method]()
+    with open_gguf(model_file(options.fit)) as file:
+        asked = on_engine(estimate, file, options.ctx, kv, attend)
+        memory = options.memory << 30 if options.memory else available_bytes()
+        place = next(path for path in (home(), *home().parents) if path.is_dir())
+        disk = shutil.disk_usage(place).free
+        line, words = advice(file, asked, attend, memory, disk)
+        facts = {**asked.as_dict(), "available_bytes": memory, "disk_free_bytes": disk}
+        if not options.no_speed:
+            measured = on_engine(speeds, asked.weight_type, kv[0])
+            facts["estimated"] = predicted(file, asked, measured)
+    command = shlex.join(["kvarn", "run", *words]) if words else ""
+    return {**facts, "advice": line, "command": command}
+
+
+def render(facts: dict[str, Any]) -> str:
+    """The report as lines of text, the advice last."""
+    return "\n".join(f"{name:<9} {value}".rstrip() for name, value in _lines(facts))
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    size = {key: human_bytes(value) for key, value in facts.items() if key.endswith("_bytes")}
+    weights = {key: human_bytes(value) for key, value in facts["weights"].items()}
+    yield "model", f"{facts['name']}: {facts['architecture']}, mostly {facts['weight_type']}"
+    context = f"{facts['n_ctx']:,} tokens, K and V {facts['kv']}, method {facts['method']}"
+    yield "context", context
+    yield "weights", f"{weights['resident']}, of which a token reads {weights['per_token']}"
+    yield "KV cache", size["kv_bytes"]
+    if facts["index_bytes"]:
+        yield "index", size["index_bytes"]
+    if facts["state_bytes"]:
+        yield "states", f"{size['state_bytes']}, checkpoints included"
+    yield "buffers", f"{size['buffer_bytes']}, without those of a method"
+    yield "memory", f"{size['memory_bytes']} in all; {size['available_bytes']} are available"
+    yield "disk", f"{size['disk_bytes']} as a pack; {size['disk_free_bytes']} are free"
+    if speed := facts.get("estimated"):
+        read = duration(speed["prompt_seconds"])
+        yield "estimate", f"{facts['n_ctx']:,} tokens are read in {read}, exactly; after them"
+        yield (
+            "",
+            f"{speed['tokens_per_second']:.3g} tokens per second (not measured with this model)",
+        )
+    yield "", ""
+    yield "advice", facts["advice"]
+    if facts["command"]:
+        yield "", facts["command"]

@@ -1,0 +1,1 @@
+"""Commands about models as files: got, made, and looked at."""

@@ -1,0 +1,1 @@
+"""Commands about what is made of texts: packs, vectors, scores, tokens."""

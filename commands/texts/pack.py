@@ -1,0 +1,289 @@
+"""`kvarn pack`: texts read once, kept on disk, and asked about without reading them again."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.documents import joined
+from ...runtime.home import pack_path, saved_path, session_path
+from ...runtime.memory import human_bytes
+from ...runtime.store import Disk
+from ...system.errors import KvarnError
+from ...system.terminal import say, show, show_json
+from ...system.text import one_line
+from ..opening import Workload, load_model
+from ..options.context import (
+    add_attend_options,
+    add_ctx_option,
+    add_kv_type_option,
+    add_prefill_options,
+    request_from,
+)
+from ..options.files import add_files_option, documents_from
+from ..options.model import ModelRequest
+from ..options.model_options import add_lora_option, add_model_options
+from ..options.values import file_name
+from ..terminal.interrupt import on_ctrl_c
+from ..terminal.progress import ReadingBar, byte_bar, progress_bar
+from ..terminal.tables import NO_PACKS, known_packs, pack_table
+
+if TYPE_CHECKING:
+    from ...runtime.attend import Attend
+    from ...runtime.context import Context
+    from ...runtime.model import Model
+    from ...runtime.store.facts import PackInfo
+
+_NAME_HELP = "a name among your packs (in KVARN_HOME), or a path with a /"
+_SAVED_HELP = "a name that `kvarn pack ls` lists (of two, the pack), or a path with a /"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "A context pack is a text that a model has read, kept on disk: `kvarn run "
+        "--pack NAME` and `kvarn chat --pack NAME` continue after it without reading it again."
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_build(actions)
+    _add_index(actions)
+    listing = actions.add_parser("ls", help="list your packs and chat sessions")
+    info = actions.add_parser("info", help="show what is in a pack")
+    for reporting in (listing, info):
+        reporting.add_argument("--json", action="store_true", help="print JSON")
+    verify = actions.add_parser(
+        "verify",
+        help="read a pack and check every byte of it",
+        description="Read a pack and check every byte against its digest. Check that K, V, hidden "
+        "states and the floats of indexes are finite, and that orders, blocks and tables of "
+        "indexes are valid. Indexes are not computed again.",
+    )
+    remove = actions.add_parser("rm", help="delete packs")
+    export = actions.add_parser("export", help="write a pack to one file")
+    for action, help in ((info, _SAVED_HELP), (verify, _SAVED_HELP), (export, _NAME_HELP)):
+        action.add_argument("name", metavar="NAME", type=file_name, help=help)
+    remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
+    export.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, required=True, help="the file to write"
+    )
+    import_ = actions.add_parser("import", help="make a pack of an exported file")
+    import_.add_argument("file", metavar="FILE", type=Path, help="a file of `kvarn pack export`")
+    import_.add_argument(
+        "-o", "--output", metavar="NAME", type=file_name, help=f"{_NAME_HELP} (default: the file's)"
+    )
+
+
+def _add_build(actions: Any) -> None:
+    build: argparse.ArgumentParser = actions.add_parser(
+        "build",
+        help="read files into a pack",
+        description="Read files, one after the other as one text, into a pack; of several, each "
+        "below its name. If interrupted, run the same command to resume.",
+    )
+    add_files_option(
+        build, help="texts, PDF, Word, EPUB and HTML files, and folders of them, in this order"
+    )
+    build.add_argument(
+        "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
+    )
+    add_ctx_option(
+        build, "most tokens of the text (default, and for 0: the model's training length)"
+    )
+    add_model_options(build, with_device=True)
+    add_kv_type_option(build)
+    add_attend_options(build)
+    add_prefill_options(build)
+
+
+def _add_index(actions: Any) -> None:
+    index: argparse.ArgumentParser = actions.add_parser(
+        "index",
+        help="store the index of a method in a pack",
+        description="Store the index by which --method chooses tokens in a pack. Without it, each "
+        "command that opens the pack first makes the index in memory. `pack build --method` does "
+        "the same after reading.",
+    )
+    index.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
+    add_ctx_option(
+        index, "the size of the contexts that will open it (default: that of `kvarn run`)"
+    )
+    add_model_options(index)
+    add_lora_option(index)
+    add_attend_options(index)
+
+
+def run(options: argparse.Namespace) -> int:
+    actions = {
+        "build": build, "index": index, "ls": ls, "info": info, "verify": verify, "rm": rm,
+        "export": export, "import": import_,
+    }  # fmt: skip
+    return actions[options.action](options)
+
+
+def build(options: argparse.Namespace) -> int:
+    from ...runtime.context.reading.prompt import prompt_ids
+    from ...runtime.packs import build_pack
+
+    source, request = ModelRequest.of(options), request_from(options)
+    store = Disk(pack_path(options.output), *(options.kv_type or ()))
+    documents, head, prefill = documents_from(options), store.head(), request.prefill
+    text = joined(documents)
+    if not any(document.text for document in documents):
+        raise KvarnError("nothing to read: the files are empty")
+    work = Workload(store.types(), [request.attend], prefills=[prefill] if prefill else [])
+    model = load_model(source, work, head)
+    ids = prompt_ids(model.tokenizer, text)
+    bar = ReadingBar("reading")
+
+    def opened(context: Context) -> None:
+        if context.where:
+            say(context.where)
+        bar.begin(len(context.tokens), context.stats)
+
+    began = time.perf_counter()
+    with on_ctrl_c(
+        lambda: (
+            f"stopped: {store.path} keeps {store.n_saved:,} of {len(ids):,} tokens; run the same "
+            "command to resume"
+        )
+    ):
+        try:
+            info = build_pack(model, store, ids, request.n_ctx, prefill, bar, opened)
+        finally:
+            bar.close()
+    say(
+        f"{store.path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
+        f"{len(ids) - bar.n_before:,} of them read in {time.perf_counter() - began:.1f} s"
+    )
+    for measured in info.probe:
+        say(str(measured))
+    if request.attend.selects:
+        _index(model, Path(store.path), request.attend, request.n_ctx)
+    return 0
+
+
+def index(options: argparse.Namespace) -> int:
+    source, request = ModelRequest.of(options), request_from(options)
+    path = pack_path(options.name)
+    head = Disk(path, read_only=True).head()
+    model = load_model(source, Workload(Disk(path).types(), [request.attend]), head)
+    _index(model, path, request.attend, request.n_ctx)
+    return 0
+
+
+def _index(model: Model, path: Path, attend: Attend, n_ctx: int | None) -> None:
+    from ...runtime.packs import index_pack
+
+    began = time.perf_counter()
+    with (
+        on_ctrl_c(lambda: f"stopped: {path} is as it was"),
+        progress_bar("indexing", "layer") as progress,
+    ):
+        info = index_pack(model, path, attend, n_ctx, progress)
+    say(
+        f"{path}: indexes {', '.join(info.indexes) or 'none'}, {human_bytes(info.n_bytes)} in all, "
+        f"made in {time.perf_counter() - began:.1f} s"
+    )
+
+
+def ls(options: argparse.Namespace) -> int:
+    packs = known_packs()
+    if options.json:
+        show_json([pack.as_dict() for pack in packs])
+    elif packs:
+        show(pack_table(packs))
+    else:
+        say(NO_PACKS)
+    return 0
+
+
+def _states(facts: PackInfo) -> dict[str, str]:
+    """A row for models whose layers carry a state."""
+    if not facts.state_bytes:
+        return {}
+    n, after = len(facts.states), ""
+    if n:
+        after = f", the last ones after {', '.join(f'{p:,}' for p in facts.states[-4:])} tokens"
+    return {"states": f"{n} checkpoints, {human_bytes(n * facts.state_bytes)}{after}"}
+
+
+def info(options: argparse.Namespace) -> int:
+    from ...runtime.packs import pack_info
+
+    facts = pack_info(saved_path(options.name))
+    if options.json:
+        show_json(facts.as_dict())
+        return 0
+    unfinished = "" if facts.complete else f" of {facts.goal:,}: not finished, build it again"
+    rows = {
+        "pack": facts.path,
+        "id": facts.id,
+        "model": f"{facts.model} (fingerprint {facts.fingerprint})",
+        "model file": facts.model_path,
+        **({"adapters": ", ".join(facts.adapters)} if facts.adapters else {}),
+        "tokens": f"{facts.n_tokens:,}{unfinished}",
+        "KV cache": facts.kv,
+        "on disk": human_bytes(facts.n_bytes),
+        "commits": str(facts.commits),
+        "indexes": ", ".join(facts.indexes) or "none",
+        "prefill": facts.prefill,
+        **_states(facts),
+        "parent": f"{facts.parent} (prefill {facts.parent_prefill})" if facts.parent else "none",
+    }
+    for key, value in rows.items():
+        show(f"{key:<11} {one_line(value)}")
+    for i, measured in enumerate(facts.probe):
+        show(f"{'probe' if i == 0 else '':<11} {measured}")
+    return 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    from ...runtime.packs import pack_info
+    from ...runtime.store.disk.checking.verify import verify
+
+    path = saved_path(options.name)
+    with progress_bar("verifying", "segments", delay=0) as progress:
+        damage = verify(path, progress)
+    for line in damage:
+        say(line)
+    if not damage:
+        facts = pack_info(path)
+        end = "" if facts.complete else f"; {facts.n_tokens:,} of {facts.goal:,} tokens are read"
+        show(one_line(f"{path}: no damage found{end}"))
+    return int(bool(damage))
+
+
+def rm(options: argparse.Namespace) -> int:
+    from ...runtime.packs import remove_pack
+
+    for name in options.names:
+        path = pack_path(name)
+        if not path.exists() and (session := session_path(name)).is_dir():
+            raise KvarnError(f"{name} is a session: `kvarn pack rm {session}` removes it")
+        if left := remove_pack(path):
+            say(f"removed {path}, but for files that are not kvarn's: {one_line(', '.join(left))}")
+        else:
+            say(f"removed {path}")
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    from ...runtime.store.disk.archive import export_pack
+
+    path = pack_path(options.name)
+    stopped = on_ctrl_c(lambda: f"stopped: {options.output} was not written")
+    with stopped, byte_bar("exporting") as progress:
+        export_pack(path, options.output, progress)
+    say(f"exported {path} to {options.output}, {human_bytes(options.output.stat().st_size)}")
+    return 0
+
+
+def import_(options: argparse.Namespace) -> int:
+    from ...runtime.store.disk.archive import import_pack
+
+    path = pack_path(options.output or options.file.name.partition(".")[0])
+    with on_ctrl_c(lambda: f"stopped: {path} was not made"), byte_bar("importing") as progress:
+        import_pack(options.file, path, progress)
+    say(f"imported to {path}")
+    return 0

@@ -1,0 +1,86 @@
+"""`kvarn ask`: what packs answer, and where it stands."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kvarn
+from kvarn.runtime.home import pack_path
+from kvarn.runtime.model import Model
+
+from ..pack_runner import Kvarn
+
+QUESTION = "Who is there?"
+SHORT = ("-n", "6")
+
+
+@pytest.fixture
+def packs(run: Kvarn, tmp_path: Path) -> Kvarn:
+    run.build("mill")
+    (tmp_path / "other.txt").write_text("Nobody.\n" * 40)
+    run.text = str(tmp_path / "other.txt")
+    run.build("other")
+    return run
+
+
+def test_an_answer_comes_with_its_passages(packs: Kvarn, tiny: Model) -> None:
+    code, out, err = packs("ask", "mill", *SHORT, QUESTION)
+    assert code == 0 and f"using the model of the pack: {packs.model[1]}" in err
+    expected = kvarn.ask(tiny, pack_path("mill"), QUESTION, 6)
+    assert 1 <= len(expected.passages) <= 3
+    assert out.startswith(f"{expected.text}\n")
+    lines = out.removeprefix(f"{expected.text}\n").splitlines()
+    for line, quote in zip(lines, expected.passages, strict=True):
+        assert line.startswith(f"  {quote.share:.0%}  {quote.place}: … ")
+        assert " ".join(quote.text.split()) in line
+    assert packs("ask", "mill", *SHORT, "--passages", "0", QUESTION)[1] == f"{expected.text}\n"
+    assert packs("pack", "verify", "mill")[0] == 0
+
+
+def test_each_pack_answers_for_itself(packs: Kvarn) -> None:
+    alone = [packs("ask", name, *SHORT, QUESTION)[1] for name in ("mill", "other")]
+    code, out, err = packs("ask", "mill", "other", *SHORT, QUESTION)
+    assert code == 0 and out == f"mill:\n{alone[0]}\nother:\n{alone[1]}"
+    assert err.count("using the model of the pack") == 1
+
+
+def test_json_has_the_same(packs: Kvarn, tiny: Model) -> None:
+    code, out, _ = packs("ask", "mill", "other", *SHORT, "--json", QUESTION)
+    found = json.loads(out)
+    assert code == 0 and found["question"] == QUESTION
+    for answer, name in zip(found["answers"], ("mill", "other"), strict=True):
+        path = pack_path(name)
+        expected = kvarn.ask(tiny, path, QUESTION, 6)
+        assert (answer["pack"], answer["text"]) == (str(path), expected.text)
+        assert (answer["finish"], answer["n_tokens"]) == (expected.finish, expected.n_tokens)
+        assert [one["place"] for one in answer["passages"]] == [
+            one.place for one in expected.passages
+        ]
+
+
+def test_a_method_that_chooses_answers_too(packs: Kvarn) -> None:
+    method = ["--method", "topk", "--budget", "8", "--window", "16"]
+    code, out, _ = packs("ask", "mill", *SHORT, *method, QUESTION)
+    assert code == 0 and " line " in out
+
+
+def test_wrong_words_are_told_in_one_line(packs: Kvarn) -> None:
+    for words, told in (
+        (["what", "is", "this"], "there is no pack what: `kvarn pack ls` lists the packs; a quest"),
+        ([packs.text, QUESTION], f"{packs.text} is a file, not a pack: `kvarn pack build -f "),
+        (["mill", " "], "the question is empty"),
+        (["mill", "other", "-m", "gone.gguf", QUESTION], "no such file: gone.gguf"),
+    ):
+        code, out, err = packs("ask", *words)
+        assert (code, out) == (1, "") and err.count("\n") == 1 and told in err
+
+
+def test_options_may_stand_anywhere(packs: Kvarn) -> None:
+    words = ["ask", "mill", "other", QUESTION]
+    expected = packs(*words, "-n", "3", "--passages=1")[1]
+    for i in range(1, 4):
+        line = [*words[:i], "-n", "3", *words[i:], "--passages=1"]
+        assert packs(*line)[1] == expected
+    code, out, _ = packs("ask", "mill", "--json", "-sys", "", *SHORT, "--", "-who?")
+    assert code == 0 and json.loads(out)["question"] == "-who?"

@@ -1,0 +1,62 @@
+"""`--lora`: adapters on the command line, and those that packs name."""
+
+from pathlib import Path
+
+import pytest
+
+from kvarn.runtime.gguf import open_gguf
+
+from ...models.adapters import random_pairs, write_adapter
+from ..pack_runner import Kvarn
+
+
+@pytest.fixture
+def adapter(tiny_path: Path, tmp_path: Path) -> Path:
+    """An adapter that changes every layer of the tiny model a lot."""
+    with open_gguf(tiny_path) as file:
+        shapes = {n: t.shape for n, t in file.tensors.items() if n.endswith("ffn_down.weight")}
+        return write_adapter(
+            tmp_path / "adapter.gguf", file.architecture, random_pairs(shapes, 4, size=20.0)
+        )
+
+
+def test_run_adds_the_adapter_times_its_scale(run: Kvarn, adapter: Path) -> None:
+    asked = ["run", *run.model, "-p", "Words", "-n", "12", "--temp", "0"]
+    plain, adapted, nothing = (
+        run(*asked, *more) for more in ((), ("--lora", str(adapter)), ("--lora", f"{adapter}:0"))
+    )
+    assert plain[0] == adapted[0] == nothing[0] == 0
+    assert adapted[1] != plain[1]
+    assert nothing[1] == plain[1]
+
+
+def test_a_pack_brings_its_adapters(run: Kvarn, adapter: Path) -> None:
+    named = f"{adapter}:0.5"
+    run.build("p", "--lora", named)
+    assert f"adapters    {named}" in run("pack", "info", "p")[1]
+    asked = ["run", "--pack", "p", "-p", "Words", "-n", "4", "--temp", "0"]
+    code, alone, err = run(*asked)
+    assert code == 0, err
+    assert f"using the adapters of the pack: {named}" in err
+    assert run(*asked, *run.model, "--lora", named)[:2] == (0, alone)
+    code, _, err = run(*asked, *run.model)
+    assert code == 1
+    assert f"it was made with adapters {named}" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--lora", "missing.gguf"], "no adapter missing.gguf: expected FILE or FILE:SCALE"),
+        (["--lora", "{model}"], "it is no low-rank adapter: found general.type"),
+        (["--lora", "{model}:inf"], "found scale inf, expected a finite number"),
+        (["--lora", "{adapter}", "--device", "cuda"], "--lora has no kernels for GPUs"),
+    ],
+)
+def test_mistakes_are_one_line(run: Kvarn, adapter: Path, given: list[str], expected: str) -> None:
+    words = [word.format(model=run.model[1], adapter=adapter) for word in given]
+    code, _, err = run("run", *run.model, "-p", "Words", *words)
+    assert code == 1
+    assert expected in err
+    assert err.count("\n") == 1

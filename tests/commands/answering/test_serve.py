@@ -1,0 +1,144 @@
+"""`kvarn serve`: how it starts, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from kvarn.cli import build_parser, main
+from kvarn.commands.answering.serve import settings_from
+
+
+@contextmanager
+def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server, and its address, while the block runs; ends in order."""
+    command = [sys.executable, "-m", "kvarn", "serve", "--port", "0", "-t", "1", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    address = None
+    while address is None:
+        line = process.stderr.readline()
+        assert line, "it ended"
+        address = re.search(r"http://\S+:\d+", line)
+    try:
+        yield process, address[0]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def asked(url: str, body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=60) as answer:
+        return json.load(answer)
+
+
+def ready(address: str) -> None:
+    began = time.monotonic()
+    while time.monotonic() < began + 60:
+        try:
+            asked(f"{address}/health")
+            return
+        except OSError:  # 503
+            time.sleep(0.05)
+    raise AssertionError("it does not become ready")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_answers_and_ends_in_order(stop: signal.Signals) -> None:
+    with served("--ctx", "1K", "--method", "topk", "--budget", "5%") as (process, address):
+        ready(address)
+        body = {"prompt": "Once", "max_tokens": 4, "temperature": 0}
+        answer = asked(f"{address}/v1/completions", body)
+        assert answer["usage"]["completion_tokens"] == 4
+        process.send_signal(stop)
+        assert process.wait(60) == 0
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> None:
+    (tmp_path / "no.gguf").write_bytes(b"GGUF")
+    command = [sys.executable, "-m", "kvarn", "serve", "no.gguf", "--port", "0"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "no.gguf" in said.splitlines()[-1]
+    assert "Traceback" not in said
+
+
+def settings(*words: str) -> Any:
+    parser = build_parser("serve", whole=False)
+    return settings_from(parser.parse_args(["serve", *words]))
+
+
+def test_options_become_settings(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("one\n\n two \n")
+    given = settings(
+        *"--host 0.0.0.0 --port 99 --ctx 128K -np 8 --cache-size 1.5G --log json".split(),
+        *("--api-key-file", str(tmp_path / "keys"), "--kv-type", "q8_0/q4_0", "--budget", "2%"),
+    )
+    assert (given.host, given.port, given.n_ctx, given.parallel) == ("0.0.0.0", 99, 131072, 8)
+    assert (given.cache_bytes, given.log, given.keys) == (3 << 29, "json", ("one", "two"))
+    assert given.words == {"method": "auto", "budget": "2%", "kv_type": "q8_0/q4_0"}
+    assert given.cache_path == Path(os.environ["KVARN_HOME"]) / "serve"
+
+
+def test_a_model_is_named_by_its_link(tmp_path: Path) -> None:
+    """The hub's cache keeps files under their digests, and links to them under their names."""
+    (tmp_path / "b179c952").write_bytes(b"GGUF")
+    (tmp_path / "small.gguf").symlink_to("b179c952")
+    assert settings(str(tmp_path / "small.gguf")).model == tmp_path / "small.gguf"
+
+
+def test_a_cache_takes_a_tenth_of_the_disk_at_most() -> None:
+    given = settings()
+    assert 0 < given.cache_bytes <= 32 << 30
+    assert given.words == {"method": "auto"}
+    assert settings("--cache-size", "0").cache_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "code"),
+    [
+        ("--host 0.0.0.0", "--api-key", 1),
+        ("--api-key k --no-auth", "not both", 2),
+        ("--cache-size x", "bytes", 2),
+        ("--port 65536", "65535", 2),
+        ("--parallel 0", "whole number", 2),
+        ("--method full --budget 5%", "--budget has no effect", 1),
+        ("--kv-on gpu", "--device cuda", 1),
+        ("gone.gguf", "no such file", 1),
+        ("--prot 1", "did you mean --port", 2),
+        ("--host 192.0.2.1 --api-key k", "cannot listen", 1),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    line: str, words: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        result = main(["serve", *line.split()])
+    except SystemExit as stopped:
+        result = stopped.code  # type: ignore[assignment]
+    assert result == code
+    assert words in capsys.readouterr().err
+
+
+def test_a_missing_package_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve"]) == 1
+    assert "pip install" in capsys.readouterr().err

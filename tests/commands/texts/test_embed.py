@@ -1,0 +1,113 @@
+"""`kvarn embed` and `kvarn rerank`: what they write, and one line for what they cannot do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.cli import main
+
+from ...models.tiny_text_encoders import TinyEncoder, write
+
+TEXTS = ["the man eats bread", "sky is blue", "a mill by the river"]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write(tmp_path_factory.mktemp("m") / "tiny.gguf", TinyEncoder()))
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(
+        write(tmp_path_factory.mktemp("r") / "tiny.gguf", TinyEncoder(labels=1, pooling=None))
+    )
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit code, stdout and stderr of a command line."""
+
+    def typed(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = int(str(end.code))
+        written = capsys.readouterr()
+        return code, written.out, written.err
+
+    return typed
+
+
+def test_vectors_are_json_lines_or_a_numpy_file(model: str, run: Run, tmp_path: Path) -> None:
+    expected = kvarn.load_embedder(model).embed(TEXTS)
+    code, out, _ = run("embed", model, *TEXTS)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [line["text"] for line in lines] == TEXTS
+    np.testing.assert_array_equal(np.float32([line["embedding"] for line in lines]), expected)
+    path = tmp_path / "texts.txt"
+    path.write_text("\n\n".join(TEXTS) + "\n")
+    code, out, err = run("embed", "-m", model, "-f", str(path), "-o", str(tmp_path / "v.npy"))
+    assert (code, out) == (0, "") and "3 vectors of 64 numbers" in err
+    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
+
+
+def test_a_query_sorts_texts_by_cosine(model: str, run: Run) -> None:
+    vectors = kvarn.load_embedder(model).embed([*TEXTS, "the bread"]).astype(float)
+    cosines = vectors[:-1] @ vectors[-1]
+    code, out, _ = run("embed", model, TEXTS[0], "--query", "the bread", *TEXTS[1:])
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert code == 0 and [text for _, text in rows] == [TEXTS[i] for i in np.argsort(-cosines)]
+    np.testing.assert_allclose([float(x) for x, _ in rows], sorted(cosines)[::-1], atol=1e-4)
+
+
+def test_a_reranker_sorts_texts_by_its_score(reranker: str, run: Run) -> None:
+    scores = kvarn.load_embedder(reranker).rank("bread", TEXTS)
+    code, out, _ = run("rerank", reranker, "bread", *TEXTS)
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert code == 0 and [text for _, text in rows] == [TEXTS[i] for i in np.argsort(-scores)]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("embed", "no model is named: expected a GGUF file, then texts"),
+        ("embed MODEL", "there are no texts"),
+        ("embed MODEL  ", "text 1 is empty"),
+        ("embed nowhere.gguf sky", "no such file: nowhere.gguf"),
+        ("embed MODEL sky --query ", "--query is empty"),
+        ("embed MODEL sky --pooling rank", "--pooling"),
+        ("embed RERANKER sky", "scores texts for a query and makes no vectors"),
+        ("rerank MODEL sky river", "makes vectors and scores no texts"),
+        ("rerank RERANKER", "no query is given"),
+        ("rerank RERANKER sky", "there are no texts"),
+        ("run MODEL -p hi", "is a text encoder (bert), which makes vectors"),
+        ("chat MODEL", "is a text encoder (bert), which makes vectors"),
+        ("pack build -m MODEL -f TEXT -o pack", "is a text encoder (bert), which makes vectors"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    words: str, line: str, model: str, reranker: str, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").write_text("the sky")
+    given = {"MODEL": model, "RERANKER": reranker, "TEXT": str(tmp_path / "text.txt")}
+    code, out, err = run(*(given.get(word, word) for word in words.split(" ")))
+    assert code in (1, 2) and not out
+    assert line in err and err.count("\n") == 1
+
+
+def test_long_texts_are_cut_if_the_user_says_so(model: str, run: Run) -> None:
+    long = "the man eats bread " * 20
+    code, _, err = run("embed", model, long)
+    assert code == 1 and "text 1 has 82 tokens, and the model reads at most 48" in err
+    code, out, _ = run("embed", model, long, "--truncate")
+    assert code == 0 and len(json.loads(out)["embedding"]) == 64
+
+
+def test_inspect_says_that_kvarn_runs_it(model: str, run: Run) -> None:
+    code, out, _ = run("inspect", model)
+    assert code == 0 and "runs in kvarn    yes" in out
