@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...models.config import ModelConfig
 from ...ops.attention.layout import SEGMENT, TILE, TILES
 from ...ops.reference.attention import read_kv
 from ...runtime.attend import Attend, BoundAttend, LayerView
 from ...runtime.attend.full import FullAttention
+from ...runtime.loading.model_info import ModelInfo
+from ...runtime.store import KVStore
 from .principal import Moments
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...models.config import ModelConfig
-    from ...runtime.loading.model_info import ModelInfo
-    from ...runtime.store import KVStore
-
-    F32 = NDArray[np.float32]
-    I64 = NDArray[np.int64]
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...runtime.documents import read_document
+from ...runtime.tokenizer import Tokenizer
 from .settings import LearnError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...runtime.tokenizer import Tokenizer
 
 HELD_OUT = 0.05  # of all contexts
 MAX_HELD_OUT = 4

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..quality.intervals import Interval, mean, t_quantile, variance
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+F64 = NDArray[np.float64]
 
-    F64 = NDArray[np.float64]
 
 BLOCK = 50
 """Neighbouring tokens share an interval's unit: what one of them lacks, the next ones lack, too."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from ...runtime.attend import Attend, Full, TopK
+from ...ops.select import Range, Wanted
+from ...runtime.attend import Attend, Full, LayerView, TopK
+from ...runtime.attend.base import F32
 from ...runtime.attend.sparse import Budgeted, Chosen, Sparse, TokenIndex
-
-if TYPE_CHECKING:
-    from ...ops.select import Range, Wanted
-    from ...runtime.attend import LayerView
-    from ...runtime.attend.base import F32
-    from ...runtime.loading.model_info import ModelInfo
-    from ...runtime.store import KVStore
+from ...runtime.loading.model_info import ModelInfo
+from ...runtime.store import KVStore
 
 
 @dataclass(frozen=True)

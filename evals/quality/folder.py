@@ -19,16 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...runtime.home import make_folder, mode_in
 from ...runtime.packs import remove_pack
 from ...system.files import open_regular, write_file
 from ...system.reading import MOST_TEXT, read_file
-from ..tasks import Question
-
-if TYPE_CHECKING:
-    from ..tasks import Sample
+from ..tasks import Question, Sample
 
 
 @dataclass(frozen=True)

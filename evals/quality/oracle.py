@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ...runtime.keep.scored.base import Scored
+from ...runtime.keep.scored.base import F32, I32, Scored
 from ...runtime.keep.scored.methods import highest_and_newest, pooled
-
-if TYPE_CHECKING:
-    from ...runtime.keep.scored.base import F32, I32
 
 POOLING = 17
 """Eight tokens on either side: no single answer of the tasks is longer."""

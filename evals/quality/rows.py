@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...system.text import one_line
+from .arms import Arm
+from .folder import Answer
 from .intervals import Interval, difference_interval, mean, score_interval
+from .plan import Cell
 
-if TYPE_CHECKING:
-    from .arms import Arm
-    from .folder import Answer
-    from .plan import Cell
+Contexts = Sequence[Sequence[Sequence[Answer]]]
+"""[context][arm]: the answers about the contexts of a task, in order of the questions."""
 
-    Contexts = Sequence[Sequence[Sequence[Answer]]]
-    """[context][arm]: the answers about the contexts of a task, in order of the questions."""
 
 ALL = "all tasks"
 """The task's name in rows over all tasks."""

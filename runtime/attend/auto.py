@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from ...ops.device import KVDevice
 from ...system.values import Budget
+from ..loading.model_info import ModelInfo
 from ..methods import option
+from ..store import KVStore
 from ..store.ram.slots import SlotStore
+from .base import BoundAttend
 from .errors import AttendError
 from .topk import TopK
-
-if TYPE_CHECKING:
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
-    from .base import BoundAttend
 
 SHARE = "1.5%"
 """The default budget."""

@@ -5,26 +5,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.config.layers import AttentionConfig
+from ...ops.attention.softmax import Softmax
+from ...ops.device import Device, Scratch
+from ..loading.model_info import ModelInfo
 from ..methods import Method, Progress
+from ..store import KVStore
+from .reads import LayerReads
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ...models.config.layers import AttentionConfig
-    from ...ops.attention.softmax import Softmax
-    from ...ops.device import Device, Scratch
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
-    from .reads import LayerReads
-
-    F32 = NDArray[np.float32]
-    I32 = NDArray[np.int32]
-    I64 = NDArray[np.int64]
-    U32 = NDArray[np.uint32]
-    U64 = NDArray[np.uint64]
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)

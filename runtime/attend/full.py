@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from .base import Attend, BoundAttend, LayerView
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
-    from .base import F32
+from ..loading.model_info import ModelInfo
+from ..store import KVStore
+from .base import F32, Attend, BoundAttend, LayerView
 
 
 @dataclass(frozen=True)

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from ...models.config import ModelConfig
+from ...ops.select import Range, SignedKeys, Wanted
 from ...system.errors import KvarnError
 from ...system.values import Budget
+from ..loading.model_info import ModelInfo
 from ..methods import option
-from .base import LayerView
+from ..store import KVStore
+from .base import F32, I32, LayerView
 from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
 from .errors import AttendError
 from .losses import SIMHASH as SIMHASH_LOSS
 from .sparse import SEED, Chosen, SlotIndex
+from .sparse.index import Choice
 from .tailed import Tailed
-
-if TYPE_CHECKING:
-    from ...models.config import ModelConfig
-    from ...ops.select import Range, SignedKeys, Wanted
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
-    from .base import F32, I32
-    from .sparse.index import Choice
 
 AUTO, SIMHASH = "auto", "simhash"
 MOST_RERANK = 64

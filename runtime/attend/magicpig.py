@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
+from ...ops.select import Tables
 from ...system.values import count
+from ..loading.model_info import ModelInfo
 from ..methods import option
+from ..store import KVStore
 from .errors import AttendError
 from .indexes import TableIndex
 from .sparse import SEED, Sparse, TokenIndex
 from .sparse.options import NONE
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from ...ops.select import Tables
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
 
 EVERY_16TH = "0,16,…"
 _EVERY = 16

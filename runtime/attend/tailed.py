@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..loading.model_info import ModelInfo
 from ..methods import option
+from ..store import KVStore
 from .errors import AttendError
 from .indexes import MeansIndex
 from .sparse import Budgeted, OverSlots, TokenIndex
-
-if TYPE_CHECKING:
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
 
 TAILS = ("none", "means")
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..loading.model_info import ModelInfo
 from ..methods import option
+from ..store import KVStore
+from ..store.ram.slots import SlotStore
 from .errors import AttendError
 from .indexes import FlatIndex, SketchIndex, SlotSketches
 from .sparse import SlotIndex, TokenIndex
 from .tailed import Tailed
-
-if TYPE_CHECKING:
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
-    from ..store.ram.slots import SlotStore
 
 NAMES = ("flat", "sketch")
 

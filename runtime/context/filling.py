@@ -10,25 +10,21 @@ generates then means nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from ...ops.attention.layout import SEGMENT
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError
+from ..cache import KVCache
 from ..engine import on_engine
 from ..memory import available_bytes, human_bytes
+from ..methods import Progress
+from .reading.token_reader import TokenReader
+from .saving import Saving
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+F32 = NDArray[np.float32]
 
-    from ..cache import KVCache
-    from ..methods import Progress
-    from .reading.token_reader import TokenReader
-    from .saving import Saving
-
-    F32 = NDArray[np.float32]
 
 NOISE = 0.25
 """Standard deviation of the noise, as a share of that of each channel over the tokens read."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cache import KVCache
 from ..engine import on_engine
+from ..store.ram.slots import SlotCopy
 from .reading.prompt import ContextError, n_common
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ..cache import KVCache
-    from ..store.ram.slots import SlotCopy
-    from .reading.token_reader import TokenReader
+from .reading.token_reader import TokenReader
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ...ops.attention.layout import SEGMENT
-from ..store import StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..store import KVStore
-    from ..store.base import Allow
-    from .reading.token_reader import TokenReader
+from ..store import KVStore, StoreError
+from ..store.base import Allow
+from .reading.token_reader import TokenReader
 
 TOKENS = 64
 SECONDS = 1.0

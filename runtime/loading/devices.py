@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ...cuda_ops.machine import Card, checked
 from ...models.config import ModelConfig
 from ...models.widths import input_widths, row_widths
+from ...ops.device import Device
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...system.errors import KvarnError
 from ...system.text import one_line
@@ -17,9 +17,6 @@ from ...system.trust import Untrusted, open_folder
 from ..gguf import GGUFFile
 from ..memory import human_bytes
 from .device_names import DEVICES, KV_ON
-
-if TYPE_CHECKING:
-    from ...ops.device import Device
 
 SMALLER = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K")
 """Types that an error advises instead, the most exact first."""

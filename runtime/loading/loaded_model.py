@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...jit.arena import Arena
 from ...models.config import ModelConfig
@@ -24,11 +27,6 @@ from ..sampling.stored import described, stored_options
 from ..tokenizer import Tokenizer
 from .adapters import LoadedAdapters
 from .model_info import ModelInfo
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 NO_ADAPTERS = LoadedAdapters()
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..attend import BoundAttend, LayerView
+from ..attend.base import ChoiceObserver
 from ..attend.reads import LayerReads
+from ..methods import Progress
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
+F32 = NDArray[np.float32]
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ..attend.base import ChoiceObserver
-    from ..methods import Progress
-
-    F32 = NDArray[np.float32]
 
 SINKS = 128
 """First tokens that every row reads: those of HashAttention; one block of keys."""

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Hashable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...models.config import ModelConfig
 from ...ops.attention.layout import SEGMENT
+from ..attend import BoundAttend, LayerView
 from ..attend.reads import LayerReads, sums_of
 from ..attend.sparse.probe import Probe
 from ..attend.sparse.read_ahead import ReadAhead
+from ..methods import Progress
+from ..store import KVStore
 from .around import SINKS, AroundPrompts
 from .base import CHUNK
+from .indexes import RowIndex
 from .tail import RowTail
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
+F32 = NDArray[np.float32]
 
-    from numpy.typing import NDArray
-
-    from ...models.config import ModelConfig
-    from ..attend import BoundAttend, LayerView
-    from ..methods import Progress
-    from ..store import KVStore
-    from .indexes import RowIndex
-
-    F32 = NDArray[np.float32]
 
 WINDOW = 128
 """Tokens before the open segment that every row reads."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..attend import Attend
+from ..loading.model_info import ModelInfo
+from ..store.facts import PrefillFacts
 from .base import Prefill
-
-if TYPE_CHECKING:
-    from ..attend import Attend
-    from ..loading.model_info import ModelInfo
-    from ..store.facts import PrefillFacts
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...ops.select import Range
+from ..attend import LayerView
 from ..attend.hash import SignatureIndex
 from ..attend.indexes.sketches import RERANKED, SketchIndex
 from ..attend.sparse import SEED, CentredIndex, TokenIndex
 from ..attend.sparse.frame import averaged
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...ops.select import Range
-    from ..attend import LayerView
-
-    F32 = NDArray[np.float32]
+F32 = NDArray[np.float32]
 
 
 class RowIndex(TokenIndex):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ..attend import Attend, BoundAttend, Hash
 from ..attend.encoders.sidecar import own_encoders
 from ..attend.hash import check_rerank
+from ..loading.model_info import ModelInfo
 from ..methods import option
+from ..store import KVStore
 from ..store.facts import PrefillFacts
 from .base import Prefill, PrefillError
-
-if TYPE_CHECKING:
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
-    from .indexes import RowIndex
+from .indexes import RowIndex
 
 INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")

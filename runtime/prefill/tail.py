@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+from numpy.typing import NDArray
 
+from ...models.config import ModelConfig
 from ...ops.attention.layout import SEGMENT
+from ...ops.attention.prefill.listed import ReadRows
 from ...ops.attention.work import ROWS
+from ..attend import LayerView
 from ..attend.indexes.means import BlockMeans
+from ..store import KVStore
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ...models.config import ModelConfig
-    from ...ops.attention.prefill.listed import ReadRows
-    from ..attend import LayerView
-    from ..store import KVStore
-
-    F32 = NDArray[np.float32]
+F32 = NDArray[np.float32]
 
 
 class RowTail:

@@ -5,24 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...ops.attention.layout import n_segments
+from ...ops.attention.layout import TileLayout, n_segments
 from ...ops.cpu import CPU
 from ...ops.device import Device, Places
 from ...system.errors import KvarnError
 from ..memory import available_bytes
+from .facts import ProbeSums
+from .states import States
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...ops.attention.layout import TileLayout
-    from .facts import ProbeSums
-    from .states import States
-
-    F32 = NDArray[np.float32]
+F32 = NDArray[np.float32]
 
 
 Allow = Callable[[int], None]

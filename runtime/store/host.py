@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .base import Column, KVStore
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...ops.attention.layout import TileLayout
-    from .base import F32
-    from .states import States
-    from .windowed import Windowed
+from ...ops.attention.layout import TileLayout
+from .base import F32, Column, KVStore
+from .states import States
+from .windowed import Windowed
 
 C = TypeVar("C", bound=Column)
 

@@ -13,18 +13,15 @@ bytes: where that is too few, cuts read more.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...jit.arena import aligned
+from ...models.config import ModelConfig
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+F32 = NDArray[np.float32]
 
-    from ...models.config import ModelConfig
-
-    F32 = NDArray[np.float32]
 
 Shapes = Sequence[Sequence[tuple[int, ...]]]
 """Of the arrays of each layer that carries a state."""

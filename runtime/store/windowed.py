@@ -13,18 +13,14 @@ tokens, and one at each position that was pinned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...models.config import ModelConfig
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from .ram.anonymous import Pieces
 from .rows import U8, Rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...models.config import ModelConfig
 
 MOST_WINDOW = 4096
 """Layers with a longer window are stored whole, like those without one: memory holds the window."""

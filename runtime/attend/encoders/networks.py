@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ....models.config import ModelConfig
 from ....ops.attention.layout import SEGMENT
 from ....ops.cpu import CPU
 from ....ops.device import Places
+from ....ops.select import Network
+from ...store import Column
+from ..base import LayerView
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from ....models.config import ModelConfig
-    from ....ops.select import Network
-    from ...store import Column
-    from ..base import LayerView
-
-    F32 = NDArray[np.float32]
+F32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -24,21 +24,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....models.config import ModelConfig
 from ....system.files import new_file
-from ...gguf import open_gguf
+from ...gguf import GGUFFile, open_gguf
 from ...loading.fingerprint import fingerprint
 from ..errors import AttendError
 from .networks import Dense, Learned, LearnedLayer
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...gguf import GGUFFile
 
 VERSIONS = (1, 2)
 MAX_HIDDEN = 512  # what the kernels take

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..base import LayerView
+from ....models.config import ModelConfig
+from ....ops.select import Range, Wanted
+from ...store import KVStore
+from ..base import F32, I32, LayerView
 from ..sparse import Chosen, SlotIndex
-
-if TYPE_CHECKING:
-    from ....models.config import ModelConfig
-    from ....ops.select import Range, Wanted
-    from ...store import KVStore
-    from ..base import F32, I32
 
 
 class FlatIndex(SlotIndex):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ....models.config import ModelConfig
 from ....ops.attention.layout import SEGMENT
+from ....ops.device import Array
+from ....ops.select import Range, Wanted
+from ...store import Column, KVStore
+from ..base import F32, LayerView
 from ..sparse import SEED, Chosen, TokenIndex
-
-if TYPE_CHECKING:
-    from ....models.config import ModelConfig
-    from ....ops.device import Array
-    from ....ops.select import Range, Wanted
-    from ...store import Column, KVStore
-    from ..base import F32, LayerView
 
 
 class BlockMeans:

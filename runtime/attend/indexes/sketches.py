@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
-from ..base import LayerView
+from ....models.config import ModelConfig
+from ....ops.select import Frame, Range, Rotation, SketchedKeys, Wanted
+from ...loading.model_info import ModelInfo
+from ...store import Column, KVStore
+from ..base import F32, I32, LayerView
 from ..sparse import SEED, CentredIndex, Chosen, SlotIndex, TokenIndex
 from ..sparse.frame import KeyFrame, averaged
-
-if TYPE_CHECKING:
-    from ....models.config import ModelConfig
-    from ....ops.select import Frame, Range, Rotation, SketchedKeys, Wanted
-    from ...loading.model_info import ModelInfo
-    from ...store import Column, KVStore
-    from ..base import F32, I32
 
 RERANKED = 2
 """How many candidates per wanted token sketches find; these are then scored exactly."""

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ....ops.attention.layout import SEGMENT, n_segments
+from ....ops.select import Hashing, Range, Tables, Wanted
 from ....ops.select.tables.planes import RUN
+from ...loading.model_info import ModelInfo
 from ...memory import human_bytes
-from ..base import LayerView
+from ...store import Column, KVStore
+from ..base import F32, LayerView
 from ..errors import AttendError
 from ..losses import MAGICPIG
 from ..sparse import SEED, CentredIndex, Chosen
 from ..sparse.frame import STAGES, KeyFrame, averaged
-
-if TYPE_CHECKING:
-    from ....ops.select import Hashing, Range, Tables, Wanted
-    from ...loading.model_info import ModelInfo
-    from ...store import Column, KVStore
-    from ..base import F32
 
 
 class TableIndex(CentredIndex):

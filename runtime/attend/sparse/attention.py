@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from operator import is_
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from ....models.config import ModelConfig
 from ....ops.attention.layout import SEGMENT
-from ....ops.device import KVDevice
-from ..base import BoundAttend, LayerView
+from ....ops.device import Array, KVDevice
+from ....ops.select import Range
+from ...methods import Progress
+from ...store import KVStore
+from ..base import U32, BoundAttend, LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
 from .index import Chosen, TokenIndex
 from .layers import ChoosingLayers, RecordedChoices
+from .options import SparseOptions
 from .probe import Probe
 from .read_ahead import ReadAhead
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    from ....models.config import ModelConfig
-    from ....ops.device import Array
-    from ....ops.select import Range
-    from ...methods import Progress
-    from ...store import KVStore
-    from ..base import U32
-    from .options import SparseOptions
 
 
 class SparseAttention(BoundAttend):

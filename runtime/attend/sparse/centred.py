@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ....ops.attention.layout import SEGMENT
+from ...loading.model_info import ModelInfo
+from ...store import Column, KVStore
+from ..base import LayerView
 from .frame import COMPLETED, STAGES, Frames, KeyFrame, averaged
 from .index import TokenIndex, all_filled, places_of
-
-if TYPE_CHECKING:
-    from ...loading.model_info import ModelInfo
-    from ...store import Column, KVStore
-    from ..base import LayerView
 
 
 class CentredIndex(TokenIndex):

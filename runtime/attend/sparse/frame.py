@@ -28,7 +28,7 @@ alone measures no queries: its scales are 1, and its column is `centre`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -36,12 +36,10 @@ from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT
 from ....ops.device import Array, Places
-
-if TYPE_CHECKING:
-    from ....ops.select import Frame
-    from ...loading.model_info import ModelInfo
-    from ...store import KVStore
-    from ..base import F32, LayerView
+from ....ops.select import Frame
+from ...loading.model_info import ModelInfo
+from ...store import KVStore
+from ..base import F32, LayerView
 
 U8 = NDArray[np.uint8]
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ....models.config import ModelConfig
-    from ....ops.device import Array, Device
-    from ....ops.select import Range, Wanted
-    from ...store import Column
-    from ..base import F32, I32, U32, U64, LayerView
+from ....models.config import ModelConfig
+from ....ops.device import Array, Device
+from ....ops.select import Range, Wanted
+from ...store import Column
+from ..base import F32, I32, U32, U64, LayerView
 
 SEED = 20_240_517
 """Of every choice at random: projections, and the order among equal scores."""

@@ -6,16 +6,11 @@ chooses for itself among them, by the index of these.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ....models.config import ModelConfig
+from ....ops.device import Device
 from ....ops.select import Range, Wanted
-from .index import Choice
-
-if TYPE_CHECKING:
-    from ....models.config import ModelConfig
-    from ....ops.device import Device
-    from .index import TokenIndex
-    from .options import SparseOptions
+from .index import Choice, TokenIndex
+from .options import SparseOptions
 
 
 class ChoosingLayers:

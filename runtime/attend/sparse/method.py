@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from ....models.config import ModelConfig
 from ....ops.device import KVDevice
 from ....system.values import Budget
+from ...loading.model_info import ModelInfo
 from ...methods import option
+from ...store import KVStore
 from ...store.ram.slots import SlotStore
+from ..base import BoundAttend
 from ..errors import AttendError
+from .index import SlotIndex, TokenIndex
 from .options import SparseOptions
-
-if TYPE_CHECKING:
-    from ....models.config import ModelConfig
-    from ...loading.model_info import ModelInfo
-    from ...store import KVStore
-    from ..base import BoundAttend
-    from .index import SlotIndex, TokenIndex
 
 UNITS = ("kv-head", "query-head")
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from ....models.config import ModelConfig
+from ....ops.select import ExactScratch
+from ...store import KVStore
+from ..base import F32, U32, LayerView
 from ..full import FullAttention
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ....models.config import ModelConfig
-    from ....ops.select import ExactScratch
-    from ...store import KVStore
-    from ..base import F32, U32, LayerView
-    from ..reads import LayerReads
+from ..reads import LayerReads
 
 
 def scores_of(layer: LayerView, q: F32, stop: int, scratch: ExactScratch) -> F32:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...store import KVStore
-    from ..base import I64, U32, LayerView
+from ...store import KVStore
+from ..base import I64, U32, LayerView
 
 PATIENCE = 8
 """Read-ahead goes on for this many layers after the last one that read from disk."""

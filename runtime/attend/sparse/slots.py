@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ..base import LayerView
+from ....ops.select import Range
+from ...store.ram.slots import SlotStore
+from ..base import F32, I32, U32, LayerView
 from .attention import SparseAttention
 from .index import Chosen, SlotIndex
-
-if TYPE_CHECKING:
-    from ....ops.select import Range
-    from ...store.ram.slots import SlotStore
-    from ..base import F32, I32, U32
 
 
 class SlotAttention(SparseAttention):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    from ....models.attention import Attention
-    from ....ops.device import Array, Device, Recorded
+from ....models.attention import Attention
+from ....ops.device import Array, Device, Recorded
 
 
 class HostedAttention:

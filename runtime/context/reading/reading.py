@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ...engine import on_engine
 from ...stats import Clock, Stats
 from .prompt import ContextError
-
-if TYPE_CHECKING:
-    from .token_reader import TokenReader
-
+from .token_reader import TokenReader
 
 INDEX_SECONDS = 0.1
 """Of a step that indexes what the method of a context finds without an index, at least a layer."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....ops.attention.layout import TILE
 from ...methods import option
@@ -16,14 +17,12 @@ from ..slots import LayerSlots
 from .queries import BLOCK
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ....ops.attention.softmax import Softmax
     from ...attend import LayerView
     from ..slots import SlotParts
 
-    F32 = NDArray[np.float32]
-    I32 = NDArray[np.int32]
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...methods import option
 from ..base import KeepError
-from .base import Scored, ScoredSlots
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from .base import F32, I32
+from .base import F32, I32, Scored, ScoredSlots
 
 
 def highest(scores: NDArray[np.floating], n: int) -> NDArray[np.intp]:

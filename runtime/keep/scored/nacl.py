@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....system.values import Budget, WrongValue
 from ...methods import option
 from ..base import KeepError
-from .base import Scored
+from .base import F32, I32, Scored
 from .methods import highest, newest
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from .base import F32, I32
 
 _BUDGETS = np.array([0.10, 0.20, 0.30])
 _PROXIES = np.array([0.04, 0.20, 0.215])

@@ -9,14 +9,13 @@ A block holds those of 512 tokens, from a multiple of 512 on, of all layers that
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+F32 = NDArray[np.float32]
 
-    F32 = NDArray[np.float32]
 
 BLOCK = 512
 

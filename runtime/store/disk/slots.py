@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base import Saved
 from .checking.verify import check
 from .errors import PackError
 from .format import snapshot
 from .saved_slots import SavedSlots
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PATIENCE = 20
 """Between two snapshots pass this many times the seconds that the first one took: saving takes 5%

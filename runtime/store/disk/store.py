@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
-from ..base import Allow, Column, Saved, StoreError
+from ..base import F32, Allow, Column, Saved, StoreError
 from ..facts import ProbeSums
 from ..host import HostStore
 from ..states import States
@@ -29,10 +28,6 @@ from .planes.plane import Io, Plane
 from .saving.checkpoints import Checkpoints
 from .saving.states import SavedStates
 from .saving.writer import Writer
-
-if TYPE_CHECKING:
-    from ..base import F32
-
 
 WORTH_COPYING = 32 << 20
 """Bytes of a column. Of smaller ones, a core's own address tables find nearly all pages."""

@@ -16,20 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ....ops.device import Places
-from ..base import Column, KVStore
+from ..base import F32, Column, KVStore
 from .store import RamColumn, RamStore
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ..base import F32
-
 
 NO_BOUND = 1 << 31
 """Slots of a layer that holds a prompt whole: positions have 31 bits."""

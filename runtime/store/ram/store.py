@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ..base import Column
 from ..host import HostStore
 from ..windowed import Windowed
 from .anonymous import Pieces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 _MOST_SEGMENTS = 1 << 21
 """Positions have 31 bits."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,6 @@ from ..folder import PackFolder, stride_of
 from ..format.log import KV, PackFiles, Place
 from .mapping import Mapping
 from .shared import Piece, is_shared, shared_piece
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Io = Literal["mmap", "pread"]
 """How full segments are read: mapped, or read into memory when the pack is opened.

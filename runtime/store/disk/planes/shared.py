@@ -16,10 +16,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..format.log import Place
+from ..format.log import Place
 
 Key = tuple[int, int, int, int, tuple[bytes, ...]]
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .....ops.attention.layout import SEGMENT
+from ...rows import U8
 from ...windowed import Windowed
 from .. import files
 from ..errors import PackDamaged
+from ..folder import PackFolder, State
 from ..format import checkpoints
 from ..format.checkpoints import Checkpoint, newest_end, wanted
-
-if TYPE_CHECKING:
-    from ...rows import U8
-    from ..folder import PackFolder, State
 
 
 class Checkpoints:

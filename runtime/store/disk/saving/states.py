@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
-from ...states import wanted
+from ...states import States, wanted
 from .. import files
 from ..errors import PackDamaged, PackError
+from ..folder import PackFolder, State
 from ..format import states as format_
 from ..format.states import StateSlot, digest_of, read
-
-if TYPE_CHECKING:
-    from ...states import States
-    from ..folder import PackFolder, State
 
 
 class SavedStates:
