@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .attention_keys import Heads, HeadSizes
-from .bounds import MAX_EMBD, MAX_HEADS, MAX_WHOLE_HEAD_DIM
+from .bounds import MAX_EMBD, MAX_HEADS, MAX_ROW, MAX_WHOLE_HEAD_DIM
 from .layers import LatentConfig, RopeConfig
 from .metadata import Keys
 from .rope_keys import MAX_LOG_MULTIPLIER
@@ -22,9 +22,9 @@ def read_latent_heads(keys: Keys, n_layers: int) -> HeadSizes:
     n_heads = keys.integer("attention.head_count", high=MAX_HEADS)
     n_rot = keys.integer("rope.dimension_count", low=2, high=MAX_WHOLE_HEAD_DIM)
     key = "attention.kv_lora_rank"
-    rank = keys.integer(key, high=MAX_WHOLE_HEAD_DIM)
-    if rank + n_rot > MAX_WHOLE_HEAD_DIM:
-        raise keys.error(key, rank, f"at most {MAX_WHOLE_HEAD_DIM - n_rot} beside {n_rot} rotated")
+    rank = keys.integer(key, high=MAX_ROW)
+    if rank + n_rot > MAX_ROW:
+        raise keys.error(key, rank, f"at most {MAX_ROW - n_rot} beside {n_rot} that rotate")
     # Files of before 2025 have the sizes of a head in other keys.
     absorbed = keys.get("attention.key_length_mla") is not None
     suffix = "_mla" if absorbed else ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...models.config.bounds import MAX_WHOLE_HEAD_DIM
 from ...ops.attention.layout import SEGMENT
 from ...ops.attention.softmax import Softmax
-from ..attend import ATTENDS, Full, LayerView
+from ..attend import ATTENDS, AttendError, Full, LayerView
 from ..keep import Evicting, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
 from ..methods import called
@@ -22,6 +23,7 @@ from .whole import WholeCache
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...models.config import ModelConfig
     from ...models.config.layers import AttentionConfig
     from ...ops.attention.layout import TileLayout
     from ...ops.device import Scratch
@@ -51,6 +53,7 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
     """
     keep, attend = axes.keep, axes.prefill.around(axes.attend)
     _check_served(model, axes, n_ctx)
+    _check_long_rows(model.config, axes, n_ctx)
     if isinstance(keep, Evicting) and keep.evicts(n_ctx):
         return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
     store = axes.store.open(model, n_ctx)
@@ -71,6 +74,21 @@ def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
         raise StoreError(f"windows of more than {MOST_WINDOW:,} tokens cannot be held for {kind}")
     if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
         raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")
+
+
+def _check_long_rows(config: ModelConfig, axes: Axes, n_ctx: int) -> None:
+    """`KeepError` or `AttendError` for what cannot serve rows that are keys and values at once."""
+    if config.head_dim <= MAX_WHOLE_HEAD_DIM:
+        return
+    kind = f"rows of {config.head_dim} numbers (architecture {config.architecture.name})"
+    if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
+        raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")
+    if not isinstance(axes.attend, Full):
+        what = f"{called(axes.attend)} attention"
+        raise AttendError(f"{what} cannot be combined with {kind}: use --method full")
+    if not isinstance(axes.prefill, Exact):
+        what = f"--prefill {axes.prefill.name}"
+        raise AttendError(f"{what} cannot be combined with {kind}: use --prefill exact")
 
 
 def _notice(keep: Keep, n_ctx: int) -> str:
@@ -118,6 +136,8 @@ def _layer_views(
     model: ModelInfo, layers: Sequence[AttentionConfig], store: KVStore, n_ctx: int, max_chunk: int
 ) -> list[LayerView]:
     """The layers of a context whose layers hold up to `n_ctx` tokens each."""
+    from ...ops.attention.shared.scratch import attention_scratch
+
     scratch: dict[tuple[int, int, TileLayout], Scratch] = {}
     logits = [None if x is None else store.device.put(x) for x in model.sink_logits]
     views = []
@@ -125,7 +145,7 @@ def _layer_views(
     for number, (index, layer, of_sinks) in enumerate(zip(numbers, layers, logits, strict=True)):
         heads = layer.n_heads, store.kv_heads_of(index), store.layout_of(index)
         if heads not in scratch:
-            scratch[heads] = store.device.attention_scratch(*heads, max_chunk, n_ctx)
+            scratch[heads] = attention_scratch(store.device, *heads, max_chunk, n_ctx)
         softmax = Softmax(layer.attention_scale, layer.attention_softcap, of_sinks)
         views.append(LayerView(index, number, layer, store, scratch[heads], softmax))
     return views

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...models.config.bounds import MAX_WHOLE_HEAD_DIM
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 def has_centre(config: ModelConfig, k_type: str) -> bool:
     """Whether keys are stored without their mean: in 4 bits, unless a constant on all scores would
     change the softmax, because they are capped or compared with a sink's, or layers differ in the
-    size of a key."""
-    changes = any(layer.attention_softcap or layer.sinks for layer in config.kv_layers)
+    size of a key, or a key is also a value."""
+    long_rows = config.head_dim > MAX_WHOLE_HEAD_DIM
+    changes = long_rows or any(x.attention_softcap or x.sinks for x in config.kv_layers)
     return k_type == "q4_0" and not changes and config.one_geometry
 
 

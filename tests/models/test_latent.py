@@ -15,7 +15,9 @@ from kvarn.models import ModelConfig, ModelError
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
+from kvarn.runtime.prefill import SparsePrefill
 from kvarn.runtime.store import Disk
+from kvarn.runtime.store.disk.checking.verify import verify
 
 from . import plain, tiny_cases, tiny_models
 
@@ -103,11 +105,65 @@ def test_a_budget_of_all_tokens_reads_as_full(
     np.testing.assert_allclose(*logits, atol=2e-4 * logits[1].std())
 
 
+def test_long_rows_are_stored_once(golden_models: Callable[[str], Any], tmp_path: Path) -> None:
+    model = kvarn.load(golden_models("deepseek2-576").path())
+    short = kvarn.load(golden_models("deepseek2-dense").path())
+    bytes_of = {
+        m: kvarn.Ram("q8_0", "q8_0").empty(m.config).bytes_for(1024) for m in (model, short)
+    }
+    assert bytes_of[model] == 2 * 1024 * 18 * 34  # layers, tokens, blocks of 32, bytes of a block
+    assert bytes_of[short] == 3 * 1024 * 2 * 5 * 34
+
+
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
+def test_a_pack_of_long_rows_gives_the_logits_of_memory(
+    kind: str, golden_models: Callable[[str], Any], tmp_path: Path
+) -> None:
+    golden = golden_models("deepseek2-576")
+    model, ids = kvarn.load(golden.path()), ids_of(golden.case, 1030)
+    with model.context(1100, store=kvarn.Ram(kind, kind)) as context:
+        expected = [context.prefill(ids).copy(), context.decode(5).copy()]
+    with model.context(1100, store=Disk(tmp_path / "pack", k=kind, v=kind)) as context:
+        context.prefill(ids[:-1])
+    assert verify(tmp_path / "pack") == []
+    with model.context(1100, store=Disk(tmp_path / "pack")) as context:
+        got = [context.prefill(ids[-1:]).copy(), context.decode(5).copy()]
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attend": kvarn.TopK()}, "topk attention cannot be combined with rows of 576 numbers"),
+        ({"attend": kvarn.Hash()}, "hash attention .*deepseek2.*: use --method full"),
+        ({"attend": kvarn.MagicPig()}, "magicpig attention .*: use --method full"),
+        ({"prefill": SparsePrefill()}, "--prefill sparse .*: use --prefill exact"),
+        ({"keep": kvarn.HashEvict(budget=64)}, "keep hashevict .* rows of 576 .*: use keep all"),
+        ({"store": kvarn.Ram("q8_0", "f16")}, "found types q8_0/f16, expected one type"),
+    ],
+)
+def test_what_long_rows_do_not_have_is_refused(
+    options: Any, message: str, golden_models: Callable[[str], Any]
+) -> None:
+    model = kvarn.load(golden_models("deepseek2-576").path())
+    with pytest.raises(kvarn.KvarnError, match=message) as raised:
+        model.context(10_000, **options)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_pack_of_two_types_is_refused(
+    golden_models: Callable[[str], Any], tmp_path: Path
+) -> None:
+    model = kvarn.load(golden_models("deepseek2-576").path())
+    with pytest.raises(kvarn.KvarnError, match="found types q8_0/f16, expected one type"):
+        model.context(1100, store=Disk(tmp_path / "pack", k="q8_0", v="f16"))
+
+
 @pytest.mark.parametrize(
     ("name", "key", "value", "message"),
     [
         ("deepseek2", "attention.kv_lora_rank", None, "kv_lora_rank is missing"),
-        ("deepseek2", "attention.kv_lora_rank", 520, "from 1 to 512"),
+        ("deepseek2", "attention.kv_lora_rank", 1020, "at most 1016 beside 8 that rotate"),
         ("deepseek2", "attention.kv_lora_rank", 31, "key_length is 40, expected 39"),
         ("deepseek2", "rope.dimension_count", None, "rope.dimension_count is missing"),
         ("deepseek2", "rope.dimension_count", 7, "expected 39|an even number"),

@@ -603,6 +603,16 @@ CASES: tuple[Tiny, ...] = (
             "leading_dense_block_count": 1,
         },
     ),
+    # The sizes of DeepSeek V2 and V3: rows that are stored once.
+    Tiny(
+        "deepseek2-576",
+        "deepseek2",
+        n_layers=2,
+        n_heads=8,
+        n_kv_heads=1,
+        head_dim=576,
+        keys=tiny_latent.keys(512, 64, 128, 128, q_rank=48) | {"leading_dense_block_count": 2},
+    ),
     # Files of before 2025: matrices of heads in one tensor, KV heads of their own.
     Tiny(
         "deepseek2-old",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 
 from ....ops.attention.layout import KV_TYPES
+from ....ops.attention.shared import layout_of
 from ....system.text import one_line
 from ...methods import option
 from ..base import SlotPlan, StoreError
@@ -162,6 +163,7 @@ class Disk(Store):
         self, path: Path, model: ModelInfo, long_rope: bool, slots: SlotPlan | None
     ) -> Beginning | None:
         k, v = self.k or "f16", self.v or "f16"
+        layout_of(model.config.head_dim, k, v)  # refuses types before a folder is made
         states = states_of(model.config)
         manifest = Manifest(
             facts_of(model),

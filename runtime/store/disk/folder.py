@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
+from ....ops.attention.shared import layout_of
 from ....ops.errors import OpsError
 from ....system.text import one_line
 from ..base import Saved
@@ -116,7 +117,7 @@ class PackFolder:
     def _layout(self, head_dim: int) -> TileLayout:
         facts = self.manifest
         try:
-            return TileLayout(head_dim, facts.k_type, facts.v_type)
+            return layout_of(head_dim, facts.k_type, facts.v_type)
         except OpsError as error:
             raise PackError(self.path, f"it is for another kvarn: {error}") from error
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....ops.attention.layout import TileLayout
+from ....ops.attention.shared import layout_of
 from ...memory import available_bytes, human_bytes
 from ..base import SlotPlan, StoreError
 from ..centre import has_centre, mean_keys
@@ -42,7 +43,7 @@ class Ram(Store):
 
     def layout(self, config: ModelConfig) -> TileLayout:
         """How K and V are stored."""
-        return TileLayout(config.head_dim, self.k, self.v)
+        return layout_of(config.head_dim, self.k, self.v)
 
     def centre(self, model: ModelInfo) -> NDArray[np.float32] | None:
         """The mean keys that are subtracted, if any are: see `centre`."""
@@ -57,7 +58,7 @@ class Ram(Store):
         in_windows = None
         if any(windows):
             layer = next(layer for layer, window in zip(config.kv_layers, windows) if window)
-            in_windows = TileLayout(layer.head_dim, self.k, self.v), layer.n_kv_heads
+            in_windows = layout_of(layer.head_dim, self.k, self.v), layer.n_kv_heads
         sizes = config.n_kv_layers, config.n_kv_heads
         return RamStore(self.layout(config), *sizes, windows, in_windows)
 

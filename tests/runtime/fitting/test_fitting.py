@@ -19,7 +19,7 @@ from kvarn.system.errors import KvarnError
 
 from ...models import tiny_cases, tiny_models
 
-NAMES = ("llama-mha", "gemma3", "llama-experts", "gemma4", "qwen35", "lfm2")
+NAMES = ("llama-mha", "gemma3", "llama-experts", "gemma4", "qwen35", "lfm2", "deepseek2")
 N = 4096 + 500
 Told = tuple[GGUFFile, Attend, Estimate]
 

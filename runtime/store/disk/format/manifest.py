@@ -32,7 +32,8 @@ to token besides K and V (states.py).
 
 Format 9 is that of models whose layers differ in their keys, or whose heads have more than 256
 numbers. It adds to any of these, in "model", "heads": [[KV heads, head size], …] of each layer,
-where layers differ; "n_kv_heads" and "head_dim" are those of the layers without a window.
+where layers differ; "n_kv_heads" and "head_dim" are those of the layers without a window. Heads of
+more than 512 numbers are keys and values at once (`ops.attention.shared`).
 
 Format 10 is that of models with low-rank adapters. It adds to any of these, in "model",
 "adapters": [[digest, scale, path], …].
@@ -54,7 +55,7 @@ from .....models.config.bounds import (
     MAX_HEAD_DIM,
     MAX_HEADS,
     MAX_LAYERS,
-    MAX_WHOLE_HEAD_DIM,
+    MAX_ROW,
 )
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
@@ -77,7 +78,7 @@ NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
     "n_kv_heads": MAX_HEADS,
-    "head_dim": MAX_WHOLE_HEAD_DIM,
+    "head_dim": MAX_ROW,
     "n_embd": MAX_EMBD,
 }
 MOST_BYTES = 1 << 16
