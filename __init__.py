@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .runtime.gguf import open_gguf as open_gguf
     from .runtime.keep.registry import *
     from .runtime.loading.load import load as load
+    from .runtime.many_packs import build_packs as build_packs
     from .runtime.model import Model as Model
     from .runtime.packs import build_pack as build_pack
     from .runtime.prefill.registry import *
@@ -50,6 +51,7 @@ _HOMES = {
     "Sampler": ".runtime.sampling",
     "ask": ".runtime.asking",
     "build_pack": ".runtime.packs",
+    "build_packs": ".runtime.many_packs",
     "load": ".runtime.loading.load",
     "load_embedder": ".runtime.embedding.loading",
     "load_tokenizer": ".runtime.tokenizer",

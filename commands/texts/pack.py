@@ -87,6 +87,12 @@ def _add_build(actions: Any) -> None:
     build.add_argument(
         "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
     )
+    build.add_argument(
+        "--each",
+        action="store_true",
+        help="a pack for each file, named like it, in the folder -o; the same command may run "
+        "several times at once, on machines that share the folder, too",
+    )
     add_ctx_option(
         build, "most tokens of the text (default, and for 0: the model's training length)"
     )
@@ -125,6 +131,10 @@ def build(options: argparse.Namespace) -> int:
     from ...runtime.context.reading.prompt import prompt_ids
     from ...runtime.packs import build_pack
 
+    if options.each:
+        from .pack_each import build_each
+
+        return build_each(options)
     source, request = ModelRequest.of(options), request_from(options)
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
     documents, head, prefill = documents_from(options), store.head(), request.prefill

@@ -44,6 +44,16 @@ def documents_in(paths: Iterable[Path], notice: Notice) -> list[Document]:
     return documents
 
 
+def files_in(paths: Iterable[Path]) -> list[Path]:
+    """Files, and all below folders, in the order of their names, but no hidden ones, and nothing
+    that a link leads to. What is in them is not looked at."""
+    files: list[Path] = []
+    for path in paths:
+        below = _below(path) if path.is_dir() else [path]
+        files += [file for file in below if file == path or not file.is_symlink()]
+    return files
+
+
 def joined(documents: list[Document]) -> str:
     """One text: of several documents, each below its name, as `head` writes them."""
     if len(documents) == 1:

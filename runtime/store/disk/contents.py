@@ -21,7 +21,7 @@ from ....system.files import remove_folder
 from ....system.text import one_line
 from ...home import make_folder, remove_empty
 from . import files
-from .errors import PackError
+from .errors import PackBusy, PackError
 from .format import centre, checkpoints, log, manifest, snapshot, states, superblock, tail
 from .format.checkpoints import Checkpoint
 from .format.manifest import Manifest
@@ -65,16 +65,25 @@ def is_half_removed(path: Path, facts: Manifest) -> bool:
 
 
 def take_lock(path: Path) -> int:
-    """The writer's lock, held until the descriptor is closed; `PackError` if another has it."""
+    """The writer's lock, held until the descriptor is closed; `PackBusy` if another has it."""
     fd = files.open_file(path / LOCK, writable=True)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(fd)
-        raise PackError(
-            path, "another process or context is writing to it; wait for it to end"
-        ) from error
+        raise PackBusy(path) from error
     return fd
+
+
+def is_busy(path: Path) -> bool:
+    """Whether another process or context is writing to the pack, if it is one."""
+    if not (path / manifest.NAME).exists():
+        return False
+    try:
+        os.close(take_lock(path))
+    except PackBusy:
+        return True
+    return False
 
 
 def create(
@@ -83,8 +92,8 @@ def create(
     means: NDArray[np.float32] | None = None,
     recent: NDArray[np.uint8] | None = None,
 ) -> None:
-    """Make an empty pack; `PackError` if the folder holds anything else. If that fails, nothing of
-    it is left.
+    """Make an empty pack; `PackError` if the folder holds anything else, `PackBusy` if another
+    process has made it meanwhile. If that fails, nothing of it is left.
 
     means: mean keys, float32 (layers, J, E), if keys are stored without them. recent: those of the
     parent's state, if it has one.
@@ -112,6 +121,8 @@ def _check_free(path: Path) -> None:
     """`PackError` if the folder holds what no creation of a pack can have left."""
     children = path.iterdir() if path.is_dir() else ()
     strangers = [file.name for file in children if not _is_left_by_creation(file.name)]
+    if manifest.NAME in strangers:
+        raise PackBusy(path)
     if strangers:
         stranger = one_line(min(strangers))
         raise PackError(path, f"cannot make a pack in this folder: it holds {stranger}")

@@ -21,6 +21,13 @@ class PackError(StoreError):
         super().__init__(f"pack {one_line(str(path), _MOST_PATH)}: {reason}")
 
 
+class PackBusy(PackError):
+    """Another process or context is writing to the pack. It may be free later."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "another process or context is writing to it; wait for it to end")
+
+
 class PackDamaged(PackError):
     """What the pack's files hold is not what was written to them."""
 

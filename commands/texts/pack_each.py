@@ -1,0 +1,100 @@
+"""`kvarn pack build --each`: a folder of packs, one for each of many files."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...runtime.documents import files_in, read_document
+from ...runtime.home import pack_path
+from ...runtime.memory import human_bytes
+from ...runtime.store import Disk
+from ...system.errors import KvarnError, message_of
+from ...system.reading import STDIN
+from ...system.terminal import say
+from ..opening import Workload, load_model
+from ..options.context import request_from
+from ..options.model import ModelRequest
+from ..terminal.interrupt import on_ctrl_c
+from ..terminal.progress import ReadingBar
+
+if TYPE_CHECKING:
+    from ...runtime.context import Context
+    from ...runtime.many_packs import PackOutcome, Text
+
+
+def build_each(options: argparse.Namespace) -> int:
+    """Exit code 1 if a file has no pack at the end; a line says why."""
+    from ...runtime.many_packs import build_packs
+
+    files = _packs_of(options.files, options.output)
+    source, request = ModelRequest.of(options), request_from(options)
+    first = next(iter(files))
+    types = Disk(first, *(options.kv_type or ())).types()
+    prefills = [request.prefill] if request.prefill else []
+    model = load_model(source, Workload(types, [request.attend], prefills=prefills))
+    bar = ReadingBar("reading")
+
+    def begin(path: Path, context: Context) -> ReadingBar:
+        nonlocal bar
+        bar.close()
+        bar = ReadingBar(path.name, len(context.tokens), context.stats)
+        return bar
+
+    n_done, n_failed, began = 0, 0, time.perf_counter()
+    stopped = f"stopped: {options.output} keeps what was read; run the same command to resume"
+    texts: dict[str | Path, Text] = {path: partial(_read, file) for path, file in files.items()}
+    with on_ctrl_c(lambda: stopped):
+        try:
+            for outcome in build_packs(
+                model, texts, request.n_ctx, request.prefill, request.attend, types, begin
+            ):
+                bar.close()
+                n_done += 1
+                n_failed += isinstance(outcome.pack, KvarnError)
+                say(f"{n_done} of {len(files)}: {_told(outcome)}")
+        finally:
+            bar.close()
+    say(
+        f"{options.output}: {n_done - n_failed} packs in {time.perf_counter() - began:.1f} s"
+        + (f"; {n_failed} of {n_done} files have none" if n_failed else "")
+    )
+    return int(n_failed > 0)
+
+
+def _packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
+    """The file of each pack in the folder `output`."""
+    if "/" not in output:
+        raise KvarnError(
+            f"--each: -o is a folder for many packs, found the name {output}: write ./{output}/"
+        )
+    files: dict[Path, Path] = {}
+    for file in files_in(paths):
+        if file == STDIN:
+            raise KvarnError("--each: a text from stdin has no name: give files or folders")
+        file.stat()  # or an error, before the model is loaded
+        pack = pack_path(output) / file.stem
+        if files.setdefault(pack, file) != file:
+            raise KvarnError(f"--each: {files[pack]} and {file} have the same pack: {pack}")
+    if not files:
+        raise KvarnError("--each: no files: the folders are empty")
+    return files
+
+
+def _read(file: Path) -> str:
+    try:
+        return read_document(file, notice=say)
+    except OSError as error:
+        raise KvarnError(message_of(error)) from error
+
+
+def _told(outcome: PackOutcome) -> str:
+    if isinstance(outcome.pack, KvarnError):
+        return str(outcome.pack)
+    size = human_bytes(outcome.pack.n_bytes)
+    return (
+        f"{outcome.path}: {outcome.pack.n_tokens:,} tokens, {size}, {outcome.n_read:,} of them read"
+    )

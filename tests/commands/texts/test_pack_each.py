@@ -1,0 +1,59 @@
+"""`kvarn pack build --each`: a folder of files becomes a folder of packs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ..pack_runner import Kvarn
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "texts" / "more").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a.txt", "The mill stood."), ("more/b.md", "The wheel turned. " * 80)):
+        (tmp_path / "texts" / name).write_text(text)
+    return tmp_path / "texts"
+
+
+def n_tokens(run: Kvarn, pack: str) -> int:
+    return json.loads(run("pack", "info", pack, "--json")[1])["n_tokens"]
+
+
+def test_each_file_of_a_folder_gets_a_pack(run: Kvarn, texts: Path) -> None:
+    words = ("pack", "build", "--each", *run.model, "-f", str(texts), "-o", "./library/")
+    code, out, err = run(*words)
+    assert (code, out) == (0, "")
+    assert "1 of 2: library/a: 16 tokens" in err and "16 of them read" in err
+    assert "./library/: 2 packs in" in err
+    assert (n_tokens(run, "library/a"), n_tokens(run, "library/b")) == (16, 1441)
+    assert run(*words)[2].count(" 0 of them read") == 2
+    (texts / "c.txt").write_bytes(b"\x8d\x80")
+    code, _, err = run(*words, "--method", "hash")
+    assert code == 1
+    assert "c.txt is not UTF-8 text" in err and "2 packs in" in err
+    assert err.endswith("; 1 of 3 files have none\n")
+    assert "hash" in run("pack", "info", "library/b")[1]
+
+
+@pytest.mark.parametrize(
+    ("files", "output", "message"),
+    [
+        (["texts"], "library", "-o is a folder for many packs, found the name library"),
+        (["-"], "./library", "a text from stdin has no name"),
+        (["texts", "a.md"], "./library", "texts/a.txt and a.md have the same pack: library/a"),
+        (["texts", "gone.txt"], "./library", "gone.txt: no such file or folder"),
+        (["empty"], "./library", "no files: the folders are empty"),
+    ],
+)
+def test_wrong_lines_are_refused_before_a_model_is_read(
+    run: Kvarn, texts: Path, files: list[str], output: str, message: str
+) -> None:
+    (texts.parent / "empty").mkdir()
+    (texts.parent / "a.md").write_text("Another one.")
+    words = ("pack", "build", "--each", "-m", "gone.gguf", "-f", *files, "-o", output)
+    code, out, err = run(*words)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert message in err
+    assert not (texts.parent / "library").exists()
