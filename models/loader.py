@@ -146,8 +146,12 @@ class Loader:
         return self.device.put(np.ascontiguousarray(values, np.float32))
 
     def norm(self, name: str, n: int) -> Norm:
-        """`{name}.weight` (n,), with `{name}.bias` if there is one."""
-        return Norm(self.vector(f"{name}.weight", n), self.optional(f"{name}.bias", n))
+        """`{name}.weight` (n,), with `{name}.bias` if there is one.
+
+        Files of falcon-h1 have a norm of the name alone.
+        """
+        weight = name if name in self else f"{name}.weight"
+        return Norm(self.vector(weight, n), self.optional(f"{name}.bias", n))
 
     def optional(self, name: str, n: int) -> Array | None:
         """A vector, or None where the file has none."""

@@ -126,10 +126,10 @@ class Workspace:
             self._rows[key] = Rows(self._config, self._memory, self._ids, (first, stop), key[2])
         return self._rows[key]
 
-    def experts_scratch(self, routing: Routing, n_ff: int) -> Scratch:
+    def experts_scratch(self, routing: Routing, n_embd: int, n_ff: int) -> Scratch:
         """The memory of routed experts of these sizes, which layers share."""
-        make, n_embd, max_chunk = self.device.experts_scratch, self._config.n_embd, self.max_chunk
-        return self.shared((routing, n_ff), lambda: make(routing, n_embd, n_ff, max_chunk))
+        make, sizes = self.device.experts_scratch, (routing, n_embd, n_ff)
+        return self.shared(sizes, lambda: make(*sizes, self.max_chunk))
 
     def input(self, name: str) -> Activations:
         """The input of matrix products with this name."""
@@ -190,10 +190,7 @@ class Workspace:
         """The inputs that the experts have just had, sorted by expert."""
         tokens, experts = scratch.chosen(len(rows))
         routed = Routed(experts, weights.routing.n_experts)
-        names = dict.fromkeys(
-            (weights.gate.name, weights.up.name)
-        )  # the same one if they are fused
-        for name in names:
+        for name in dict.fromkeys(m.name for m in weights.inner):  # the same one if they are fused
             watcher(rows[tokens], name, routed)
         watcher(scratch.hidden.x, weights.down.name, routed)
 

@@ -49,6 +49,8 @@ class Architecture:
     rope: Literal["normal", "neox"]
     """Rotated pairs: neighbours (2i, 2i+1), or halves (i, i + n_rot/2)."""
     norm: Literal["rms", "layer"] = "rms"
+    either_epsilon: bool = False
+    """Files may leave out the epsilon of RMS norms, which is then that of layer norms."""
     activation: Literal["silu", "gelu", "relu-squared", "clamped-silu"] = "silu"
     gated: bool = True
     """The feed-forward multiplies what it activates (`ffn_gate`) by `ffn_up`."""
@@ -82,11 +84,17 @@ class Architecture:
     """RMS norm, without a weight, of embeddings."""
     scaled_embedding: bool = False
     """Embeddings are multiplied by sqrt(n_embd)."""
-    recurrent: Literal["none", "delta net", "grouped delta net", "short convolution", "mamba 2"] = (
-        "none"
-    )
+    recurrent: Literal[
+        "none",
+        "delta net",
+        "grouped delta net",
+        "short convolution",
+        "mamba 2",
+        "mamba 2 beside attention",
+    ] = "none"
     """What layers without attention have in its place; the file says which layers these are.
-    Grouped: the value heads that share a key head, and their gates, stand side by side."""
+    Grouped: the value heads that share a key head, and their gates, stand side by side. Beside: all
+    layers have both."""
     counts_kv_heads: bool = False
     """Layers without attention are those for which `attention.head_count_kv` is 0."""
     output_norm: str = "output_norm"
@@ -100,7 +108,7 @@ class Architecture:
     final_softcap: float | None = None
     """Default of `final_logit_softcapping`; None where the architecture has none."""
     windowing: Windowing | None = None
-    rope_layers: Literal["all", "windowed", "three of four", "all or none"] = "all"
+    rope_layers: Literal["all", "windowed", "three of four", "all or none", "none"] = "all"
     """Layers that rotate; "windowed": all layers of a model without windows; "all or none": none
     where `rope.scaling.finetuned` is false."""
     rope_tensors: Literal["none", "freqs", "longrope", "by scaling"] = "none"

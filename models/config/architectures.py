@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .architecture import Architecture, Windowing
 from .expert_keys import ExpertRules
+from .hybrids import HYBRIDS
 
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.name: architecture
@@ -179,17 +180,6 @@ ARCHITECTURES: dict[str, Architecture] = {
             experts=ExpertRules(separate_length=False, shared="added"),
         ),
         Architecture(
-            "granitehybrid",
-            rope="normal",
-            scales=True,
-            logit_scale="divides",
-            recurrent="mamba 2",
-            counts_kv_heads=True,
-            rope_layers="all or none",
-            rope_tensors="by scaling",
-            experts=ExpertRules(required=False, separate_length=False, shared="added"),
-        ),
-        Architecture(
             "glm4moe",
             rope="neox",
             qk_norm="head, if present",
@@ -273,44 +263,6 @@ ARCHITECTURES: dict[str, Architecture] = {
             rope_layers="windowed",
             whole_head_rope=False,
         ),
-        Architecture(
-            "qwen3next",
-            rope="neox",
-            qk_norm="head",
-            ffn_norm="post_attention_norm",
-            output_gate="attn_q",
-            recurrent="grouped delta net",
-            whole_head_rope=False,
-            experts=ExpertRules(shared="gated"),
-        ),
-        # Text has one position in all sections of qwen35's rotation.
-        *(
-            Architecture(
-                name,
-                rope="neox",
-                qk_norm="head",
-                ffn_norm="post_attention_norm",
-                output_gate="attn_q",
-                recurrent="delta net",
-                whole_head_rope=False,
-                experts=experts,
-            )
-            for name, experts in (("qwen35", None), ("qwen35moe", ExpertRules(shared="gated")))
-        ),
-        *(
-            Architecture(
-                name,
-                rope="neox",
-                qk_norm="head",
-                recurrent="short convolution",
-                counts_kv_heads=True,
-                output_norm="token_embd_norm",
-                experts=experts,
-            )
-            for name, experts in (
-                ("lfm2", None),
-                ("lfm2moe", ExpertRules(reads_scores=True, choice_bias="optional")),
-            )
-        ),
+        *HYBRIDS,
     )
 }

@@ -106,8 +106,8 @@ def read_attention(
     if softcap:
         softcap = keys.number("attn_logit_softcapping", softcap, low=1e-3)
 
-    none = architecture.rope_layers == "all or none" and not keys.flag(
-        "rope.scaling.finetuned", True
+    none = architecture.rope_layers == "none" or (
+        architecture.rope_layers == "all or none" and not keys.flag("rope.scaling.finetuned", True)
     )
 
     def rotated(index: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ...ops.experts import MOST_EXPERTS, Routing
 from ...ops.experts.routing import Scores
-from .bounds import MAX_FF, MAX_LAYERS
+from .bounds import MAX_EMBD, MAX_FF, MAX_LAYERS
 from .layers import BesideConfig, DenseConfig, ExpertsConfig, FeedForwardConfig
 from .metadata import Keys
 
@@ -36,12 +36,17 @@ class ExpertRules:
     """Whether a file may have experts that all tokens take, and a gate for what these give."""
     beside_dense: bool = False
     """Whether each layer has a dense network, too; it may differ in size from layer to layer."""
+    latent: bool = False
+    """Whether a file may have experts that read and write narrower rows (`moe_latent_size`)."""
+    in_own_layers: bool = False
+    """Whether a layer is either a mixer or a feed-forward, whose length (`feed_forward_length`, one
+    for each layer) is then not 0."""
 
 
 def read_feed_forwards(
     keys: Keys, rules: ExpertRules | None, n_layers: int
-) -> tuple[FeedForwardConfig, ...]:
-    """The feed-forward of each layer."""
+) -> tuple[FeedForwardConfig | None, ...]:
+    """The feed-forward of each layer; None where a layer is a mixer alone."""
     if rules is None:
         keys.refuse("expert_count", 0, "this architecture has no experts")
         return (_dense(keys),) * n_layers
@@ -54,6 +59,13 @@ def read_feed_forwards(
             return dense_parts
         experts = _experts(keys, rules, n_experts)
         return tuple(BesideConfig(dense, experts) for dense in dense_parts)
+    if rules.in_own_layers:
+        lengths = keys.per_layer("feed_forward_length", n_layers, low=0, high=MAX_FF)
+        kinds: dict[int, FeedForwardConfig | None] = {
+            n_ff: _experts(keys, rules, n_experts, n_ff) if n_experts else DenseConfig(n_ff)
+            for n_ff in set(lengths) - {0}
+        }
+        return tuple(kinds.get(n_ff) for n_ff in lengths)
     if not n_experts:
         return (_dense(keys),) * n_layers
     experts = _experts(keys, rules, n_experts)
@@ -67,19 +79,28 @@ def _dense(keys: Keys) -> DenseConfig:
     return DenseConfig(keys.integer("feed_forward_length", high=MAX_FF))
 
 
-def _experts(keys: Keys, rules: ExpertRules, n_experts: int) -> ExpertsConfig:
+def _experts(
+    keys: Keys, rules: ExpertRules, n_experts: int, whole: int | None = None
+) -> ExpertsConfig:
+    """whole: the layer's `feed_forward_length`, where layers have their own."""
     n_used = keys.integer("expert_used_count", high=n_experts)
     key = "feed_forward_length"
     n_ff = 0
     if rules.separate_length:
         n_ff = keys.integer(f"expert_{key}", 0, low=0, high=MAX_FF)
     if not n_ff:  # llama.cpp's default for files without the key
-        n_ff = keys.integer(key, high=MAX_FF)
+        n_ff = whole or keys.integer(key, high=MAX_FF)
         n_ff = max(1, n_ff // n_used) if rules.separate_length else n_ff
     routing = _routing(keys, rules, n_experts, n_used)
     shared = None if rules.shared == "none" else _shared(keys, n_ff)
     return ExpertsConfig(
-        n_ff, routing, rules.choice_bias, shared, rules.shared == "gated", rules.biases
+        n_ff,
+        routing,
+        rules.choice_bias,
+        shared,
+        rules.shared == "gated",
+        rules.biases,
+        keys.integer("moe_latent_size", 0, low=0, high=MAX_EMBD) if rules.latent else 0,
     )
 
 

@@ -152,6 +152,8 @@ class ExpertsConfig:
     """Whether what the shared network gives is multiplied by sigmoid(gate · x)."""
     biases: bool = False
     """Whether each expert's matrices have biases."""
+    n_latent: int = 0
+    """Width of the rows that the experts read and write; 0: n_embd."""
 
 
 @dataclass(frozen=True)

@@ -49,16 +49,16 @@ class Keys:
         return int(value)
 
     def per_layer(
-        self, key: str, n_layers: int, default: int | None = None, *, high: int
+        self, key: str, n_layers: int, default: int | None = None, *, low: int = 1, high: int
     ) -> tuple[int, ...]:
-        """An integer in 1..high for each layer: one for all, or an array of at least n_layers."""
+        """An integer in low..high for each layer: one for all, or an array of at least n_layers."""
         value = self.get(key)
         if not isinstance(value, (list, tuple, np.ndarray)):
-            return (self.integer(key, default, high=high),) * n_layers
+            return (self.integer(key, default, low=low, high=high),) * n_layers
         numbers = list(value)
-        whole = all(isinstance(n, (int, np.integer)) and 1 <= n <= high for n in numbers)
+        whole = all(isinstance(n, (int, np.integer)) and low <= n <= high for n in numbers)
         if not whole or len(numbers) < n_layers:
-            raise self.error(key, value, f"integers from 1 to {high} for {n_layers} layers")
+            raise self.error(key, value, f"integers from {low} to {high} for {n_layers} layers")
         return tuple(int(n) for n in numbers[:n_layers])
 
     def _repeated(self, key: str, values: Sequence[Any] | np.ndarray) -> Any:

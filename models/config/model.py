@@ -23,8 +23,10 @@ from .expert_keys import read_feed_forwards
 from .latent_keys import latent_scale, read_latent_heads
 from .layers import (
     AttentionConfig,
+    BothConfig,
     FeedForwardConfig,
     LayerConfig,
+    Mamba2Config,
     RecurrentConfig,
     RopeConfig,
 )
@@ -161,7 +163,17 @@ class ModelConfig:
             default = latent_scale(keys, heads.latent, rope)
         attention_scale = _scale(keys, architecture, "attention.scale", default)
         embedding_scale = math.sqrt(n_embd) if architecture.scaled_embedding else 1.0
-        eps = "layer_norm_rms_epsilon" if architecture.norm == "rms" else "layer_norm_epsilon"
+        layers = tuple(
+            _layer(architecture, *parts)
+            for parts in zip(
+                read_recurrent(keys, architecture, n_layers, n_embd),
+                read_attention(keys, architecture, heads, rope, attention_scale),
+                read_feed_forwards(keys, architecture.experts, n_layers),
+            )
+        )
+        if all(layer.attention is None for layer in layers):
+            key = "feed_forward_length"
+            raise keys.error(key, keys.get(key), "0 for a layer with attention")
         final_softcap = architecture.final_softcap
         if final_softcap is not None:
             final_softcap = keys.number("final_logit_softcapping", final_softcap)
@@ -176,7 +188,7 @@ class ModelConfig:
             n_vocab=_vocabulary(metadata, keys),
             n_ctx_train=n_ctx_train,
             n_ctx_orig=n_ctx_orig,
-            norm_eps=keys.number(f"attention.{eps}", high=1.0),
+            norm_eps=_norm_eps(keys, architecture),
             embedding_scale=_scale(keys, architecture, "embedding_scale", embedding_scale),
             residual_scale=_scale(keys, architecture, "residual_scale", 1.0),
             final_softcap=final_softcap or 0.0,
@@ -190,14 +202,7 @@ class ModelConfig:
                 if architecture.per_layer_embeddings
                 else 0
             ),
-            layers=tuple(
-                _layer(architecture, *parts)
-                for parts in zip(
-                    read_recurrent(keys, architecture, n_layers, n_embd),
-                    read_attention(keys, architecture, heads, rope, attention_scale),
-                    read_feed_forwards(keys, architecture.experts, n_layers),
-                )
-            ),
+            layers=layers,
         )
 
 
@@ -221,10 +226,24 @@ def _layer(
     architecture: Architecture,
     state: RecurrentConfig | None,
     attention: AttentionConfig,
-    feed_forward: FeedForwardConfig,
+    feed_forward: FeedForwardConfig | None,
 ) -> LayerConfig:
-    """A layer that has a state, if any, in the place of attention."""
+    """A layer with a state, if any, in the place of attention or beside it; or without a mixer."""
+    rules = architecture.experts
+    if rules is not None and rules.in_own_layers and feed_forward is not None:
+        return LayerConfig(None, feed_forward)
+    if architecture.recurrent == "mamba 2 beside attention":
+        assert isinstance(state, Mamba2Config)
+        return LayerConfig(BothConfig(attention, state), feed_forward)
     return LayerConfig(state or attention, feed_forward)
+
+
+def _norm_eps(keys: Keys, architecture: Architecture) -> float:
+    key = "attention.layer_norm_epsilon"
+    if architecture.norm == "layer":
+        return keys.number(key, high=1.0)
+    default = keys.number(key, high=1.0) if architecture.either_epsilon else None
+    return keys.number("attention.layer_norm_rms_epsilon", default, high=1.0)
 
 
 def _scale(keys: Keys, architecture: Architecture, key: str, default: float) -> float:

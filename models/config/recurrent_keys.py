@@ -23,12 +23,14 @@ MAX_STATE = 1024
 def read_recurrent(
     keys: Keys, architecture: Architecture, n_layers: int, n_embd: int
 ) -> tuple[RecurrentConfig | None, ...]:
-    """The mixer of each layer that carries a state; None for those with attention.
+    """The mixer with a state of each layer; None for those with attention alone.
 
     Raises `ModelError` where sizes do not divide, and where no layer has attention.
     """
     if architecture.recurrent == "none":
         return (None,) * n_layers
+    if architecture.recurrent == "mamba 2 beside attention":
+        return (_mamba2(keys, needs_norm=False),) * n_layers
     mixer: RecurrentConfig
     if architecture.counts_kv_heads:
         key = "attention.head_count_kv"

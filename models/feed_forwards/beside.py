@@ -60,7 +60,9 @@ class Beside:
         self._weights, self._work, self._eps = weights, work, config.norm_eps
         self._n_experts, self._n_embd = layer.experts.routing.n_experts, config.n_embd
         self._dense = Dense(weights.dense, layer.dense, config, work)
-        self._scratch = work.experts_scratch(layer.experts.routing, layer.experts.n_ff)
+        self._scratch = work.experts_scratch(
+            layer.experts.routing, config.n_embd, layer.experts.n_ff
+        )
         self._experts_in = work.input("experts")
 
     @staticmethod

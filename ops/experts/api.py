@@ -16,7 +16,7 @@ from ..errors import OpsError
 from ..linear.activations import Activations
 from ..linear.arguments import TOKENS, FloatMatmulTraits, GroupLayout, MatmulTraits
 from ..linear.decode import MAX_TOKENS
-from ..pointwise.codes import CLAMPED_SWIGLU, GEGLU, SWIGLU
+from ..pointwise.codes import CLAMPED_SWIGLU, GEGLU, RELU_SQUARED, SWIGLU
 from .arguments import Choice, Pairs
 from .routing import SCORES, Routing
 from .weights import Activation, ExpertWeights
@@ -24,7 +24,12 @@ from .weights import Activation, ExpertWeights
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 _FLOAT = np.dtype(np.float32)
-_OPS: dict[Activation, int] = {"silu": SWIGLU, "gelu": GEGLU, "clamped-silu": CLAMPED_SWIGLU}
+_OPS: dict[Activation, int] = {
+    "silu": SWIGLU,
+    "gelu": GEGLU,
+    "clamped-silu": CLAMPED_SWIGLU,
+    "relu-squared": RELU_SQUARED,
+}
 _SERIAL_FLOATS = 16_384  # inputs of this size take less time than waking the threads
 _SERIAL_TOKENS = 4
 
@@ -193,11 +198,13 @@ def experts(
     choice = logits.ctypes.data, n_tokens, *scratch.choice, bias, scales
     _route(*choice, scratch.address, parallel=n_tokens > _SERIAL_TOKENS)
     _sort(n_tokens, scratch.address, parallel=False)
-    call.multiply(act, (weights.gate, weights.up), (scratch.gate, scratch.up), per_pair=False)
+    # What has no gates is activated in the place of gates, by an operation that reads no others.
+    outs = (scratch.gate, scratch.up)[: len(weights.inner)]
+    call.multiply(act, weights.inner, outs, per_pair=False)
     n_pairs, n_ff = n_tokens * scratch.routing.n_used, weights.n_ff
     _activate(
         _OPS[weights.activation],
-        *(x.ctypes.data for x in (scratch.gate, scratch.up)),
+        *(x.ctypes.data for x in (scratch.gate, outs[-1])),
         n_ff,
         *(_address(x) for x in (weights.gate_bias, weights.up_bias)),
         scratch.address,
@@ -273,21 +280,21 @@ def _row(act: Activations) -> tuple[int, ...]:
 def _check(
     act: Activations, logits: F32, weights: ExpertWeights, scratch: ExpertsScratch, out: F32
 ) -> None:
-    n_tokens = len(act.x)
+    n_tokens, name = len(act.x), weights.inner[0].name
     expected = scratch.routing, scratch.n_embd, scratch.n_ff
     sizes = weights.routing, weights.n_embd, weights.n_ff
     if sizes != expected or n_tokens > scratch.max_rows:
         raise OpsError(
-            f"experts {weights.gate.name}: found {n_tokens} tokens and {sizes}, expected at most"
+            f"experts {name}: found {n_tokens} tokens and {sizes}, expected at most"
             f" {scratch.max_rows} and {expected}, as the scratch memory"
         )
-    for name, x, shape in (
-        ("x", act.x, (n_tokens, weights.gate.n_cols)),
+    for part, x, shape in (
+        ("x", act.x, (n_tokens, weights.up.n_cols)),
         ("logits", logits, (n_tokens, weights.routing.n_experts)),
         ("out", out, (n_tokens, weights.n_embd)),
     ):
         if x.shape != shape or x.dtype != _FLOAT or not x.flags.c_contiguous:
             raise OpsError(
-                f"experts {weights.gate.name}: found {name} {x.dtype} {x.shape}, expected"
+                f"experts {name}: found {part} {x.dtype} {x.shape}, expected"
                 f" contiguous float32 {shape}"
             )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..types import QuantType
     from .arguments import Stacked
 
-Activation = Literal["silu", "gelu", "clamped-silu"]
+Activation = Literal["silu", "gelu", "clamped-silu", "relu-squared"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,15 +99,15 @@ class ExpertWeights:
 
         y_e = down_e (f(gate_e x + gate_bias_e, up_e x + up_bias_e)) + down_bias_e
 
-    f(g, u) is silu(g) u, gelu(g) u, or gpt-oss's (`pointwise.clamped_swiglu`). gate and up have F
-    rows of D weights, down D rows of F; gate_bias and up_bias are float32 (n_experts, F), down_bias
-    (n_experts, D); choice_bias and scales (n_experts,), see `Routing`. Raises OpsError for shapes
-    that do not fit together.
+    f(g, u) is silu(g) u, gelu(g) u, or gpt-oss's (`pointwise.clamped_swiglu`); or max(u, 0)^2, for
+    which there are no gates. gate and up have F rows of D weights, down D rows of F; gate_bias and
+    up_bias are float32 (n_experts, F), down_bias (n_experts, D); choice_bias and scales
+    (n_experts,), see `Routing`. Raises OpsError for shapes that do not fit together.
     """
 
     routing: Routing
     activation: Activation
-    gate: device.ExpertMatrix
+    gate: device.ExpertMatrix | None
     up: device.ExpertMatrix
     down: device.ExpertMatrix
     gate_bias: Any = None
@@ -118,11 +118,11 @@ class ExpertWeights:
 
     def __post_init__(self) -> None:
         n, width, n_ff = self.routing.n_experts, self.n_embd, self.n_ff
-        for matrix, n_rows, n_cols in (
-            (self.gate, n_ff, width),
-            (self.up, n_ff, width),
-            (self.down, width, n_ff),
-        ):
+        if (self.gate is None) != (self.activation == "relu-squared"):
+            found = "no gates" if self.gate is None else "gates"
+            raise OpsError(f"preparing experts {self.up.name}: found {found} for {self.activation}")
+        sizes = [(matrix, n_ff, width) for matrix in self.inner]
+        for matrix, n_rows, n_cols in (*sizes, (self.down, width, n_ff)):
             shape = matrix.n_experts, matrix.n_rows, matrix.n_cols
             if shape != (n, n_rows, n_cols):
                 raise self._refused(matrix.name, shape, (n, n_rows, n_cols))
@@ -148,10 +148,15 @@ class ExpertWeights:
     @property
     def n_ff(self) -> int:
         """F, of one expert."""
-        return self.gate.n_rows
+        return self.inner[0].n_rows
+
+    @property
+    def inner(self) -> tuple[device.ExpertMatrix, ...]:
+        """The matrices that x is multiplied by: gate and up, or up alone."""
+        return (self.up,) if self.gate is None else (self.gate, self.up)
 
     @property
     def bytes_per_token(self) -> int:
         """Bytes of matrices that one token reads."""
-        stacks = self.gate, self.up, self.down
+        stacks = *self.inner, self.down
         return sum(m.n_bytes // m.n_experts for m in stacks) * self.routing.n_used

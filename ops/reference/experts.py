@@ -11,13 +11,19 @@ from numpy.typing import NDArray
 from ..experts.routing import Routing
 from ..types import QuantType
 from .linear import rounded_activations
-from .pointwise import clamped_swiglu_reference, geglu_reference, swiglu_reference
+from .pointwise import (
+    clamped_swiglu_reference,
+    geglu_reference,
+    relu_squared_reference,
+    swiglu_reference,
+)
 
 F64 = NDArray[np.float64]
 GATED = {
     "silu": swiglu_reference,
     "gelu": geglu_reference,
     "clamped-silu": clamped_swiglu_reference,
+    "relu-squared": lambda _, up: relu_squared_reference(up),
 }
 
 

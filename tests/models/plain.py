@@ -231,7 +231,8 @@ def plain_experts(
     act: Any, logits: np.ndarray, weights: Any, _: None, out: np.ndarray, *, prompt: bool = False
 ) -> None:
     """The experts of each token, one after the other."""
-    stacks, kind = (weights.gate, weights.up, weights.down), QUANT_TYPES["F32"]
+    gate, kind = weights.gate or weights.up, QUANT_TYPES["F32"]
+    stacks = gate, weights.up, weights.down
     out[:] = 0
     for t, x in enumerate(act.x[: act.n]):
         ids, factors = route_reference(

@@ -21,7 +21,7 @@ from .tiny_cases import CASES
 NAMES = (
     "laguna gpt-oss gemma4 gemma4-shared gemma4-experts qwen35 qwen3next qwen35moe lfm2 lfm2moe "
     "granitehybrid-experts glm4moe qwen2moe granitemoe ernie4_5-moe olmoe muse-glimmer "
-    "stablelm-12b command-r-64 olmo2"
+    "stablelm-12b command-r-64 olmo2 nemotron_h_moe-latent falcon-h1"
 ).split()
 BY_NAME = {case.name: case for case in CASES}
 NUMBERS = st.sampled_from(

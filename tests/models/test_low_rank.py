@@ -56,7 +56,7 @@ def test_adapters_of_some_matrices_leave_the_others(part: str) -> None:
 @pytest.mark.parametrize("chunk", [1, 3, 40])
 @pytest.mark.parametrize("rank", [1, 8, 33])
 @pytest.mark.parametrize(
-    "name", ["llama-odd", "llama-fused", "gemma3", "phi3", "qwen35", "lfm2", "granitehybrid"]
+    "name", ["llama-odd", "llama-fused", "gemma3", "phi3", "qwen35", "lfm2", "falcon-h1"]
 )
 def test_the_kernels_are_close_to_exact_arithmetic(name: str, rank: int, chunk: int) -> None:
     case = CASES[name]

@@ -20,9 +20,21 @@ DELTA, CONV, SCAN, ATTENTION = DeltaNetConfig, ShortConvConfig, Mamba2Config, No
 
 
 def kinds(config: ModelConfig) -> list[type | None]:
-    """The kind of each layer's mixer, None for attention."""
+    """The kind of each layer's state, None for layers with attention."""
     mixers = [layer.mixer for layer in config.layers]
     return [type(m) if isinstance(m, (DELTA, CONV, SCAN)) else None for m in mixers]
+
+
+def parts(config: ModelConfig) -> list[str]:
+    """Of each layer: attention, state, feed-forward."""
+    return [
+        "".join(
+            letter
+            for letter, part in zip("asf", (layer.attention, layer.state, layer.feed_forward))
+            if part is not None
+        )
+        for layer in config.layers
+    ]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +81,45 @@ def test_sizes_of_states() -> None:
     assert config.state_shapes == (((3, 6 * 17 + 2 * 3 * 33), (6, 2, 33, 16)),) * 2
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("granitehybrid", {}, ["sf", "af", "sf", "sf"]),
+        ("nemotron_h", {}, ["s", "f", "a", "s", "f"]),
+        ("nemotron_h_moe", {}, ["s", "f", "a", "f", "s", "a"]),
+        # A last layer that drafts is left out; a length says that a layer has no attention.
+        ("nemotron_h_moe", {"nextn_predict_layers": 1}, ["s", "f", "a", "f", "s"]),
+        ("nemotron_h", {"attention__head_count_kv": [0, 2, 2, 0, 2]}, ["s", "f", "a", "s", "f"]),
+        ("falcon-h1", {}, ["asf"] * 3),
+    ],
+)
+def test_what_each_layer_has(name: str, changes: Any, expected: list[str]) -> None:
+    config = ModelConfig.from_metadata(keys(name, **changes))
+    assert parts(config) == expected
+    assert config.n_kv_layers == sum("a" in x for x in expected)
+    assert len(config.state_shapes) == sum("s" in x for x in expected)
+    numbers = [(config.attention_number(i), config.state_number(i)) for i in range(len(expected))]
+    assert numbers == [
+        tuple(sum(kind in x for x in expected[:i]) for kind in "as") for i in range(len(expected))
+    ]
+    assert config.last_storing == max(i for i, x in enumerate(expected) if set(x) & {"a", "s"})
+
+
+def test_feed_forwards_of_nemotron() -> None:
+    config = ModelConfig.from_metadata(keys("nemotron_h"))
+    assert [f and f.n_ff for f in (layer.feed_forward for layer in config.layers)] == [
+        *(None, 96, None, None, 101)
+    ]
+    config = ModelConfig.from_metadata(keys("nemotron_h_moe", expert_feed_forward_length=None))
+    experts = config.layers[1].feed_forward
+    assert (experts.n_ff, experts.n_latent, experts.shared.n_ff) == (20, 0, 56)
+    config = ModelConfig.from_metadata(keys("nemotron_h_moe-latent"))
+    experts = config.layers[1].feed_forward
+    assert (experts.n_ff, experts.n_latent, experts.routing.scale) == (40, 33, 1.5)
+    rms = {"attention__layer_norm_rms_epsilon": None, "attention__layer_norm_epsilon": 2e-6}
+    assert ModelConfig.from_metadata(keys("nemotron_h", **rms)).norm_eps == 2e-6
+
+
 @pytest.mark.parametrize("name", ["granite", "granitemoe", "granitehybrid-experts"])
 def test_layers_rotate_unless_the_file_says_no(name: str) -> None:
     for flag in (None, True, False):
@@ -111,6 +162,15 @@ def test_layers_rotate_unless_the_file_says_no(name: str) -> None:
         ("granitehybrid", {"ssm__conv_kernel": 1}, "an integer from 2 to 8"),
         ("granitehybrid", {"attention__head_count_kv": [0] * 4}, "0 or one other number"),
         ("granitehybrid", {"attention__head_count_kv": 2}, "a number for each of 4 layers"),
+        ("falcon-h1", {"ssm__group_count": 4}, "a divisor of 6 heads"),
+        ("falcon-h1", {"ssm__state_size": 0}, "an integer from 1"),
+        ("falcon-h1", {"attention__head_count_kv": 0}, "an integer from 1"),
+        ("nemotron_h", {"feed_forward_length": 96}, "0 for a layer with attention"),
+        ("nemotron_h", {"feed_forward_length": [0, 96]}, "integers from 0 to 1048576 for 5"),
+        ("nemotron_h", {"feed_forward_length": [0, 96, 1, 0, 0]}, "0 for a layer with attention"),
+        ("nemotron_h", {"attention__layer_norm_epsilon": None}, "layer_norm_epsilon is missing"),
+        ("nemotron_h_moe", {"expert_used_count": 6}, "an integer from 1 to 5"),
+        ("nemotron_h_moe-latent", {"moe_latent_size": -1}, "an integer from 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(name: str, changes: Any, words: str) -> None:
@@ -132,6 +192,12 @@ def test_what_does_not_fit_is_refused(name: str, changes: Any, words: str) -> No
         ("granitehybrid", "blk.0.ssm_d"),
         ("granitehybrid", "blk.2.ssm_norm.weight"),
         ("granitehybrid-experts", "blk.2.ssm_norm.weight"),
+        ("nemotron_h", "blk.4.ffn_up.weight"),
+        ("nemotron_h_moe", "blk.1.exp_probs_b.bias"),
+        ("nemotron_h_moe", "blk.3.ffn_up_exps.weight"),
+        ("nemotron_h_moe-latent", "blk.1.ffn_latent_up.weight"),
+        ("falcon-h1", "blk.0.ssm_conv1d.weight"),
+        ("falcon-h1", "blk.1.attn_q.weight"),
     ],
 )
 def test_tensors_of_other_shapes_are_refused(

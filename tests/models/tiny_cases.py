@@ -46,7 +46,8 @@ class Tiny:
 # Which architectures differ in what, as llama.cpp asks for their tensors.
 NORM_BIAS = ("starcoder2", "stablelm", "nemotron", "phi2")
 LAYER_NORM = ("cohere2", "command-r", *NORM_BIAS)
-UNGATED = ("starcoder2", "nemotron", "phi2")
+IN_OWN_LAYERS = ("nemotron_h", "nemotron_h_moe")
+UNGATED = ("starcoder2", "nemotron", "phi2", *IN_OWN_LAYERS)
 FUSED_GATE_UP = ("phi3", "glm4")
 HEAD_NORM = (
     "qwen3",
@@ -94,6 +95,12 @@ GLM = EXPERTS | {
     "expert_gating_func": 2,
     "leading_dense_block_count": 1,
 }
+NEMOTRON_EXPERTS = EXPERTS | {
+    "expert_feed_forward_length": 40,
+    "expert_shared_feed_forward_length": 56,
+    "expert_weights_norm": True,
+    "expert_weights_scale": 1.5,
+}
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, ORIGINAL: 32}
 YARN_ATTN = YARN | {"rope.scaling.attn_factor": 0.8}
 
@@ -117,6 +124,15 @@ def mamba2(n_heads: int, dim: int, n_groups: int, state: int, width: int = 4) ->
         "ssm.group_count": n_groups,
         "ssm.state_size": state,
         "ssm.conv_kernel": width,
+    }
+
+
+def nemotron_h(kv_heads: list[int], lengths: list[int]) -> dict[str, Any]:
+    """Keys of layers that are a mixer or a feed-forward."""
+    return {
+        "attention.layer_norm_epsilon": 1e-5,
+        "attention.head_count_kv": kv_heads,
+        "feed_forward_length": lengths,
     }
 
 
@@ -646,5 +662,59 @@ CASES: tuple[Tiny, ...] = (
         | EXPERTS
         | mamba2(6, 17, 3, 33)
         | {"attention.head_count_kv": [0, 1, 0, 1]},
+    ),
+    # The last layer is a feed-forward.
+    Tiny(
+        "nemotron_h",
+        "nemotron_h",
+        n_layers=5,
+        biases=("ssm_conv1d",),
+        keys=mamba2(6, 17, 3, 33) | nemotron_h([0, 0, 2, 0, 0], [0, 96, 0, 0, 101]),
+    ),
+    # Experts without gates.
+    Tiny(
+        "nemotron_h_moe",
+        "nemotron_h_moe",
+        n_layers=6,
+        n_heads=8,
+        n_kv_heads=1,
+        head_dim=80,
+        choice_bias=True,
+        biases=("ssm_conv1d",),
+        keys=mamba2(8, 16, 2, 24)
+        | nemotron_h([0, 0, 1, 0, 0, 1], [0, 40, 0, 40, 0, 0])
+        | NEMOTRON_EXPERTS,
+    ),
+    # Experts that read and write narrower rows.
+    Tiny(
+        "nemotron_h_moe-latent",
+        "nemotron_h_moe",
+        n_layers=4,
+        tied=True,
+        choice_bias=True,
+        biases=("ssm_conv1d",),
+        keys=mamba2(4, 32, 1, 16)
+        | nemotron_h([0, 0, 2, 0], [0, 40, 0, 40])
+        | NEMOTRON_EXPERTS
+        | {"moe_latent_size": 33},
+    ),
+    # Attention and a scan beside each other, with a norm of groups and without one.
+    Tiny(
+        "falcon-h1",
+        "falcon-h1",
+        biases=("ssm_conv1d",),
+        keys=mamba2(6, 17, 3, 33) | {"rope.freq_base": 1e6},
+    ),
+    Tiny(
+        "falcon-h1-unnormed",
+        "falcon-h1",
+        n_heads=5,
+        n_kv_heads=1,
+        head_dim=12,
+        n_embd=51,
+        n_ff=101,
+        tied=True,
+        biases=("ssm_conv1d",),
+        keys=mamba2(4, 24, 1, 16),
     ),
 )

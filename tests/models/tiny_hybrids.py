@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .tiny_cases import Tiny
+from .tiny_cases import IN_OWN_LAYERS, Tiny
 
 OUTPUT_NORM = dict.fromkeys(("lfm2", "lfm2moe"), "token_embd_norm")
 """Where the last norm has another name."""
@@ -24,8 +24,8 @@ def mixer_shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]] | None:
     """The tensors in the place of attention; None where the layer has attention."""
     if case.architecture in OUTPUT_NORM:
         return None if case.keys["attention.head_count_kv"][layer] else _short_conv(case)
-    if case.architecture == "granitehybrid":
-        return None if case.keys["attention.head_count_kv"][layer] else _mamba2(case)
+    if case.architecture in ("granitehybrid", *IN_OWN_LAYERS):
+        return None if case.keys["attention.head_count_kv"][layer] else mamba2(case)
     if case.architecture in ("qwen35", "qwen35moe", "qwen3next"):
         interval = case.keys["full_attention_interval"]
         return None if (layer + 1) % interval == 0 else _delta_net(case)
@@ -41,18 +41,19 @@ def _short_conv(case: Tiny) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _mamba2(case: Tiny) -> dict[str, tuple[int, ...]]:
+def mamba2(case: Tiny) -> dict[str, tuple[int, ...]]:
+    """The tensors of a state-space mixer."""
     d = case.n_embd
     names = "time_step_rank", "group_count", "state_size", "inner_size", "conv_kernel"
     n, groups, size, inner, width = (case.keys[f"ssm.{name}"] for name in names)
     row = inner + 2 * groups * size
-    return {
+    norm = {} if case.name.endswith("unnormed") else {"ssm_norm": (groups, inner // groups)}
+    return norm | {
         "ssm_in": (inner + row + n, d),
         "ssm_conv1d": (row, width),
         "ssm_a": (n, 1),
         "ssm_d": (n, 1),
         "ssm_dt": (n,),
-        "ssm_norm": (groups, inner // groups),
         "ssm_out": (d, inner),
     }
 

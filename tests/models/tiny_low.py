@@ -21,11 +21,12 @@ from .tiny_cases import CASES, Tiny
 
 DENSE = (
     "qwen3vl granite olmo2 glm4 exaone4 gemma command-r seed_oss ernie4_5 hunyuan-dense starcoder2 "
-    "stablelm nemotron phi2 muse-glimmer qwen35 qwen3next lfm2 gemma4 gemma4-shared granitehybrid"
+    "stablelm nemotron phi2 muse-glimmer qwen35 qwen3next lfm2 gemma4 gemma4-shared "
+    "granitehybrid nemotron_h falcon-h1"
 ).split()
 WITH_EXPERTS = (
     "llama-experts qwen2moe qwen3moe olmoe granitemoe glm4moe ernie4_5-moe laguna qwen35moe "
-    "lfm2moe gpt-oss gemma4-experts"
+    "lfm2moe gpt-oss gemma4-experts nemotron_h_moe"
 ).split()
 KINDS = [
     (name, kind)
@@ -44,7 +45,7 @@ def case_of(name: str) -> Tiny:
     case = next(case for case in CASES if case.name == name)
     lengths = {key: N for key in case.keys if key.endswith("expert_feed_forward_length")}
     if "feed_forward_length" in case.keys:
-        lengths["feed_forward_length"] = [N] * case.n_layers
+        lengths["feed_forward_length"] = [N * (n > 0) for n in case.keys["feed_forward_length"]]
     if case.architecture == "granitehybrid":  # llama.cpp has no other size
         lengths["ssm.inner_size"] = 2 * N
     if case.n_heads * case.head_dim == case.n_embd:  # some architectures have no other sizes

@@ -74,18 +74,28 @@ def _expert_shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
     f = case.keys.get("expert_feed_forward_length")
     if f is None:
         f = case.n_ff // used if case.architecture == "qwen3moe" else case.n_ff
-    shapes: dict[str, tuple[int, ...]] = {"ffn_gate_inp": (n, d), "ffn_down_exps": (n, d, f)}
-    shapes |= {"ffn_gate_exps": (n, f, d), "ffn_up_exps": (n, f, d)}
+    narrow = case.keys.get("moe_latent_size", d)
+    shapes: dict[str, tuple[int, ...]] = {"ffn_gate_inp": (n, d), "ffn_down_exps": (n, narrow, f)}
+    shapes |= {"ffn_gate_exps": (n, f, narrow), "ffn_up_exps": (n, f, narrow)}
+    if narrow != d:
+        shapes |= {"ffn_latent_down": (narrow, d), "ffn_latent_up": (d, narrow)}
     shared = case.keys.get("expert_shared_count", 0) * f
     if shared := case.keys.get("expert_shared_feed_forward_length", shared):
         shapes |= {"ffn_gate_shexp": (shared, d), "ffn_up_shexp": (shared, d)}
         shapes["ffn_down_shexp"] = (d, shared)
         if case.architecture in ("qwen2moe", "qwen35moe", "qwen3next"):
             shapes["ffn_gate_inp_shexp"] = (d,)
+    if case.architecture in tiny_cases.UNGATED:
+        shapes = {k: v for k, v in shapes.items() if k not in ("ffn_gate_exps", "ffn_gate_shexp")}
     return shapes
 
 
 def _has_experts(case: Tiny, layer: int) -> bool:
+    if (
+        case.architecture in tiny_cases.IN_OWN_LAYERS
+        and not case.keys["feed_forward_length"][layer]
+    ):
+        return False
     return "expert_count" in case.keys and layer >= case.keys.get("leading_dense_block_count", 0)
 
 
@@ -97,6 +107,13 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     if name not in tiny_cases.NO_PRE_NORMS:
         shapes["attn_norm"] = (d,)
+    if name in tiny_cases.IN_OWN_LAYERS:
+        if f := case.keys["feed_forward_length"][layer]:
+            whole = {"ffn_down": (d, f), "ffn_up": (f, d)}
+            return shapes | (_expert_shapes(case) if _has_experts(case, layer) else whole)
+        return shapes | (tiny_hybrids.mixer_shapes(case, layer) or _attention(case, layer))
+    if name == "falcon-h1":
+        shapes |= tiny_hybrids.mamba2(case)
     shapes |= tiny_hybrids.mixer_shapes(case, layer) or _attention(case, layer)
     if _has_experts(case, layer):
         shapes |= _expert_shapes(case)
@@ -197,6 +214,8 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
                 if case.architecture == "gemma4":
                     gain = tiny_gemma4.MEANS.get(name, gain)
                 stored = tiny_hybrids.UNSUFFIXED.get(name, f"{name}.weight")
+                if (case.architecture, name) == ("falcon-h1", "ffn_norm"):
+                    stored = name
                 values = make(full, shape, 0.2, gain)
                 if name == "ssm_a" and len(shape) == 2:
                     values = -np.abs(values)  # otherwise states grow without end

@@ -62,7 +62,7 @@ def test_the_next_process_needs_no_numba() -> None:
     run_twice(all_rehearsals(default_model_path(), [("f16", "f16")]))
 
 
-@pytest.mark.parametrize("name", ["qwen35", "lfm2", "granitehybrid"])
+@pytest.mark.parametrize("name", ["qwen35", "lfm2", "nemotron_h_moe"])
 def test_hybrids_need_no_numba_in_the_next_process(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hybrid.gguf"
     tiny_models.write(path, next(case for case in tiny_cases.CASES if case.name == name), 1)

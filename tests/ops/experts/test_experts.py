@@ -56,6 +56,8 @@ class Layer:
             ExpertMatrix.prepare(t, data, n_cols, f"{part}_exps")
             for part, (t, data), (_, n_cols) in zip(("gate", "up", "down"), self.matrices, shapes)
         ]
+        if activation == "relu-squared":
+            prepared[0] = None
         self.weights = ExpertWeights(routing, activation, *prepared, **biases)
 
     def scratch(self, max_rows: int) -> ExpertsScratch:
@@ -110,7 +112,7 @@ def test_every_type_gives_what_its_numbers_give(
         layer.check(n_tokens)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, "relu-squared"])
 @pytest.mark.parametrize("types", [("F32", "F32", "F32"), ("Q4_K", "Q6_K", "Q8_0")])
 def test_biases_activations_and_mixed_types(
     activation: str, types: tuple[str, str, str], random_rows: Callable[..., np.ndarray]
@@ -119,6 +121,8 @@ def test_biases_activations_and_mixed_types(
     rng = np.random.default_rng(3)
     shapes = {"gate_bias": (n, n_ff), "up_bias": (n, n_ff), "down_bias": (n, n_embd)}
     biases = {k: 3 * rng.normal(size=shape).astype(np.float32) for k, shape in shapes.items()}
+    if activation == "relu-squared":  # without gates
+        del biases["gate_bias"]
     layer = Layer(random_rows, types, activation, n_embd, n_ff, **biases)
     for n_tokens in (1, 4, 9):
         layer.check(n_tokens)
@@ -254,6 +258,8 @@ def test_what_does_not_fit_is_refused(random_rows: Callable[..., np.ndarray]) ->
             act, logits, weights, ExpertsScratch(Routing(5, 2), 96, 160, 2), out
         ),
     }
+    calls["found no gates for silu"] = lambda: replace(weights, gate=None)
+    calls["found gates for relu-squared"] = lambda: replace(weights, activation="relu-squared")
     for words, call in calls.items():
         with pytest.raises(OpsError, match=words):
             call()

@@ -212,7 +212,7 @@ def test_flags_of_single_contexts_wait_for_the_end_of_a_pass(
     assert [context.tokens[-1] for context in contexts] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["llama-mha", "qwen35", "lfm2", "granitehybrid"])
+@pytest.mark.parametrize("name", ["llama-mha", "qwen35", "lfm2", "nemotron_h", "falcon-h1"])
 def test_a_pass_without_memory_leaves_all_as_they_were(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,10 @@ from ..reading import ids_of
 N, N_CTX = 2100, 2400
 
 
-@pytest.fixture(scope="module", params=["qwen35", "qwen3next", "lfm2", "granitehybrid"])
+@pytest.fixture(
+    scope="module",
+    params=["qwen35", "qwen3next", "lfm2", "granitehybrid", "nemotron_h", "falcon-h1"],
+)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> kvarn.Model:
     (case,) = (case for case in tiny_cases.CASES if case.name == request.param)
     path = tmp_path_factory.mktemp("hybrid") / "model.gguf"

@@ -25,7 +25,7 @@ from ..reading import SHAPE
 
 GREEDY = kvarn.Sampler(temp=0)
 N_CTX = 2600
-HYBRIDS = ("qwen35", "lfm2", "granitehybrid")
+HYBRIDS = ("qwen35", "lfm2", "granitehybrid", "falcon-h1")
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 300, 511, 512, 513, 515, 1023, 1024, 1025, 1027, 1540)
 BUDGET = {"budget": 40, "sink": 4, "window": 16}
 SPARSE = kvarn.SparsePrefill(k=40, index="hash", from_=512)
@@ -56,6 +56,7 @@ CASES = (
     Case("hybrids, topk", "qwen35", "q8_0", attend=kvarn.TopK(**BUDGET)),
     Case("short convolutions", "lfm2", prefill=SPARSE),
     Case("scans", "granitehybrid", "q8_0", attend=kvarn.TopK(**BUDGET)),
+    Case("scans beside attention", "falcon-h1", prefill=SPARSE),
     Case("topk", attend=kvarn.TopK(**BUDGET)),
     Case("means", attend=kvarn.TopK(**BUDGET, tail="means")),
     Case("hash", attend=kvarn.Hash(**BUDGET)),
