@@ -40,6 +40,8 @@ def _expected(value: Any, kind: GGUFValueType, item: GGUFValueType | None = None
         return None if isinstance(value, bool) else "true or false"
     if kind is GGUFValueType.STRING:
         return None if _is_text(value) else "text that UTF-8 can write"
+    if isinstance(value, bytes):  # a list of bytes
+        return None
     if not isinstance(value, list) or not value:
         return "a list that is not empty"
     if item is None and isinstance(value[0], str):

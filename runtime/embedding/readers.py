@@ -83,6 +83,8 @@ class EncoderReader:
                 np.array([kind for text in chosen for kind in text.types], np.int32),
                 tuple(lengths),
             )
+            if self.config.n_token_types == 1:  # both texts of a pair have it
+                rows.types[:] = 0
             hidden = encoder.forward(rows)
             parts = np.split(hidden, np.cumsum(lengths)[:-1])
             out[numbers] = encoder.projected(np.stack([pool(part, pooling) for part in parts]))

@@ -49,11 +49,15 @@ class TextIds:
         _check(texts)
         if not query.strip():
             raise EmbeddingError("the query is empty, expected a text")
-        first = self._tokenizer.encode(query, bos=True)
+        tokenizer = self._tokenizer
+        first = tokenizer.encode(query, bos=True)
+        sep = tokenizer.roles.get("sep")
+        if tokenizer.add_eos and tokenizer.add_sep and sep is not None:
+            first.append(sep)
         made = []
         for i, text in enumerate(texts):
-            second = self._tokenizer.encode(text, bos=True)
-            if second[:1] == [self._tokenizer.bos_id]:
+            second = tokenizer.encode(text, bos=True)
+            if second[:1] == [tokenizer.bos_id]:
                 second = second[1:]
             ids = Ids(first + second, len(first))
             made.append(self._fitted(ids, f"text {i + 1} with the query"))

@@ -1,6 +1,7 @@
 """Text to token ids and back, with the vocabulary of a GGUF file.
 
-The ids equal llama.cpp's, for SentencePiece (`llama`), BPE (`gpt2`) and WordPiece (`bert`).
+The ids equal llama.cpp's, for SentencePiece (`llama` by merges, `t5` by unigrams), BPE (`gpt2`) and
+WordPiece (`bert`).
 
 Not by the library tokenizers: it has no BPE by scores, and its regular expressions have another
 version of Unicode and not llama.cpp's simplifications. To give it 128,000 tokens and 280,000 merges

@@ -13,6 +13,7 @@ from .bpe import CHARACTER_TO_BYTE, BytePair
 from .rendered import ControlTexts, Rendered, Span
 from .special import Partition, find_roles, set_stripping
 from .spm import SPACE, SentencePiece
+from .unigram import Unigram
 from .vocab import HIDDEN, Attr, TokenizerError, Vocab
 from .wordpiece import WordPiece
 
@@ -48,10 +49,11 @@ class Engine(Protocol):
         """Ids of bytes that are not UTF-8."""
 
 
-_ENGINES: Mapping[str, type[SentencePiece] | type[BytePair] | type[WordPiece]] = {
+_ENGINES: Mapping[str, Callable[[Vocab], Engine]] = {
     "spm": SentencePiece,
     "bpe": BytePair,
     "wordpiece": WordPiece,
+    "unigram": Unigram,
 }
 
 
@@ -60,6 +62,7 @@ class Tokenizer:
 
     n_vocab: number of tokens. model, pre: `tokenizer.ggml.model` and `.pre` of the file, "" where
     there is none. add_bos, add_eos: whether `encode(bos=True)` begins with BOS and ends with EOS.
+    add_sep: whether SEP stands before the second text of a pair.
     roles: ids of the special tokens: bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid …;
     bos_id and eos_id are two of them, or None. eog_ids: the tokens that end generation.
     """
@@ -70,7 +73,7 @@ class Tokenizer:
         self.eog_ids = find_roles(vocab)
         self.n_vocab = vocab.n_vocab
         self.model, self.pre = vocab.model, vocab.pre
-        self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
+        self.add_bos, self.add_eos, self.add_sep = vocab.add_bos, vocab.add_eos, vocab.add_sep
         self.roles: Mapping[str, int] = vocab.roles
         self.bos_id, self.eos_id = vocab.roles.get("bos"), vocab.roles.get("eos")
         special = vocab.special()

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...models.config.bounds import MAX_VOCAB
 from ...system.errors import KvarnError
@@ -51,9 +52,15 @@ _TYPES = (
     Attr.BYTE,
 )
 _SPECIAL = Attr.CONTROL | Attr.USER_DEFINED | Attr.UNKNOWN
-_MODELS = {"llama": "spm", "gpt2": "bpe", "gemma4": "bpe", "whitespace": "bpe", "bert": "wordpiece"}
+_MODELS = {
+    "llama": "spm",
+    "gpt2": "bpe",
+    "gemma4": "bpe",
+    "whitespace": "bpe",
+    "bert": "wordpiece",
+    "t5": "unigram",
+}
 _REFUSED = {
-    "t5": "a unigram (UGM) vocabulary",
     "rwkv": "an RWKV vocabulary",
     "plamo2": "a PLaMo-2 vocabulary",
     "hybriddna": "a HybriDNA vocabulary",
@@ -76,14 +83,15 @@ _DEFAULT_ROLES = {
     "whitespace": {"bos": 11, "eos": 11},
     "gemma4": {},
     "bert": {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
+    "t5": {"eos": 1, "unk": 2, "pad": 0},
 }
 
 
 class Vocab:
     """Tokens of a file and the rules beside them.
 
-    kind: "spm", "bpe" or "wordpiece". tokens: texts as stored (bytes that are not UTF-8 as
-    surrogate escapes). ids: text → id. roles: "bos", "eos", "eot", ... → id, where there is one.
+    kind: "spm", "bpe", "wordpiece" or "unigram". tokens: texts as stored (bytes that are not UTF-8
+    as surrogate escapes). ids: text → id. roles: "bos", "eos", ... → id, where there is one.
     """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -132,6 +140,26 @@ class Vocab:
             return [0.0] * self.n_vocab
         finite: list[float] = np.nan_to_num(scores).tolist()
         return finite
+
+    @property
+    def needed_scores(self) -> list[float]:
+        """`scores` of a vocabulary that means nothing without them."""
+        if f"{_PREFIX}scores" not in self._metadata:
+            raise TokenizerError(
+                "the file has a unigram vocabulary but no scores (tokenizer.ggml.scores)"
+            )
+        return self.scores
+
+    @property
+    def charsmap(self) -> NDArray[np.uint8]:
+        """The compiled map of characters that are replaced; empty where there is none."""
+        key = "precompiled_charsmap"
+        values = self._numbers(key, "iu")
+        if values is None:
+            return np.empty(0, np.uint8)
+        if values.ndim != 1 or (values.size and not -128 <= values.min() <= values.max() <= 255):
+            raise TokenizerError(f"{_PREFIX}{key} is not a list of bytes: {brief(values)}")
+        return values.astype(np.uint8)
 
     @cached_property
     def merges(self) -> list[str]:
@@ -191,7 +219,8 @@ class Vocab:
             "add_bos_token", spm or wordpiece or (pre and pre.add_bos) or False
         )
         self.add_bos = self.add_bos or bool(pre and pre.force_bos)
-        self.add_eos = self.flag("add_eos_token", False)
+        self.add_eos = self.flag("add_eos_token", self.kind == "unigram")
+        self.add_sep = self.flag("add_sep_token", wordpiece)
         self.add_space_prefix = self.flag("add_space_prefix", spm)
         self.remove_extra_whitespaces = self.flag("remove_extra_whitespaces", False)
         self.lowercase = self.flag("normalizer.lowercase", self.model != "whitespace")
@@ -246,7 +275,19 @@ class Vocab:
             return values
         return [v if isinstance(v, str) else v.decode("utf-8", "surrogateescape") for v in values]
 
-    def _array(self, key: str, kinds: str) -> "np.ndarray[Any, Any] | None":
+    def _array(self, key: str, kinds: str) -> "NDArray[Any] | None":
+        """A number for each token."""
+        values = self._numbers(key, kinds)
+        if values is None:
+            return None
+        if len(values) < self.n_vocab:
+            raise TokenizerError(
+                f"{_PREFIX}{key} has {len(values)} entries for {self.n_vocab} tokens: "
+                "the file is damaged"
+            )
+        return values[: self.n_vocab]
+
+    def _numbers(self, key: str, kinds: str) -> "NDArray[Any] | None":
         values = self._metadata.get(_PREFIX + key)
         if values is None:
             return None
@@ -254,9 +295,4 @@ class Vocab:
             values = np.array(values)  # texts would become one array as wide as the longest
         if not isinstance(values, np.ndarray) or values.dtype.kind not in kinds:
             raise TokenizerError(f"{_PREFIX}{key} is not a list of numbers: {brief(values)}")
-        if len(values) < self.n_vocab:
-            raise TokenizerError(
-                f"{_PREFIX}{key} has {len(values)} entries for {self.n_vocab} tokens: "
-                "the file is damaged"
-            )
-        return values[: self.n_vocab]
+        return values

@@ -27,6 +27,8 @@ def save_sentencepiece(
     pieces: Sequence[tuple[str, float, int]] | None = None,
     model_type: int = 2,
     dummy_prefix: bool = True,
+    charsmap: bytes = b"",
+    name: str = "tokenizer.model",
 ) -> None:
     """tokenizer.model, the protocol buffer of sentencepiece_model.proto."""
     data = b""
@@ -35,8 +37,8 @@ def save_sentencepiece(
         data += _bytes(1, body + _number(3, kind))
     byte_fallback = 35
     data += _bytes(2, _number(3, model_type) + _number(byte_fallback, 1))
-    data += _bytes(3, _number(3, dummy_prefix))
-    (folder / "tokenizer.model").write_bytes(data)
+    data += _bytes(3, (_bytes(2, charsmap) if charsmap else b"") + _number(3, dummy_prefix))
+    (folder / name).write_bytes(data)
 
 
 def save_settings(folder: Path, **settings: object) -> None:

@@ -246,7 +246,9 @@ def add_metadata(writer: gguf.GGUFWriter, values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         if key == "general.architecture":
             continue  # the writer has put it there
-        if isinstance(value, list):
+        if key.endswith("precompiled_charsmap"):
+            writer.add_precompiled_charsmap(bytes(value))
+        elif isinstance(value, list):
             writer.add_array(key, value)
         elif isinstance(value, str):
             writer.add_string(key, value)

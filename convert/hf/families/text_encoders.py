@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gguf import GGUFWriter
@@ -17,14 +18,15 @@ from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config, number
 from ..keys import windowed_layers
-from ..views import View, Views
+from ..views import View, Views, part
 
 _LEFT_OUT = ("cls.predictions", "cls.seq_relationship")
 _OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
 
 
-def add_bert(writer: GGUFWriter, config: Config) -> None:
-    """`bert.*`; `ConvertError` for another activation, and positions that are no table."""
+def add_bert(writer: GGUFWriter, config: Config, padded: bool = False) -> None:
+    """`bert.*`; `ConvertError` for another activation, and positions that are no table. padded: the
+    table begins with positions up to that of the padding, which no text has."""
     activation = config.get("hidden_act") or "gelu"
     if activation not in ("gelu", "gelu_new", "gelu_pytorch_tanh"):
         raise ConvertError(
@@ -36,7 +38,8 @@ def add_bert(writer: GGUFWriter, config: Config) -> None:
             f"config.json: position_embedding_type is {brief(kind)}, expected absolute for bert"
         )
     writer.add_block_count(config.n_layers)
-    writer.add_context_length(config.integer("max_position_embeddings"))
+    first = _first_position(config) if padded else 0
+    writer.add_context_length(config.integer("max_position_embeddings") - first)
     writer.add_embedding_length(config.integer("hidden_size"))
     writer.add_feed_forward_length(config.integer("intermediate_size"))
     writer.add_head_count(config.n_heads)
@@ -45,9 +48,16 @@ def add_bert(writer: GGUFWriter, config: Config) -> None:
     writer.add_token_type_count(config.integer("type_vocab_size"))
 
 
-def add_classifier(writer: GGUFWriter, config: Config) -> None:
+def _first_position(config: Config) -> int:
+    first, n = config.integer("pad_token_id") + 1, config.integer("max_position_embeddings")
+    if first >= n:
+        raise ConvertError(f"config.json: pad_token_id is {first - 1}, expected below {n - 1}")
+    return first
+
+
+def add_classifier(writer: GGUFWriter, config: Config, padded: bool = False) -> None:
     """`bert.*` of a model that scores texts, with the names of its scores."""
-    add_bert(writer, config)
+    add_bert(writer, config, padded)
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     if not isinstance(names, Mapping) or not all(isinstance(x, str) for x in names.values()):
         raise ConvertError(f"config.json: id2label is {brief(names)}, expected names")
@@ -70,10 +80,18 @@ def classifier_tensors(config: Config, views: Views) -> dict[str, View]:
     return made
 
 
+def xlm_tensors(config: Config, views: Views) -> dict[str, View]:
+    """The tensors of XLM-RoBERTa, whose classifier has its own hidden layer."""
+    kept, name = tensors(config, views), "embeddings.position_embeddings.weight"
+    if name in kept:
+        kept[name] = part(kept[name], slice(_first_position(config), None))
+    return kept
+
+
 def _named(views: Views) -> dict[str, View]:
     made = {}
     for name, view in views.items():
-        plain = name.removeprefix("bert.")
+        plain = name.removeprefix("bert.").removeprefix("roberta.")
         for old, new in _OLD_ENDS.items():
             if plain.endswith(old):
                 plain = plain.removesuffix(old) + new
@@ -130,6 +148,12 @@ _BERT = HFArchitecture(
     "bert", add_bert, encodes=True, vocabulary="bert", rewrite=tensors, defaults=_DEFAULTS
 )
 _SCORING = replace(_BERT, add_keys=add_classifier, rewrite=classifier_tensors)
+_XLM = replace(
+    _BERT,
+    add_keys=partial(add_bert, padded=True),
+    rewrite=xlm_tensors,
+    defaults=_DEFAULTS | {"pad_token_id": 1},
+)
 _GEMMA = HFArchitecture(
     "gemma-embedding",
     add_gemma,
@@ -154,6 +178,10 @@ ENTRIES = {
     "BertModel": _BERT,
     "BertForMaskedLM": _BERT,
     "BertForSequenceClassification": _SCORING,
+    "XLMRobertaModel": _XLM,
+    "XLMRobertaForSequenceClassification": replace(
+        _XLM, add_keys=partial(add_classifier, padded=True)
+    ),
     "Gemma3TextModel": _GEMMA,
 }
 """By the names of config.json's `architectures`."""

@@ -30,12 +30,13 @@ def read_pieces(
     of ids (default: of pieces).
     """
     if (folder / "tokenizer.model").is_file():
-        pieces, space_prefix = read_sentencepiece(folder / "tokenizer.model")
+        model = read_sentencepiece(folder / "tokenizer.model", "BPE")
+        pieces, space_prefix = model.pieces, model.space_prefix
         tokens = Tokens.unused(n_vocab or len(pieces))
         for token, piece in enumerate(pieces[: len(tokens.texts)]):
             tokens.set(token, piece.text, piece.score, piece.type)
     else:
-        tokens, space_prefix = _from_merges(saved, n_vocab), _prepends_space(saved)
+        tokens, space_prefix = _from_merges(saved, n_vocab), prepends_space(saved)
     listed = optional_json(folder / "added_tokens.json")
     for token, text, special in added_tokens(saved, settings, listed):
         if token < len(tokens.texts):  # beyond config.json's vocabulary the model has no row
@@ -86,9 +87,9 @@ def _from_merges(saved: Mapping[str, Any], n_vocab: int | None) -> Tokens:
     return tokens
 
 
-def _prepends_space(saved: Mapping[str, Any]) -> bool:
+def prepends_space(saved: Mapping[str, Any]) -> bool:
     """Whether the normaliser or the pre-tokenizer puts a space before a text."""
-    for step in (*_steps(saved, "normalizer"), *_steps(saved, "pre_tokenizer")):
+    for step in (*steps(saved, "normalizer"), *steps(saved, "pre_tokenizer")):
         if step.get("type") == "Prepend":
             return True
         if step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never":
@@ -96,7 +97,7 @@ def _prepends_space(saved: Mapping[str, Any]) -> bool:
     return False
 
 
-def _steps(saved: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def steps(saved: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """A step of tokenizer.json, or a sequence of them."""
     outer = saved.get(key) or {}
     inner = outer.get(f"{key.replace('_', '')}s", []) if isinstance(outer, Mapping) else None

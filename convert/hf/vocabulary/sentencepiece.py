@@ -4,7 +4,8 @@ A protocol buffer, `ModelProto` of sentencepiece_model.proto; of its fields thes
 
     1 piece (repeated)      1 text · 2 score, f32 · 3 type, see `PieceType`
     2 trainer_spec          3 model_type: 1 unigram (the default), 2 BPE, 3 words, 4 characters
-    3 normalizer_spec       3 add_dummy_prefix (default true)
+    3 normalizer_spec       2 precompiled_charsmap · 3 add_dummy_prefix (default true) ·
+                            4 remove_extra_whitespaces (default true)
 
 A message is fields, one after the other: a varint of (number << 3 | kind), then by kind 0 a varint,
 1 eight bytes, 2 a varint of a length and as many bytes, 5 four bytes.
@@ -45,36 +46,49 @@ class Piece:
     type: PieceType
 
 
-def read_sentencepiece(path: Path) -> tuple[list[Piece], bool]:
-    """The pieces by id, and whether a space stands before the first word.
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """What the file says."""
 
-    `ConvertError` where the file is damaged or not of the BPE kind.
-    """
+    pieces: list[Piece]
+    """By id."""
+    space_prefix: bool
+    """Whether a space stands before the first word."""
+    merges_spaces: bool
+    """Whether of several spaces one is left, and none at the ends."""
+    charsmap: bytes
+    """How characters are changed before."""
+
+
+def read_sentencepiece(path: Path, kind: str) -> SentencePieceModel:
+    """The model of a file. `ConvertError` where it is damaged or not of this kind: "BPE" or
+    "unigram"."""
     try:
-        return _read(read_bytes(path, MAX_VOCABULARY_BYTES))
+        return _read(path.name, read_bytes(path, MAX_VOCABULARY_BYTES), kind)
     except (IndexError, ValueError, struct.error):
         raise ConvertError(f"{path.name}: not a SentencePiece model, or damaged") from None
 
 
-def _read(data: bytes) -> tuple[list[Piece], bool]:
-    pieces, model_type, space_prefix = [], 1, True
+def _read(name: str, data: bytes, kind: str) -> SentencePieceModel:
+    pieces, model_type, normalizer = [], 1, b""
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes):
             pieces.append(_piece(value))
             if len(pieces) > MAX_VOCAB:
-                raise ConvertError(f"tokenizer.model has over {MAX_VOCAB:,} pieces")
+                raise ConvertError(f"{name} has over {MAX_VOCAB:,} pieces")
         elif number == 2 and isinstance(value, bytes):
             model_type = _integer(value, 3, model_type)
         elif number == 3 and isinstance(value, bytes):
-            space_prefix = bool(_integer(value, 3, space_prefix))
+            normalizer = value
     if not pieces:
         raise ValueError("no pieces")
-    if model_type != 2:
-        raise ConvertError(
-            f"tokenizer.model is a {_MODEL_TYPES.get(model_type, model_type)} vocabulary: expected "
-            "BPE"
-        )
-    return pieces, space_prefix
+    if (found := _MODEL_TYPES.get(model_type, str(model_type))) != kind:
+        raise ConvertError(f"{name} is a {found} vocabulary: expected {kind}")
+    charsmaps = [value for number, value in _fields(normalizer) if number == 2]
+    charsmap = charsmaps[-1] if charsmaps and isinstance(charsmaps[-1], bytes) else b""
+    return SentencePieceModel(
+        pieces, bool(_integer(normalizer, 3, 1)), bool(_integer(normalizer, 4, 1)), charsmap
+    )
 
 
 def _piece(data: bytes) -> Piece:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .bpe import byte_level_tokens, pre_tokenizer
 from .pieces import as_gemma4, read_pieces
 from .tokens import Tokens
+from .unigram import FILE, is_unigram, read_unigram
 from .wordpiece import WORDPIECE_PRE, read_wordpiece
 
 # What gguf-py's rules raise for files that are valid JSON and nothing else.
 _ODD = (ValueError, TypeError, KeyError, AttributeError, IndexError)
-_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "vocab.txt")
+_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "vocab.txt", FILE)
+_MERGED_SPACES = "tokenizer.ggml.remove_extra_whitespaces"
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Vocabulary:
     """The values of the file's `tokenizer.*` keys."""
 
     model: str
-    """`tokenizer.ggml.model`: llama (SentencePiece), gpt2 (byte-level BPE), gemma4, or bert
-    (WordPiece)."""
+    """`tokenizer.ggml.model`: llama (SentencePiece), gpt2 (byte-level BPE), gemma4, bert
+    (WordPiece) or t5 (unigram)."""
     pre: str | None
     """None: the model says it."""
     tokens: Tokens
@@ -39,7 +41,9 @@ class Vocabulary:
     by_rules: bool = False
     """Whether `pre` was recognised by its rules alone."""
     flags: Mapping[str, bool] = field(default_factory=dict)
-    """Keys of their own: how a WordPiece vocabulary changes a text."""
+    """Keys of their own: how a vocabulary changes a text."""
+    charsmap: bytes = b""
+    """How a unigram vocabulary changes characters."""
 
     def add(self, writer: GGUFWriter) -> None:
         """Write the keys, as llama.cpp's converter does."""
@@ -60,6 +64,8 @@ class Vocabulary:
             writer.add_add_bos_token(True)
         for key, value in self.flags.items():
             writer.add_bool(key, value)
+        if self.charsmap:
+            writer.add_precompiled_charsmap(self.charsmap)
 
 
 def read_vocabulary(
@@ -80,13 +86,8 @@ def read_vocabulary(
         )
     if architecture.vocabulary == "bert":
         if pre is not None:
-            raise ConvertError("--pre has no effect on a WordPiece vocabulary: omit it")
-        tokens, flags = read_wordpiece(folder, n_vocab)
-        special = _special(folder, len(tokens.texts))
-        first = special.special_token_ids.pop("cls", None)  # GGUF's name for it is BOS
-        if first is not None:
-            special.special_token_ids.setdefault("bos", first)
-        return Vocabulary("bert", WORDPIECE_PRE, tokens, None, special, flags=flags)
+            raise ConvertError("--pre has no effect on the vocabulary of a text encoder: omit it")
+        return _of_encoder(folder, n_vocab)
     saved = _saved_tokenizer(folder)
     settings = optional_json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.model").is_file() or _is_sentencepiece(saved):
@@ -117,6 +118,27 @@ def read_vocabulary(
             "expected merges in tokenizer.json or merges.txt"
         )
     return Vocabulary("gpt2", name, tokens, prefix, special, not hashed)
+
+
+def _of_encoder(folder: Path, n_vocab: int | None) -> Vocabulary:
+    saved = optional_json(folder / "tokenizer.json", MAX_VOCABULARY_BYTES)
+    if is_unigram(folder, saved):
+        settings = optional_json(folder / "tokenizer_config.json")
+        read = read_unigram(folder, saved, settings, n_vocab)
+        special = _special(folder, len(read.tokens.texts))
+        if not saved:  # nothing else says what stands around a text
+            special.add_special_token = dict.fromkeys(("bos", "eos", "sep"), True)
+        made = Vocabulary("t5", "default", read.tokens, read.space_prefix, special)
+        flags = {_MERGED_SPACES: read.merges_spaces}
+        made = replace(made, flags=flags, charsmap=read.charsmap)
+    else:
+        tokens, flags = read_wordpiece(folder, n_vocab)
+        special = _special(folder, len(tokens.texts))
+        made = Vocabulary("bert", WORDPIECE_PRE, tokens, None, special, flags=flags)
+    first = special.special_token_ids.pop("cls", None)  # GGUF's name for it is BOS
+    if first is not None:
+        special.special_token_ids.setdefault("bos", first)
+    return made
 
 
 def _saved_tokenizer(folder: Path) -> dict[str, Any]:

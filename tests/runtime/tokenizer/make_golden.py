@@ -49,6 +49,17 @@ def variants() -> dict[str, tuple[str, dict[str, Any]]]:
         "spm-phi3": ("spm", {"general.name": "A Phi-3 model"}),
         "bert": ("bert", {}),
         "bert-cased": ("bert", {ggml + "normalizer.lowercase": False}),
+        "ugm": ("ugm", {}),
+        "ugm-joined": ("ugm-joined", {}),
+        "ugm-spaces": ("ugm", {ggml + "remove_extra_whitespaces": False}),
+        "ugm-joined-bare": (
+            "ugm-joined",
+            {
+                ggml + "remove_extra_whitespaces": False,
+                ggml + "add_space_prefix": False,
+                ggml + "add_bos_token": False,
+            },
+        ),
         "bert-accents": ("bert", {ggml + "normalizer.strip_accents": False}),
     }
 
@@ -68,6 +79,8 @@ def main() -> None:
         "plain": tiny_vocabs.plain_bpe(),
         "spm": tiny_vocabs.sentencepiece(),
         "bert": tiny_vocabs.wordpiece(),
+        "ugm": tiny_vocabs.unigram(),
+        "ugm-joined": tiny_vocabs.unigram(joined=True),
     }
     all_texts = texts()
     golden: dict[str, Any] = {"vocabularies": vocabularies, "texts": all_texts}

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from kvarn.runtime.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 from kvarn.system.errors import KvarnError
 
+from . import charsmaps
+
 # Examples load or encode with whole vocabularies: on a busy machine some take long.
 RELAXED = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -26,7 +28,7 @@ _GGML = "tokenizer.ggml."
     [
         ("bpe", {"model": "none"}, "no tokenizer"),
         ("bpe", {"model": "sentencefish"}, "unknown tokenizer model 'sentencefish'"),
-        ("bpe", {"model": "t5"}, "'t5' is a unigram"),
+        ("bpe", {"model": "replit"}, "'replit' is a unigram"),
         ("bpe", {"model": "rwkv"}, "'rwkv' is an RWKV"),
         ("bpe", {"model": 7}, "expected a name"),
         ("bpe", {"pre": "gpt-99"}, "unknown pre-tokenizer 'gpt-99'"),
@@ -41,6 +43,12 @@ _GGML = "tokenizer.ggml."
         ("bpe", {"add_bos_token": 3}, "expected true or false"),
         ("spm", {"scores": [1.0, 2.0]}, "2 entries"),
         ("spm", {"scores": ["x"]}, "not a list of numbers"),
+        ("ugm", {"scores": None}, "a unigram vocabulary but no scores"),
+        ("ugm", {"tokens": ["a", "b"]}, "no unknown token"),
+        ("ugm", {"precompiled_charsmap": "x"}, "not a list of numbers"),
+        ("ugm", {"precompiled_charsmap": [300]}, "not a list of bytes"),
+        ("ugm", {"precompiled_charsmap": [8, 0, 0, 0]}, "has 4 bytes, and says that 8"),
+        ("ugm", {"precompiled_charsmap": [3, 0, 0, 0, 0, 0, 0, 0, 0]}, "says that 3 of them"),
     ],
 )
 def test_refusals(base: str, changes: dict[str, Any], words: str, golden: dict[str, Any]) -> None:
@@ -49,6 +57,29 @@ def test_refusals(base: str, changes: dict[str, Any], words: str, golden: dict[s
     with pytest.raises(TokenizerError, match=words) as caught:
         Tokenizer.from_metadata(metadata)
     assert "\n" not in str(caught.value)
+
+
+MAP = bytearray(charsmaps.compiled(charsmaps.RULES))
+
+
+@RELAXED
+@given(
+    st.lists(st.tuples(st.integers(0, len(MAP) - 1), st.integers(0, 255)), max_size=9),
+    st.integers(0, len(MAP)),
+    st.text(max_size=9),
+)
+def test_damaged_maps_of_characters(
+    golden: dict[str, Any], changes: list[tuple[int, int]], length: int, text: str
+) -> None:
+    damaged = bytearray(MAP)
+    for at, value in changes:
+        damaged[at] = value
+    charsmap = list(damaged[: length or None])
+    metadata = golden["vocabularies"]["ugm"] | {_GGML + "precompiled_charsmap": charsmap}
+    try:
+        Tokenizer.from_metadata(metadata).encode("e\u0301 ffi " + text, special=True)
+    except TokenizerError as error:
+        assert "the file is damaged" in str(error)
 
 
 def test_a_file_without_a_tokenizer() -> None:
@@ -114,12 +145,13 @@ KEYS = st.sampled_from(
         *["model", "pre", "tokens", "scores", "token_type", "merges", "bos_token_id"],
         *["eos_token_id", "unknown_token_id", "add_bos_token", "add_space_prefix"],
         *["remove_extra_whitespaces", "normalizer.lowercase", "seperator_token_id"],
+        *["precompiled_charsmap"],
     ]
 )
 
 
 @RELAXED
-@given(st.sampled_from(["bpe", "spm", "bert", "plain"]), st.dictionaries(KEYS, VALUES))
+@given(st.sampled_from(["bpe", "spm", "bert", "plain", "ugm"]), st.dictionaries(KEYS, VALUES))
 def test_damaged_metadata(golden: dict[str, Any], base: str, changes: dict[str, Any]) -> None:
     metadata = copy.copy(golden["vocabularies"][base])
     metadata.update({_GGML + key: value for key, value in changes.items()})

@@ -13,6 +13,7 @@ VARIANTS = (
     *["bpe", "bpe-surrounded", "bpe-jina", "bpe-modern", "gemma4", "whitespace"],
     *["whitespace-lower", "spm", "spm-bare", "spm-surrounded", "spm-phi3"],
     *["bert", "bert-cased", "bert-accents"],
+    *["ugm", "ugm-joined", "ugm-spaces", "ugm-joined-bare"],
 )
 _FIRST_PRE_TEXT = 2
 

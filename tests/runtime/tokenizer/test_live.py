@@ -27,6 +27,9 @@ N_TEXTS = 80
         ("spm", {}),
         ("spm", {"tokenizer.ggml.add_space_prefix": False, "general.name": "phi3"}),
         ("bert", {"tokenizer.ggml.normalizer.strip_accents": False}),
+        ("ugm", {}),
+        ("ugm", {"tokenizer.ggml.remove_extra_whitespaces": False}),
+        ("ugm-joined", {"tokenizer.ggml.add_space_prefix": False}),
     ],
     ids=str,
 )
@@ -59,7 +62,7 @@ def compare(path: Path, llama_vocab: ModuleType, n_texts: int, tidied: bool) -> 
         assert facts["roles"].items() <= tokenizer.roles.items()
         for token in range(0, tokenizer.n_vocab, max(1, tokenizer.n_vocab // 2000)):
             assert tokenizer.piece(token) == oracle.piece(token)
-        keeps_spaces = tokenizer.model == "llama" or tidied
+        keeps_spaces = tokenizer.model in ("llama", "t5") or tidied
         for _ in range(n_texts):
             text = tiny_vocabs.random_text(rng).encode()
             if rng.random() < 0.2:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from . import charsmaps
+
 WORDS = (
     *["the", "Hello", "WORLD", "don't", "I'LL", "we've", "'S", "'re", " 'tis", "HTMLParser"],
     *["naïve", "ΑΒΓαβγ", "ПриветМир", "ǅungla", "ʰmod", "ſ", "İ", "K", "ß", "ÀÉ", "à", "e\u0301"],
@@ -167,6 +169,35 @@ def sentencepiece(n_merges: int = 400, byte_tokens: bool = True) -> dict[str, An
     tokens |= {text: kind for text, kind in _SPECIAL.items() if tokens.get(text, 1) == 1}
     scores = [-float(i // 3) for i in range(len(tokens))]
     return _metadata(tokens, model="llama", scores=scores)
+
+
+def unigram(n_merges: int = 400, joined: bool = False) -> dict[str, Any]:
+    """A unigram vocabulary of scores that often tie, which replaces some characters; joined: its
+    tokens reach across spaces."""
+    corpus = _corpus(250, lambda text: text)
+    spaced = ["▁" + "▁".join("".join(text).split()) for text in corpus]
+    words = [list(text) for text in spaced]
+    if not joined:
+        words = [list("▁" + word) for text in spaced for word in text.split("▁") if word]
+    merges = learn(words, n_merges)
+    tokens = {"<s>": 3, "<pad>": 3, "</s>": 3, "<unk>": 2}
+    pieces = sorted({c for pair in merges for text in pair for c in text} | {"▁"})
+    tokens |= dict.fromkeys([*pieces, *map("".join, merges)], 1)
+    tokens |= {text: kind for text, kind in _SPECIAL.items() if tokens.get(text, 1) == 1}
+    scores = [-float(i // 3) / 16 for i in range(len(tokens))]
+    roles = {"bos": "<s>", "eos": "</s>", "unknown": "<unk>", "padding": "<pad>"}
+    order = list(tokens)
+    return _metadata(
+        tokens,
+        model="t5",
+        pre="default",
+        scores=scores,
+        add_bos_token=True,
+        add_space_prefix=True,
+        remove_extra_whitespaces=True,
+        precompiled_charsmap=list(charsmaps.compiled(charsmaps.RULES)),
+        **{f"{role}_token_id": order.index(text) for role, text in roles.items()},
+    )
 
 
 def wordpiece() -> dict[str, Any]:
