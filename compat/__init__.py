@@ -5,5 +5,6 @@
 
 from .arguments import CompatError as CompatError
 from .arguments import LlamaGrammar as LlamaGrammar
+from .arguments import LlamaPromptLookupDecoding as LlamaPromptLookupDecoding
 from .llama import Llama as Llama
 from .llama import LlamaState as LlamaState

@@ -1,211 +1,141 @@
-"""One answer, and the forms in which llama-cpp-python tells it: OpenAI's, whole or in chunks."""
+"""One answer, and the dictionaries in which llama-cpp-python tells it, whole or in chunks."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING
 
-from .optional import tool_calls
+from ..runtime.chat.replies import (
+    Gathered,
+    Logprob,
+    Reply,
+    chat_logprobs,
+    completion_logprobs,
+    delta_of,
+    spelt,
+)
+from ..runtime.chat.tool_calls import Event, Parser, Plain, TextPiece
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
-    from ..runtime.sampling.state import TokenLogprobs
+    from ..runtime.draft import Draft
     from .arguments import Wanted
 
-Reply = dict[str, Any]
-
-
-class Parser(Protocol):
-    """Makes events of an answer's text, which comes in pieces."""
-
-    special: bool
-
-    def push(self, text: str) -> Sequence[Any]: ...
-    def finish(self) -> Sequence[Any]: ...
+Told = Reply | Iterator[Reply]
 
 
 @dataclass
 class Answer:
-    """The text that follows a prompt; `pieces` generates it. n_prompt: tokens of the prompt."""
+    """What follows a prompt. name: what the response calls the model. finish: why it ended; None
+    until it has. logprobs: of tokens that were not told yet."""
 
     context: Context
     ids: list[int]
     wanted: Wanted
-    special: bool = False
+    name: str
+    draft: Draft | None = None
+    parser: Parser = field(default_factory=Plain)
+    finish: str | None = None
     n_tokens: int = 0
-    finish: str = "stop"
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    said: Gathered = field(default_factory=Gathered)
+    logprobs: list[Logprob] = field(default_factory=list)
 
-    def pieces(self) -> Iterator[str]:
-        """The text as it is generated; only tokens that the context does not hold are read."""
-        context, wanted = self.context, self.wanted
+    def events(self) -> Iterator[Event]:
+        """The answer as it is generated; only tokens that the context does not hold are read."""
+        context, wanted, parser = self.context, self.wanted, self.parser
         kept = context.cut_to_prompt(self.ids)
         generation = context.generation(
-            self.ids[kept:], wanted.max_tokens, wanted.sampler, wanted.stop
+            self.ids[kept:], wanted.max_tokens, wanted.sampler, wanted.stop, self.draft
         )
-        text = generation.text(self.special)
+        text = generation.text(parser.special)
         for token in generation.ids():
             self.n_tokens = generation.n_tokens
             if wanted.n_top is not None:
-                at = generation.sampler.logprobs(context.logits, token, wanted.n_top)
-                self.logprobs.append(at)
-            if piece := text.push(token):
-                yield piece
+                self.logprobs.append(Logprob.of(generation, token))
+            yield from self._gathered(parser.push(text.push(token)))
             if text.stop:
-                return
-        if piece := text.flush():
-            yield piece
-        if generation.finish in ("length", "context"):
-            self.finish = "length"
+                break
+        yield from self._gathered(parser.push("" if text.stop else text.flush()))
+        yield from self._gathered(parser.finish())
+        is_cut = not text.stop and generation.finish in ("length", "context")
+        self.finish = "length" if is_cut else "tool_calls" if self.said.calls else "stop"
 
-    def usage(self) -> Reply:
-        """Numbers of tokens."""
-        n_prompt = len(self.ids)
-        return {
-            "prompt_tokens": n_prompt,
-            "completion_tokens": self.n_tokens,
-            "total_tokens": n_prompt + self.n_tokens,
-        }
+    def _gathered(self, events: Sequence[Event]) -> Iterator[Event]:
+        for event in events:
+            self.said.add(event)
+            yield event
 
-    def cut_logprobs(self, n_characters: int) -> None:
-        """Drop the tokens behind so much text, such as those of a stop text."""
-        lengths = [len(self.spelt(one.id)) for one in self.logprobs]
-        n_kept = sum(sum(lengths[:i]) < n_characters for i in range(len(lengths)))
-        del self.logprobs[n_kept:]
+    def told(
+        self, kind: str, prefix: str, pieces: Iterator[Reply], whole: Callable[[], Reply]
+    ) -> Told:
+        """The response, of its pieces in chunks if the request wants that."""
+        head = {"id": f"{prefix}-{uuid.uuid4()}", "object": kind, "created": int(time.time())}
+        head["model"] = self.name
 
-    def spelt(self, token: int) -> str:
-        """A token as text."""
-        return self.context.model.tokenizer.piece(token).decode("utf-8", "replace")
+        def response(piece: Reply) -> Reply:
+            choice = {**piece, "index": 0, "finish_reason": self.finish}
+            return {**head, "choices": [choice]}
 
+        if self.wanted.stream:
+            return map(response, pieces)
+        made, n_prompt, n = response(whole()), len(self.ids), self.n_tokens
+        usage = {"prompt_tokens": n_prompt, "completion_tokens": n, "total_tokens": n_prompt + n}
+        return {**made, "usage": usage}
 
-def head_of(kind: str, name: str) -> Reply:
-    """The fields of a response that all its chunks share."""
-    prefix = "cmpl" if kind == "text_completion" else "chatcmpl"
-    made = {"id": f"{prefix}-{uuid.uuid4()}", "object": kind, "created": int(time.time())}
-    return {**made, "model": name}
-
-
-def completion(answer: Answer, head: Reply, before: str) -> Reply:
-    """A whole completion. before: text in front of the answer, the prompt where it is echoed."""
-    text = before + "".join(answer.pieces())
-    logprobs = None
-    if answer.wanted.n_top is not None:
-        answer.cut_logprobs(len(text) - len(before))
-        logprobs = _completion_logprobs(answer, len(before))
-    choice = {"text": text, "index": 0, "logprobs": logprobs, "finish_reason": answer.finish}
-    return {**head, "choices": [choice], "usage": answer.usage()}
+    def taken_logprobs(self) -> list[Logprob]:
+        """Those that were not told yet."""
+        taken, self.logprobs = self.logprobs, []
+        return taken
 
 
-def completion_chunks(answer: Answer, head: Reply, before: str) -> Iterator[Reply]:
-    """A completion in chunks; the last one is empty and says why it ended."""
+def completion(answer: Answer, before: str) -> Told:
+    """before: text in front of the answer, the prompt where it is echoed."""
+    n_top = answer.wanted.n_top
+    texts = (event.text for event in answer.events() if isinstance(event, TextPiece))
 
-    def chunk(text: str, finish: str | None = None) -> Reply:
-        logprobs = None
-        if answer.wanted.n_top is not None:
-            logprobs = _completion_logprobs(answer, chunk_at[0])
-            answer.logprobs.clear()
-        chunk_at[0] += len(text)
-        choice = {"text": text, "index": 0, "logprobs": logprobs, "finish_reason": finish}
-        return {**head, "choices": [choice]}
+    def piece(text: str, tokens: list[Logprob], offset: int) -> Reply:
+        logprobs = None if n_top is None else completion_logprobs(tokens, n_top, offset)
+        return {"text": text, "logprobs": logprobs}
 
-    chunk_at = [0]
-    if before:
-        yield chunk(before)
-    for piece in answer.pieces():
-        yield chunk(piece)
-    yield chunk("", answer.finish)
+    def pieces() -> Iterator[Reply]:
+        n = 0
+        for text in chain([before] if before else (), texts, [""]):
+            yield piece(text, answer.taken_logprobs(), n)
+            n += len(text)
 
+    def whole() -> Reply:
+        text = "".join(texts)
+        tokens = answer.taken_logprobs()
+        ends = accumulate(len(spelt(one.piece)) for one in tokens)
+        n_kept = sum(end < len(text) for end in ends) + 1  # the others are of a stop text
+        return piece(before + text, tokens[:n_kept], len(before))
 
-def chat(answer: Answer, head: Reply, parser: Parser | None) -> Reply:
-    """A whole answer of a chat; calls of tools where a parser finds some."""
-    message: Reply = {"role": "assistant", "content": ""}
-    for delta in _deltas(answer, parser):
-        for name in ("content", "reasoning_content"):
-            if name in delta:
-                message[name] = message.get(name, "") + delta[name]
-        for part in delta.get("tool_calls", ()):
-            calls = message.setdefault("tool_calls", [])
-            if "id" in part:
-                calls.append({k: part[k] for k in ("id", "type")} | {"function": part["function"]})
-            else:
-                calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
-    if "tool_calls" in message:
-        message["content"] = message["content"] or None
-    logprobs = _chat_logprobs(answer) if answer.wanted.n_top is not None else None
-    finish = _finish(answer, "tool_calls" in message)
-    choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}
-    return {**head, "choices": [choice], "usage": answer.usage()}
+    return answer.told("text_completion", "cmpl", pieces(), whole)
 
 
-def chat_chunks(answer: Answer, head: Reply, parser: Parser | None) -> Iterator[Reply]:
-    """An answer of a chat in chunks."""
-    has_calls = False
+def chat(answer: Answer) -> Told:
+    """An answer of a chat."""
+    n_top, deltas = answer.wanted.n_top, filter(None, map(delta_of, answer.events()))
 
-    def chunk(delta: Reply, finish: str | None = None) -> Reply:
-        logprobs = None
-        if answer.wanted.n_top is not None:
-            logprobs = _chat_logprobs(answer)
-            answer.logprobs.clear()
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return {**head, "choices": [choice]}
+    def piece(key: str, said: Reply) -> Reply:
+        tokens, logprobs = answer.taken_logprobs(), None
+        if n_top is not None:
+            logprobs = {"content": chat_logprobs(tokens, n_top)}
+        return {key: said, "logprobs": logprobs}
 
-    yield chunk({"role": "assistant"})
-    for delta in _deltas(answer, parser):
-        has_calls = has_calls or "tool_calls" in delta
-        yield chunk(delta)
-    yield chunk({}, _finish(answer, has_calls))
+    def pieces() -> Iterator[Reply]:
+        yield piece("delta", {"role": "assistant"})
+        yield from (piece("delta", delta) for delta in deltas)
+        yield piece("delta", {})
 
+    def whole() -> Reply:
+        deque(deltas, 0)
+        return piece("message", answer.said.reply())
 
-def _finish(answer: Answer, has_calls: bool) -> str:
-    return "tool_calls" if has_calls and answer.finish == "stop" else answer.finish
-
-
-def _deltas(answer: Answer, parser: Parser | None) -> Iterator[Reply]:
-    if parser is None:
-        yield from ({"content": piece} for piece in answer.pieces())
-        return
-    for piece in answer.pieces():
-        yield from _told(parser.push(piece))
-    yield from _told(parser.finish())
-
-
-def _told(events: Iterable[Any]) -> Iterator[Reply]:
-    for event in events:
-        match event:
-            case tool_calls.TextPiece(text):
-                yield {"content": text}
-            case tool_calls.ReasoningPiece(text):
-                yield {"reasoning_content": text}
-            case tool_calls.CallBegins(index, id, name):
-                function = {"name": name, "arguments": ""}
-                call = {"index": index, "id": id, "type": "function", "function": function}
-                yield {"tool_calls": [call]}
-            case tool_calls.CallArguments(index, piece):
-                yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _completion_logprobs(answer: Answer, offset: int) -> Reply:
-    tokens = [answer.spelt(one.id) for one in answer.logprobs]
-    offsets = [offset + sum(map(len, tokens[:i])) for i in range(len(tokens))]
-    return {
-        "tokens": tokens,
-        "text_offset": offsets,
-        "token_logprobs": [one.logprob for one in answer.logprobs],
-        "top_logprobs": [{answer.spelt(i): p for i, p in one.top} for one in answer.logprobs],
-    }
-
-
-def _chat_logprobs(answer: Answer) -> Reply:
-    def entry(token: int, logprob: float) -> Reply:
-        piece = answer.context.model.tokenizer.piece(token)
-        return {"token": answer.spelt(token), "logprob": logprob, "bytes": list(piece)}
-
-    return {
-        "content": [
-            entry(one.id, one.logprob) | {"top_logprobs": [entry(i, p) for i, p in one.top]}
-            for one in answer.logprobs
-        ]
-    }
+    kind = "chat.completion.chunk" if answer.wanted.stream else "chat.completion"
+    return answer.told(kind, "chatcmpl", pieces(), whole)

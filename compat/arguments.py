@@ -5,14 +5,14 @@ Source: llama-cpp-python 0.3.36, `llama_cpp/llama.py`.
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..runtime.draft import Draft, Ngram
 from ..runtime.sampling import Constraint, Sampler
 from ..system.errors import KvarnError
 from ..system.reading import MOST_TEXT, read_file
@@ -27,36 +27,26 @@ _FREE = frozenset(
 )  # fmt: skip
 """Arguments of a model that concern speed, memory or what may be asked, and no result."""
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "device": (None, "cpu"),
+    **dict.fromkeys("chat_format chat_handler tokenizer kv_overrides lora_base".split(), ()),
+    **dict.fromkeys("rope_scaling_type pooling_type attention_type".split(), (-1,)),
+    "device": ("cpu",),
     "vocab_only": (False,),
-    "kv_overrides": (None,),
-    "rope_scaling_type": (None, -1),
-    "pooling_type": (None, -1),
-    "attention_type": (None, -1),
-    "rope_freq_base": (None, 0.0, 10000.0),  # LangChain always sends its own default
-    "rope_freq_scale": (None, 0.0, 1.0),
-    "yarn_ext_factor": (None, -1.0),
-    "yarn_attn_factor": (None, 1.0),
-    "yarn_beta_fast": (None, 32.0),
-    "yarn_beta_slow": (None, 1.0),
-    "yarn_orig_ctx": (None, 0),
-    "lora_base": (None,),
-    "lora_scale": (None, 1.0),
-    "lora_path": (None,),
-    "chat_format": (None,),
-    "chat_handler": (None,),
-    "draft_model": (None,),
-    "tokenizer": (None,),
-    "spm_infill": (None, False),
+    "spm_infill": (False,),
+    "rope_freq_base": (0.0, 10000.0),  # LangChain always sends its own default
+    "rope_freq_scale": (0.0, 1.0),
+    "yarn_ext_factor": (-1.0,),
+    "yarn_attn_factor": (1.0,),
+    "yarn_beta_fast": (32.0,),
+    "yarn_beta_slow": (1.0,),
+    "yarn_orig_ctx": (0,),
 }
-"""Arguments of a model that change results → the values with which they do not."""
+"""Arguments of a model that change results → the values, beside None, with which they do not."""
 _NEUTRAL_ASKED: Mapping[str, tuple[Any, ...]] = {
-    "suffix": (None, ""),
-    "tfs_z": (None, 1.0),
-    "stopping_criteria": (None,),
-    "logits_processor": (None,),
-    "functions": (None, []),
-    "function_call": (None, "none"),
+    **dict.fromkeys("stopping_criteria logits_processor".split(), ()),
+    "suffix": ("",),
+    "tfs_z": (1.0,),
+    "functions": ([],),
+    "function_call": ("none",),
 }
 _SAMPLING = {"temperature": "temp", "mirostat_mode": "mirostat"} | {
     field.name: field.name
@@ -81,29 +71,37 @@ def value_errors() -> Iterator[None]:
         raise CompatError(str(error)) from error
 
 
+@dataclass(frozen=True)
 class LlamaGrammar:
     """A grammar that answers match, in llama.cpp's GBNF or as a JSON schema."""
 
-    def __init__(self, constraint: Constraint) -> None:
-        self.constraint = constraint
+    constraint: Constraint
 
     @classmethod
+    @value_errors()
     def from_string(cls, grammar: str, verbose: bool = True) -> LlamaGrammar:
         """Of GBNF's text."""
-        with value_errors():
-            return cls(Constraint("gbnf", grammar))
+        return cls(Constraint("gbnf", grammar))
 
     @classmethod
+    @value_errors()
     def from_file(cls, file: str | Path, verbose: bool = True) -> LlamaGrammar:
         """Of a file of GBNF."""
-        with value_errors():
-            return cls.from_string(read_file(Path(file), MOST_TEXT).decode("utf-8", "replace"))
+        return cls.from_string(read_file(Path(file), MOST_TEXT).decode("utf-8", "replace"))
 
     @classmethod
+    @value_errors()
     def from_json_schema(cls, json_schema: str, verbose: bool = True) -> LlamaGrammar:
         """Of a JSON schema's text."""
-        with value_errors():
-            return cls(Constraint("json_schema", json_schema))
+        return cls(Constraint("json_schema", json_schema))
+
+
+class LlamaPromptLookupDecoding(Ngram):
+    """Prompt look-up, as `kvarn.Ngram` does it: a draft of at most `num_pred_tokens` tokens."""
+
+    @value_errors()
+    def __init__(self, max_ngram_size: int = 2, num_pred_tokens: int = 10) -> None:
+        super().__init__(max_tokens=num_pred_tokens)
 
 
 @dataclass(frozen=True)
@@ -122,13 +120,22 @@ class Wanted:
 
 def check_model_arguments(options: Mapping[str, Any]) -> None:
     """Raises `CompatError` for arguments of a model that kvarn does not have."""
-    options = dict(options)
-    layers = options.pop("n_gpu_layers", 0)
-    if layers not in (None, 0):
+    if (layers := options.get("n_gpu_layers")) not in (None, 0):
         warnings.warn(
             f"n_gpu_layers is {layers}: kvarn.compat.Llama computes on the CPU", stacklevel=3
         )
-    _check({k: v for k, v in options.items() if k not in _FREE}, _NEUTRAL, "Llama")
+    left = {k: v for k, v in options.items() if k not in _FREE and k != "n_gpu_layers"}
+    _check(left, _NEUTRAL, "Llama")
+
+
+def draft_of(draft_model: Any) -> Draft | None:
+    """The argument `draft_model`. Raises `CompatError` for what is no draft of kvarn."""
+    if draft_model is not None and not isinstance(draft_model, Draft):
+        raise CompatError(
+            f"Llama: draft_model is {draft_model!r:.50}, expected a LlamaPromptLookupDecoding or a "
+            "kvarn.DraftModel"
+        )
+    return draft_model
 
 
 def wanted(options: Mapping[str, Any], defaults: Mapping[str, Any], call: str) -> Wanted:
@@ -136,89 +143,31 @@ def wanted(options: Mapping[str, Any], defaults: Mapping[str, Any], call: str) -
 
     Raises `CompatError` for one that kvarn does not have, and for a value that is none.
     """
-    left = dict(options)
-    sampling = {
-        option: value
-        for name, option in _SAMPLING.items()
-        if (value := left.pop(name, None)) is not None
-    }
-    grammar, limit, stop = (
-        left.pop("grammar", None),
-        left.pop("max_tokens", None),
-        left.pop("stop", None),
-    )
-    logprobs, n_top = left.pop("logprobs", None), left.pop("top_logprobs", None)
-    stream, echo, name = left.pop("stream", False), left.pop("echo", False), left.pop("model", None)
-    _check(left, _NEUTRAL_ASKED, call)
-    if grammar is not None:
+    left = {name: value for name, value in options.items() if value is not None}
+    sampling = {option: left.pop(name) for name, option in _SAMPLING.items() if name in left}
+    limit, stop = left.pop("max_tokens", 0), left.pop("stop", ())
+    logprobs, n_top = left.pop("logprobs", False), left.pop("top_logprobs", 0)
+    stream, echo, name = (left.pop(name, None) for name in ("stream", "echo", "model"))
+    if (grammar := left.pop("grammar", None)) is not None:
         if not isinstance(grammar, LlamaGrammar):
             raise CompatError(f"{call}: grammar is {grammar!r:.50}, expected a LlamaGrammar")
         sampling["constraint"] = grammar.constraint
+    _check(left, _NEUTRAL_ASKED, call)
     if sampling.get("seed") in RANDOM_SEEDS:
         sampling.pop("seed", None)
     if bias := sampling.get("logit_bias"):
         sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
-    if logprobs in (None, False):
-        n_top = None
-    elif logprobs is not True:
-        n_top = logprobs
+    top = None if logprobs is False else n_top if logprobs is True else logprobs
     with value_errors():
-        sampler = Sampler(**{**defaults, **sampling})
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    most = None if limit is None or limit <= 0 else int(limit)
-    return Wanted(sampler, most, stops, bool(stream), bool(echo), n_top, name)
-
-
-def form_of(response_format: Mapping[str, Any] | None) -> Constraint | None:
-    """What an answer must match, of OpenAI's `response_format`."""
-    if response_format is None or response_format.get("type") == "text":
-        return None
-    schema = response_format.get("schema") or response_format.get("json_schema", {}).get("schema")
-    kind = response_format.get("type")
-    if kind not in ("json_object", "json_schema") or (kind == "json_schema" and schema is None):
-        raise CompatError(
-            f"response_format is {dict(response_format)!r:.80}, expected the type text, "
-            "json_object, or json_schema with its schema"
-        )
-    with value_errors():
-        if schema is None:
-            return Constraint("json_object")
-        return Constraint("json_schema", json.dumps(schema))
-
-
-def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """OpenAI's messages as chat templates take them. Raises `CompatError` for images."""
-    return [_message(one, f"messages[{i}]") for i, one in enumerate(messages)]
-
-
-def _message(message: Mapping[str, Any], path: str) -> dict[str, Any]:
-    made = {k: v for k, v in message.items() if v is not None}
-    made["role"] = {"developer": "system", "function": "tool"}.get(made["role"], made["role"])
-    content = made.get("content", "")
-    if not isinstance(content, str):
-        for part in content:
-            if part.get("type") != "text":
-                raise CompatError(f"{path} has a part of type {part.get('type')!r:.40}, not text")
-        content = "\n".join(part["text"] for part in content)
-    made["content"] = content
-    if calls := made.pop("tool_calls", None):
-        made["tool_calls"] = [_call(call) for call in calls]
-    return made
-
-
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = dict(call["function"])
-    if isinstance(function.get("arguments"), str):
-        try:
-            function["arguments"] = json.loads(function["arguments"] or "{}")
-        except ValueError:
-            function["arguments"] = {"arguments": function["arguments"]}
-    return {**call, "function": function}
+        sampler = Sampler(**{**defaults, **sampling, "n_probs": top or 0})
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    most = int(limit) if limit > 0 else None
+    return Wanted(sampler, most, stops, bool(stream), bool(echo), top, name)
 
 
 def _check(given: Mapping[str, Any], known: Mapping[str, tuple[Any, ...]], call: str) -> None:
     for name, value in given.items():
         if name not in known:
             raise CompatError(f"{call}: kvarn has no argument {name!r:.40}")
-        if not any(value is one or value == one for one in known[name]):
+        if value is not None and not any(value == one for one in known[name]):
             raise CompatError(f"{call}: {name} is {value!r:.50}, and kvarn has no {name}: omit it")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..runtime.chat import ChatTemplate, lenient
+from ..runtime.chat.replies import arguments_of, called
+from ..runtime.chat.tool_calls import Parser, Plain, constraint_for, parser_for
 from ..runtime.sampling import Constraint
 from ..runtime.tokenizer import Rendered
-from ..system.extras import how_to_install
-from .answers import Parser
-from .arguments import CompatError, plain_messages
-from .optional import tool_calls
+from .arguments import CompatError
 
 _PROMPT_END = 64
 """Characters of a prompt's end that tell whether it opens the model's reasoning."""
+_ROLES = {"developer": "system", "function": "tool"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Question:
     """A prompt. parser: what finds calls in the answer; form: what the answer must match for it."""
 
     text: Rendered
-    parser: Parser | None = None
+    parser: Parser = field(default_factory=Plain)
     form: Constraint | None = None
 
 
@@ -31,17 +32,51 @@ def asked_of(
     template: ChatTemplate, messages: Sequence[Mapping[str, Any]], tools: Any, choice: Any
 ) -> Question:
     """The prompt of a conversation, as the template takes it."""
-    form: Sequence[Mapping[str, Any]] = plain_messages(messages)
+    plain: lenient.Messages = [_plain(one, f"messages[{i}]") for i, one in enumerate(messages)]
     offered = tools
     if tools and not template.tells_tools:
-        form, offered = lenient.with_tools(form, tools), None
-    text = lenient.rendered(form, lambda one: template.render(one, tools=offered))
+        plain, offered = lenient.with_tools(plain, tools), None
+    text = lenient.rendered(plain, lambda one: template.render(one, tools=offered))
     if not tools:
         return Question(text)
-    if tool_calls is None:
-        raise CompatError(f"tools need more packages: {how_to_install('serve')}")
-    parser = tool_calls.parser_for(template.source, tools, text[-_PROMPT_END:])
-    call = tool_calls.constraint_for(template.source, tools, choice, text[-_PROMPT_END:])
-    if call is None:
-        return Question(text, parser)
-    return Question(text, parser, Constraint(call.kind, call.value, call.trigger, call.after))
+    parser = parser_for(template.source, tools, text[-_PROMPT_END:])
+    form = constraint_for(template.source, tools, choice, text[-_PROMPT_END:])
+    return Question(text, parser, None if form is None else Constraint.of(form))
+
+
+def form_of(response_format: Mapping[str, Any] | None) -> Constraint | None:
+    """What an answer must match, of OpenAI's `response_format`."""
+    asked = response_format or {"type": "text"}
+    schema = asked.get("schema") or asked.get("json_schema", {}).get("schema")
+    match asked.get("type"):
+        case "text":
+            return None
+        case "json_object" | "json_schema" if schema is not None:
+            return Constraint("json_schema", json.dumps(schema))
+        case "json_object":
+            return Constraint("json_object")
+    raise CompatError(
+        f"response_format is {dict(asked)!r:.80}, expected the type text, json_object, or "
+        "json_schema with its schema"
+    )
+
+
+def _plain(message: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """One of OpenAI's messages as templates take it. Raises `CompatError` for images."""
+    made = {k: v for k, v in message.items() if v is not None}
+    made["role"] = _ROLES.get(made["role"], made["role"])
+    content = made.get("content", "")
+    if not isinstance(content, str):
+        if other := next((part for part in content if part.get("type") != "text"), None):
+            raise CompatError(f"{path} has a part of type {other.get('type')!r:.40}, not text")
+        content = "\n".join(part["text"] for part in content)
+    made["content"] = content
+    if calls := made.pop("tool_calls", None):
+        made["tool_calls"] = [_call(one) for one in calls]
+    return made
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    given = call["function"].get("arguments", "")
+    arguments = arguments_of(given) if isinstance(given, str) else given
+    return called(call.get("id", ""), call["function"]["name"], arguments)

@@ -4,40 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from ..convert.hub.pull import pull
+from ..models.config.text_encoders import TEXT_ENCODERS
 from ..runtime.chat import ChatTemplate
+from ..runtime.chat.replies import Reply
+from ..runtime.context import Context
 from ..runtime.context.reading.prompt import prompt_ids
+from ..runtime.embedding import Embedder
+from ..runtime.embedding.loading import load_embedder
+from ..runtime.gguf import open_gguf
+from ..runtime.loading.adapter_files import AdapterFile
 from ..runtime.loading.load import load
+from ..runtime.model import Model
 from ..runtime.store import Ram
 from ..system.terminal import say
-from .answers import (
-    Answer,
-    Reply,
-    chat,
-    chat_chunks,
-    completion,
-    completion_chunks,
-    head_of,
-)
+from .answers import Answer, Told, chat, completion
 from .arguments import (
     KV_TYPES,
     RANDOM_SEEDS,
     CompatError,
-    Wanted,
     check_model_arguments,
-    form_of,
+    draft_of,
     value_errors,
     wanted,
 )
-from .chats import asked_of
-
-_PROMPT_END = 64
-"""Characters of a prompt's end that tell whether it opens the model's reasoning."""
+from .chats import asked_of, form_of
 
 
 @dataclass(frozen=True)
@@ -56,10 +51,11 @@ class LlamaState:
 class Llama:
     """A model with one context, as llama-cpp-python's class has them; responses are OpenAI's.
 
-    model_path: a GGUF file. n_ctx: room for so many tokens; 0: as the model was trained. seed: of
-    requests that name none; -1: another one for each. type_k, type_v: ggml's numbers of the types
-    of K and V (1 F16, 8 Q8_0, 2 Q4_0). verbose: notices go to stderr. options: those that concern
-    speed are taken and have no effect.
+    model_path: a GGUF file; one of a text encoder makes vectors alone. n_ctx: room for so many
+    tokens; 0: as the model was trained. seed: of requests that name none; -1: another one for each.
+    type_k, type_v: ggml's numbers of the types of K and V (1 F16, 8 Q8_0, 2 Q4_0). lora_path,
+    lora_scale: a low-rank adapter. draft_model: a `LlamaPromptLookupDecoding`, or a draft of kvarn.
+    verbose: notices go to stderr. options: those that concern speed are taken and have no effect.
 
     What it has read stays, and only what follows is read of a prompt that begins alike. Raises
     `CompatError`, a ValueError, for what kvarn does not have, and `KvarnError` as `kvarn.load`.
@@ -79,12 +75,23 @@ class Llama:
         types = [options.pop(name, None) for name in ("type_k", "type_v")]
         if unknown := [one for one in types if one not in KV_TYPES]:
             raise CompatError(f"Llama: type_k or type_v is {unknown[0]!r:.40}, expected 1, 8 or 2")
+        lora, scale = options.pop("lora_path", None), options.pop("lora_scale", None)
+        self._draft = draft_of(options.pop("draft_model", None))
         check_model_arguments(options)
-        self.model_path, self.verbose = str(model_path), verbose
-        self._model = load(model_path, threads=n_threads, notice=say if verbose else None)
-        store = Ram(KV_TYPES[types[0]], KV_TYPES[types[1]])
-        self._context = self._model.context(n_ctx or None, store=store)
-        self._last_n = last_n_tokens_size
+        self.model_path, self.verbose, self._last_n = str(model_path), verbose, last_n_tokens_size
+        file, notice = open_gguf(Path(model_path)), say if verbose else None
+        self._metadata = file.metadata
+        self._loaded: Model | Embedder
+        self._opened: Context | None = None
+        if file.architecture in TEXT_ENCODERS:
+            if lora:
+                raise CompatError(f"Llama: lora_path is {lora!r:.80}, and text encoders take none")
+            self._loaded = load_embedder(model_path, threads=n_threads, notice=notice)
+        else:
+            adapters = [AdapterFile(Path(lora), 1.0 if scale is None else scale)] if lora else []
+            self._loaded = load(model_path, threads=n_threads, notice=notice, lora=adapters)
+            store = Ram(KV_TYPES[types[0]], KV_TYPES[types[1]])
+            self._opened = self._loaded.context(n_ctx or None, store=store)
         self.set_seed(seed)
 
     @classmethod
@@ -103,50 +110,44 @@ class Llama:
         for name in ("additional_files", "local_dir_use_symlinks", "cache_dir"):
             if options.pop(name, None) not in (None, "auto", []):
                 raise CompatError(f"from_pretrained: kvarn has no {name}: set HF_HUB_CACHE")
-        exact = filename is not None and not any(sign in filename for sign in "*?[")
+        is_pattern = filename is not None and any(sign in filename for sign in "*?[")
         pulled = pull(
             repo_id,
-            include=() if exact or filename is None else (filename,),
-            file=filename if exact else None,
+            include=(filename,) if filename and is_pattern else (),
+            file=None if is_pattern else filename,
             to=None if local_dir is None else Path(local_dir),
         )
-        path = pulled.model
-        if path is None and filename is not None:  # a pattern: the first part of the only model
-            path = next((p for p in _ggufs(pulled.folder) if fnmatchcase(p.name, filename)), None)
+        found = sorted(pulled.folder.rglob(filename or "*.gguf"))  # of a pattern: its first part
+        path = pulled.model or next(iter(found), None)
         if path is None:
             raise CompatError(
                 f"from_pretrained: {repo_id} has no GGUF file {filename or ''}".rstrip()
             )
         return cls(str(path), **options)
 
-    def __call__(self, prompt: str | Sequence[int], **options: Any) -> Reply | Iterator[Reply]:
+    def __call__(self, prompt: str | Sequence[int], **options: Any) -> Told:
         """As `create_completion`."""
         return self.create_completion(prompt, **options)
 
-    def create_completion(
-        self, prompt: str | Sequence[int], **options: Any
-    ) -> Reply | Iterator[Reply]:
+    @value_errors()
+    def create_completion(self, prompt: str | Sequence[int], **options: Any) -> Told:
         """The text that follows a prompt, in which control tokens count; with `stream`, in chunks.
 
         options: max_tokens (16; 0 or less: as many as fit), temperature (0.8), stop, echo,
         logprobs, seed, grammar, model, and those of `kvarn.Sampler`.
         """
         how = wanted({"max_tokens": 16, **options}, self._defaults(0.8), "create_completion")
+        tokenizer = self._context.model.tokenizer
         if isinstance(prompt, str):
-            ids = prompt_ids(self._model.tokenizer, prompt, special=True)
+            ids, before = prompt_ids(tokenizer, prompt, special=True), prompt
         else:
             ids = [int(token) for token in prompt]
-        before = ""
-        if how.echo:
-            before = prompt if isinstance(prompt, str) else self._model.tokenizer.decode(ids)
-        answer = self._answer(ids, how)
-        head = head_of("text_completion", how.name or self.model_path)
-        make = completion_chunks if how.stream else completion
-        return make(answer, head, before)
+            before = tokenizer.decode(ids) if how.echo else ""
+        answer = Answer(self._checked(ids), ids, how, how.name or self.model_path, self._draft)
+        return completion(answer, before if how.echo else "")
 
-    def create_chat_completion(
-        self, messages: Sequence[Mapping[str, Any]], **options: Any
-    ) -> Reply | Iterator[Reply]:
+    @value_errors()
+    def create_chat_completion(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Told:
         """The answer to a conversation, rendered by the model's template; with `stream`, in chunks.
 
         options: those of `create_completion` (temperature 0.2, no limit), tools, tool_choice,
@@ -156,20 +157,17 @@ class Llama:
         form = form_of(asked.pop("response_format", None))
         tools, choice = asked.pop("tools", None) or None, asked.pop("tool_choice", None)
         how = wanted(asked, self._defaults(0.2), "create_chat_completion")
-        with value_errors():
-            template = self._template()
-            question = asked_of(template, messages, None if choice == "none" else tools, choice)
-            if question.form is not None and (form or how.sampler.constraint):
-                raise CompatError("tools and a form of the answer exclude each other: omit one")
-            if (form := form or question.form) is not None:
-                how = replace(how, sampler=replace(how.sampler, constraint=form))
-            ids = prompt_ids(self._model.tokenizer, question.text)
-            parser = question.parser
+        model = self._context.model
+        template = model.chat_template or ChatTemplate.plain(model.tokenizer.control)
+        question = asked_of(template, messages, None if choice == "none" else tools, choice)
+        if question.form is not None and (form or how.sampler.constraint):
+            raise CompatError("tools and a form of the answer exclude each other: omit one")
+        if (form := form or question.form) is not None:
+            how = replace(how, sampler=replace(how.sampler, constraint=form))
         how = replace(how, stop=(*how.stop, *template.stop))
-        answer = self._answer(ids, how, special=parser is not None and parser.special)
-        kind = "chat.completion.chunk" if how.stream else "chat.completion"
-        make = chat_chunks if how.stream else chat
-        return make(answer, head_of(kind, how.name or self.model_path), parser)
+        ids = prompt_ids(model.tokenizer, question.text)
+        name = how.name or self.model_path
+        return chat(Answer(self._checked(ids), ids, how, name, self._draft, question.parser))
 
     def generate(self, tokens: Sequence[int], **options: Any) -> Iterator[int]:
         """The tokens that follow, without an end: those that end generation are among them."""
@@ -177,13 +175,13 @@ class Llama:
         how = wanted(asked, self._defaults(0.8), "generate")
         ids = [int(token) for token in tokens]
         kept = self._context.cut_to_prompt(ids)
-        generation = self._context.generation(ids[kept:], None, how.sampler)
+        generation = self._context.generation(ids[kept:], None, how.sampler, draft=self._draft)
         yield from generation.ids(stop_at_eos=False)
 
+    @value_errors()
     def eval(self, tokens: Sequence[int]) -> None:
         """Read tokens after those that were read."""
-        with value_errors():
-            self._context.prefill([int(token) for token in tokens])
+        self._context.prefill([int(token) for token in tokens])
 
     def create_embedding(self, input: str | list[str], model: str | None = None) -> Reply:
         """Vectors of texts, in OpenAI's form."""
@@ -194,24 +192,25 @@ class Llama:
         usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
         return {"object": "list", "data": data, "model": model or self.model_path, "usage": usage}
 
+    @value_errors()
     def embed(self, input: str | list[str], normalize: bool = True, truncate: bool = True) -> Any:
-        """A vector of norm 1 for a text, or for each of a list: the mean of its hidden states."""
+        """A vector of norm 1 for a text, or for each of a list: of a model that generates, the mean
+        of its hidden states."""
         if not normalize:
             raise CompatError("embed: normalize is False, and kvarn's vectors have a norm of 1")
         texts = [input] if isinstance(input, str) else input
-        with value_errors():
-            vectors = self._model.embed(texts, truncate=truncate).tolist()
+        vectors = self._loaded.embed(texts, truncate=truncate).tolist()
         return vectors[0] if isinstance(input, str) else vectors
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
         """Ids of a text; special: control tokens that it spells out count."""
-        return self._model.tokenizer.encode(text, bos=add_bos, special=special)
+        return self._loaded.tokenizer.encode(text, bos=add_bos, special=special)
 
     def detokenize(
         self, tokens: Sequence[int], prev_tokens: Sequence[int] | None = None, special: bool = False
     ) -> bytes:
         """The bytes of ids; prev_tokens: those before them, which may need a space between."""
-        tokenizer, before = self._model.tokenizer, list(prev_tokens or ())
+        tokenizer, before = self._loaded.tokenizer, list(prev_tokens or ())
         if before:
             known = tokenizer.decode_bytes(before, special)
             return tokenizer.decode_bytes([*before, *tokens], special)[len(known) :]
@@ -240,31 +239,33 @@ class Llama:
 
     def close(self) -> None:
         """Free the context."""
-        self._context.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def n_ctx(self) -> int:
         """Tokens that fit."""
-        return self._context.n_ctx
+        return self._loaded.n_ctx if isinstance(self._loaded, Embedder) else self._context.n_ctx
 
     def n_embd(self) -> int:
         """Length of a hidden state."""
-        return self._model.config.n_embd
+        loaded = self._loaded
+        return loaded.n_embd if isinstance(loaded, Embedder) else loaded.config.n_embd
 
     def n_vocab(self) -> int:
         """Number of tokens in the vocabulary."""
-        return self._model.config.n_vocab
+        return self._loaded.tokenizer.n_vocab
 
     def token_bos(self) -> int:
         """The token that begins texts; -1: there is none."""
-        return self._role("bos")
+        return self._loaded.tokenizer.roles.get("bos", -1)
 
     def token_eos(self) -> int:
         """The token that ends texts; -1: there is none."""
-        return self._role("eos")
+        return self._loaded.tokenizer.roles.get("eos", -1)
 
     def token_nl(self) -> int:
         """The token of a line break."""
-        return self._model.tokenizer.encode("\n")[-1]
+        return self._loaded.tokenizer.encode("\n")[-1]
 
     @property
     def n_tokens(self) -> int:
@@ -274,31 +275,26 @@ class Llama:
     @property
     def metadata(self) -> dict[str, str]:
         """What the file says of the model, as texts; its long lists are left out."""
-        stored = self._model.file.metadata
-        return {k: str(v) for k, v in stored.items() if isinstance(v, str | int | float)}
+        return {k: str(x) for k, x in self._metadata.items() if isinstance(x, str | int | float)}
 
     @property
     def context_params(self) -> SimpleNamespace:
         """Sizes of the context, as programs read them: `n_ctx`."""
         return SimpleNamespace(n_ctx=self.n_ctx())
 
-    def _role(self, role: str) -> int:
-        return self._model.tokenizer.roles.get(role, -1)
+    @property
+    def _context(self) -> Context:
+        """Raises `CompatError` for a text encoder."""
+        if self._opened is None:
+            raise CompatError(f"{self.model_path} is a text encoder: it makes vectors, and no text")
+        return self._opened
 
     def _defaults(self, temperature: float) -> dict[str, Any]:
         return {"temp": temperature, "repeat_last_n": self._last_n, "seed": self._seed}
 
-    def _answer(self, ids: list[int], how: Wanted, *, special: bool = False) -> Answer:
-        if len(ids) >= self.n_ctx():
-            raise CompatError(
-                f"Requested tokens ({len(ids)}) exceed context window of {self.n_ctx()}"
-            )
-        return Answer(self._context, ids, how, special)
-
-    def _template(self) -> ChatTemplate:
-        tokenizer = self._model.tokenizer
-        return self._model.chat_template or ChatTemplate.plain(tokenizer.control)
-
-
-def _ggufs(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.gguf"))
+    def _checked(self, ids: list[int]) -> Context:
+        """The context, if it has room for a prompt."""
+        if len(ids) >= self._context.n_ctx:
+            n_ctx = self._context.n_ctx
+            raise CompatError(f"Requested tokens ({len(ids)}) exceed context window of {n_ctx}")
+        return self._context

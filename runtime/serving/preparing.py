@@ -227,9 +227,7 @@ def _checked_options(asked: Generate, n_vocab: int) -> dict[str, Any]:
                 f"sampling: logit_bias names token {token}, expected ids from 0 to {n_vocab - 1}"
             )
     if constraint is not None:
-        given["constraint"] = Constraint(
-            constraint.kind, constraint.value, constraint.trigger, constraint.after
-        )
+        given["constraint"] = Constraint.of(constraint)
     return given
 
 

@@ -15,7 +15,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ..chat.replies import Logprob
 from ..lens.passages import Lens
+from ..sampling.constraints.form import Form
 
 FRAME_BYTES = 1 << 28
 """The most bytes of one message."""
@@ -47,17 +49,8 @@ class Text(_Message):
 
 
 Prompt: TypeAlias = Chat | Text | list[int]
-
-
-class Constraint(_Message):
-    """What an answer must match; see `runtime/sampling/constraints`. trigger: texts that one match
-    follows each, in any text; (): the whole answer is one match. after: the end of any text before
-    the match, such as reasoning; "": none."""
-
-    kind: Literal["json_schema", "json_object", "regex", "gbnf", "lark"]
-    value: str = ""
-    trigger: tuple[str, ...] = ()
-    after: str = ""
+Constraint = Form
+"""What an answer must match; see `runtime/sampling/constraints`."""
 
 
 class Reading(_Message):
@@ -207,15 +200,6 @@ class Progress(_Message):
     done: int
     total: int
     cached: int
-
-
-class Logprob(_Message):
-    """One token with its log probability, and the most likely ones in its place."""
-
-    token: int
-    piece: bytes
-    logprob: float
-    top: list[tuple[int, bytes, float]] = []
 
 
 class Pieces(_Message):

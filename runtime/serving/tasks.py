@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..chat.replies import Logprob
 from ..context.generation import before_stop
 from ..lens.choices import LensTask
 from .library import Lease, Library
-from .protocol import Done, Finish, Logprob, Pieces, Progress
+from .protocol import Done, Finish, Pieces, Progress
 from .refusal import too_long
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Answering(Task):
             return
         self._tokens.append(token)
         if asked.logprobs:
-            self._logprobs.append(self._logprob(token, generation))
+            self._logprobs.append(Logprob.of(generation, token))
         if text := self._text.push(token):
             self._send_text(text)
         if self._text.stop:
@@ -168,12 +169,6 @@ class Answering(Task):
         elif generation.goes_on():
             self.next_token = token
         self._seconds[1] = time.perf_counter() - self._began
-
-    def _logprob(self, token: int, generation: Generation) -> Logprob:
-        piece = self._prepared.tokenizer.piece
-        of = generation.sampler.logprobs(generation.context.logits, token)
-        top = [(other, piece(other), logprob) for other, logprob in of.top]
-        return Logprob(token, piece(token), of.logprob, top)
 
     def _send_text(self, text: str) -> None:
         self._send(Pieces(self.id, text, self._tokens, self._logprobs))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from starlette.requests import Request
 
-from ...runtime.chat.tool_calls import CallBegins
+from ...runtime.chat.tool_calls import CallBegins, Parser
 from ...runtime.serving.protocol import Chat, Done, Pieces, Progress, Prompt
 from ..service import Service
 from ..wire.errors import ApiError
@@ -15,7 +15,7 @@ from ..wire.streams import close, with_beats
 from .asking import Ask
 from .collecting import Whole
 from .events import Event, Logprobs
-from .parsing import Parser, reader_of
+from .parsing import reader_of
 
 Numbered = tuple[int, Event]
 """An event, and which of the answers it belongs to."""

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-
-from ...runtime.chat.tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
-from ...runtime.serving.protocol import Done, Logprob, Progress
-from .events import Event, Logprobs
+from ...runtime.chat.replies import Call, Gathered, Logprob
+from ...runtime.chat.tool_calls import CallBegins, ReasoningPiece, TextPiece
+from ...runtime.serving.protocol import Done, Progress
+from .events import Logprobs
 
 End = Literal["stop", "stop_text", "length", "tool_calls"]
 """Why an answer ended: by itself, at a text of the request, at a limit, to have tools called."""
-
-
-@dataclass
-class Call:
-    """A tool call; arguments is JSON text of an object."""
-
-    id: str
-    name: str
-    arguments: str = ""
 
 
 @dataclass
@@ -33,31 +23,25 @@ class Said:
 
 
 @dataclass
-class Whole:
+class Whole(Gathered):
     """An answer so far. parts: text, reasoning and calls in their order. done: None until it has
     ended."""
 
-    text: str = ""
-    reasoning: str = ""
-    calls: list[Call] = field(default_factory=list)
     parts: list[Said | Call] = field(default_factory=list)
     logprobs: list[Logprob] = field(default_factory=list)
     progress: Progress | None = None
     done: Done | None = None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: object) -> None:
+        """Go on with an event."""
+        super().add(event)
         match event:
             case TextPiece(text):
-                self.text += text
                 self._say(False, text)
             case ReasoningPiece(text):
-                self.reasoning += text
                 self._say(True, text)
-            case CallBegins(_, id, name):
-                self.calls.append(Call(id, name))
+            case CallBegins():
                 self.parts.append(self.calls[-1])
-            case CallArguments(index, piece):
-                self.calls[index].arguments += piece
             case Logprobs(tokens):
                 self.logprobs += tokens
             case Progress():
@@ -83,22 +67,6 @@ class Whole:
         """Why it ended."""
         return end_of(self.done, bool(self.calls))
 
-    def message(self) -> dict[str, Any]:
-        """The answer as a message of the engine's conversations."""
-        message: dict[str, Any] = {"role": "assistant", "content": self.text}
-        if self.reasoning:
-            message["reasoning_content"] = self.reasoning
-        if self.calls:
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": arguments_of(call.arguments)},
-                }
-                for call in self.calls
-            ]
-        return message
-
 
 def end_of(done: Done | None, has_calls: bool) -> End:
     """Why an answer ended. One without an end was cut off, as at a limit."""
@@ -108,12 +76,3 @@ def end_of(done: Done | None, has_calls: bool) -> End:
     if has_calls:
         return "tool_calls"
     return "stop_text" if finish == "stop" and done is not None and done.stop else "stop"
-
-
-def arguments_of(text: str) -> dict[str, Any]:
-    """The arguments of a call as templates take them. A call that was cut off has a text that is no
-    object: models see it as it stands."""
-    try:
-        return msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return {"arguments": text}

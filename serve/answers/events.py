@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...runtime.chat.replies import Logprob
 from ...runtime.chat.tool_calls import Event as ParsedEvent
-from ...runtime.serving.protocol import Done, Logprob, Progress
+from ...runtime.serving.protocol import Done, Progress
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import msgspec
 
-from ...runtime.chat.tool_calls import Event as ParsedEvent
-from ...runtime.chat.tool_calls import TextPiece, after_reasoning, constraint_for, parser_for
+from ...runtime.chat.tool_calls import (
+    Parser,
+    Plain,
+    after_reasoning,
+    constraint_for,
+    parser_for,
+)
 from ...runtime.serving.calls import RequestRefused
 from ...runtime.serving.protocol import Chat, Constraint
 from ..service import Service
@@ -18,28 +20,6 @@ _END = 64
 """Characters of a prompt's end that tell whether it opens the reasoning."""
 _MOST_ENDS = 64
 """Variables of templates, of which the prompt's end is kept."""
-
-
-class Parser(Protocol):
-    """Takes an answer in pieces. special: it needs the texts of control tokens."""
-
-    special: bool
-
-    def push(self, text: str) -> Sequence[ParsedEvent]: ...
-
-    def finish(self) -> Sequence[ParsedEvent]: ...
-
-
-class Plain:
-    """An answer that is all text."""
-
-    special = False
-
-    def push(self, text: str) -> Sequence[ParsedEvent]:
-        return [TextPiece(text)] if text else []
-
-    def finish(self) -> Sequence[ParsedEvent]:
-        return []
 
 
 async def reader_of(service: Service, ask: Ask) -> tuple[Parser, Constraint | None]:

@@ -8,9 +8,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...runtime.chat.replies import Call, arguments_of
 from ..answers.answering import begin, whole
 from ..answers.asking import Ask
-from ..answers.collecting import Call, Said, Whole, arguments_of
+from ..answers.collecting import Said, Whole
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
 from ..wire.encoding import json_response

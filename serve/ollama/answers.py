@@ -9,11 +9,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...runtime.chat.replies import Call, arguments_of
 from ...runtime.chat.tool_calls import CallEnds, ReasoningPiece, TextPiece
 from ...runtime.serving.protocol import Done, Prompt, Text
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask
-from ..answers.collecting import Call, Whole, arguments_of
+from ..answers.collecting import Whole
 from ..answers.messages import chat_of, message
 from ..answers.tools import Tools
 from ..openai.requests import offered_tools

@@ -10,12 +10,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...runtime.chat.tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
+from ...runtime.chat.replies import chat_logprobs, delta_of
 from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask, again
 from ..answers.collecting import Whole
-from ..answers.events import Event, Logprobs
+from ..answers.events import Logprobs
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
 from ..wire.encoding import event as sse
@@ -23,7 +23,7 @@ from ..wire.encoding import json_response
 from ..wire.streams import EVENTS, Stream, with_last_words
 from .requests import check_lens, conversation, form_of, n_of, top_of
 from .types import ChatRequest
-from .usage import FINISH, last_words, lens_of, logprobs_of, timings_of, usage_of
+from .usage import FINISH, last_words, lens_of, timings_of, usage_of
 
 DONE = b"data: [DONE]\n\n"
 
@@ -69,21 +69,8 @@ def _ask(service: Service, body: ChatRequest) -> Ask:
 
 
 def _choice(i: int, answer: Whole, n_top: int | None) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
-    if answer.reasoning:
-        message["reasoning_content"] = answer.reasoning
-    if answer.calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments or "{}"},
-            }
-            for call in answer.calls
-        ]
-        message["content"] = answer.text or None
-    choice = {"index": i, "message": message, "finish_reason": FINISH[answer.end]}
-    content = None if n_top is None else {"content": logprobs_of(answer.logprobs, n_top)}
+    choice = {"index": i, "message": answer.reply(), "finish_reason": FINISH[answer.end]}
+    content = None if n_top is None else {"content": chat_logprobs(answer.logprobs, n_top)}
     return {**choice, "logprobs": content}
 
 
@@ -115,28 +102,12 @@ async def _chunks(
             case Progress():
                 yield b": %d of %d tokens read\n\n" % (event.done, event.total)
             case Logprobs(tokens):
-                waiting.setdefault(i, []).extend(logprobs_of(tokens, asks[i].n_top or 0))
+                waiting.setdefault(i, []).extend(chat_logprobs(tokens, asks[i].n_top or 0))
             case Done():
                 ends = {"timings": timings_of([answers[i]]), **lens_of(event)}
                 yield chunk(i, {}, FINISH[answers[i].end], **ends)
-            case _ if (delta := _delta(event)) is not None:
+            case _ if (delta := delta_of(event)) is not None:
                 yield chunk(i, delta)
     if wants_usage:
         yield sse({**head, "choices": [], "usage": usage_of(answers, len(answers))})
     yield DONE
-
-
-def _delta(event: Event) -> dict[str, Any] | None:
-    match event:
-        case TextPiece(text):
-            return {"content": text}
-        case ReasoningPiece(text):
-            return {"reasoning_content": text}
-        case CallBegins(index, id, name):
-            called = {"name": name, "arguments": ""}
-            return {
-                "tool_calls": [{"index": index, "id": id, "type": "function", "function": called}]
-            }
-        case CallArguments(index, piece):
-            return {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-    return None

@@ -10,8 +10,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...runtime.chat.replies import Logprob, completion_logprobs
 from ...runtime.chat.tool_calls import TextPiece
-from ...runtime.serving.protocol import Done, Logprob, Progress, Prompt, Text
+from ...runtime.serving.protocol import Done, Progress, Prompt, Text
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask, again
 from ..answers.collecting import Whole
@@ -86,20 +87,7 @@ def _choice(i: int, text: str, finish: str | None, logprobs: Any) -> dict[str, A
 
 
 def _logprobs(tokens: Sequence[Logprob], n_top: int | None) -> dict[str, Any] | None:
-    """The older form: lists side by side, and texts → log probabilities."""
-    if n_top is None:
-        return None
-    texts = [one.piece.decode("utf-8", "replace") for one in tokens]
-    offsets = [sum(map(len, texts[:i])) for i in range(len(texts))]
-    return {
-        "tokens": texts,
-        "token_logprobs": [one.logprob for one in tokens],
-        "top_logprobs": [
-            {piece.decode("utf-8", "replace"): logprob for _, piece, logprob in one.top[:n_top]}
-            for one in tokens
-        ],
-        "text_offset": offsets,
-    }
+    return None if n_top is None else completion_logprobs(tokens, n_top)
 
 
 async def _chunks(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...runtime.chat.replies import arguments_of, called
 from ...runtime.serving.protocol import Chat, Constraint
 from ..answers import messages as forms
-from ..answers.collecting import arguments_of
 from ..answers.fields import Constrained, constraint_of, schema_constraint
 from ..answers.messages import chat_of
 from ..answers.tools import Choice, Tools, function, named, skipped
@@ -51,7 +51,7 @@ def calls_of(calls: list[ToolCall] | None) -> list[dict[str, Any]]:
 def call_of(id: str, name: str, arguments: str | dict[str, Any]) -> dict[str, Any]:
     """One call of an earlier answer, as `Whole.message` has it."""
     given = arguments_of(arguments) if isinstance(arguments, str) else arguments
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": given}}
+    return called(id, name, given)
 
 
 def extra_of(body: ChatRequest) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...runtime.serving.protocol import Done, Logprob
+from ...runtime.serving.protocol import Done
 from ..answers.collecting import End, Whole
 from ..wire.encoding import event
 from ..wire.errors import ApiError, shape
@@ -55,19 +55,3 @@ def lens_of(done: Done | None) -> dict[str, Any]:
 def last_words(error: ApiError) -> bytes:
     """The end of a stream that an error ends."""
     return event(shape("", error))
-
-
-def logprobs_of(tokens: Sequence[Logprob], n_top: int) -> list[dict[str, Any]]:
-    """`logprobs.content` of a chat."""
-    return [
-        {
-            **_one(token.piece, token.logprob),
-            "top_logprobs": [_one(piece, logprob) for _, piece, logprob in token.top[:n_top]],
-        }
-        for token in tokens
-    ]
-
-
-def _one(piece: bytes, logprob: float) -> dict[str, Any]:
-    text = piece.decode("utf-8", "replace")
-    return {"token": text, "logprob": max(logprob, -1e30), "bytes": list(piece)}

@@ -1,8 +1,6 @@
 """`kvarn.compat.Llama` answers as kvarn does, in the forms of llama-cpp-python."""
 
 import json
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -203,30 +201,6 @@ def test_what_would_change_an_answer_is_refused(llm: Llama, asked: Any, words: s
         assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"lora_path": "x"}, {"rope_freq_base": 5e5}, {"chat_format": "llama-2"}, {"type_k": 99}],
-)
-def test_a_model_that_would_be_another_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(CompatError, match=next(iter(options))):
-        Llama(str(default_model_path()), verbose=False, **options)
-
-
-def test_a_gpu_that_is_not_used_is_told() -> None:
-    with pytest.warns(UserWarning, match="n_gpu_layers is -1"):
-        Llama(str(default_model_path()), n_ctx=32, n_gpu_layers=-1, verbose=False)
-
-
-def test_types_of_keys_and_values_arrive() -> None:
-    small = Llama(str(default_model_path()), n_ctx=64, type_k=8, type_v=8, verbose=False)
-    large = Llama(str(default_model_path()), n_ctx=64, verbose=False)
-    n_bytes = []
-    for llm in (small, large):
-        llm.eval(range(5, 60))
-        n_bytes.append(llm._context.n_bytes)
-    assert n_bytes[0] < n_bytes[1]
-
-
 def test_a_prompt_that_does_not_fit_is_a_value_error(llm: Llama) -> None:
     with pytest.raises(ValueError, match=r"Requested tokens \(1024\) exceed .* 1024"):
         llm([5] * 1024)
@@ -241,25 +215,6 @@ def test_vectors_are_those_of_the_model(llm: Llama, model: kvarn.Model) -> None:
     assert said["usage"]["total_tokens"] == sum(len(llm.tokenize(t.encode())) for t in texts)
     with pytest.raises(CompatError, match="normalize is False"):
         llm.embed("a ship", normalize=False)
-
-
-def test_a_model_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[tuple[str, dict[str, Any]]] = []
-
-    def pull(repo: str, **options: Any) -> Any:
-        asked.append((repo, options))
-        return SimpleNamespace(folder=tmp_path, model=default_model_path())
-
-    monkeypatch.setattr("kvarn.compat.llama.pull", pull)
-    for name in ("a.gguf", "*q8_0.gguf"):
-        made = Llama.from_pretrained("x/y", name, n_ctx=32, verbose=False)
-        assert made.n_ctx() == 32 and made.model_path == str(default_model_path())
-    assert [(o["file"], o["include"]) for _, o in asked] == [
-        ("a.gguf", ()),
-        (None, ("*q8_0.gguf",)),
-    ]
-    with pytest.raises(CompatError, match="cache_dir"):
-        Llama.from_pretrained("x/y", "a.gguf", cache_dir="z")
 
 
 def test_forms_are_those_of_llama_cpp_python(llm: Llama) -> None:
@@ -286,11 +241,3 @@ def test_forms_are_those_of_llama_cpp_python(llm: Llama) -> None:
         ours, other = (form(one["choices"][0]) for one in said)
         assert ours == other and said[0].keys() == said[1].keys()
     assert llm.tokenize(b"a ship") == theirs.tokenize(b"a ship")
-
-
-def test_tools_without_their_packages_are_refused(
-    llm: Llama, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kvarn.compat.chats.tool_calls", None)
-    with pytest.raises(CompatError, match=r"tools need more packages: pip install .*msgspec"):
-        llm.create_chat_completion(HELLO, tools=[TOOL])

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from kvarn.runtime.chat.replies import Logprob
 from kvarn.runtime.lens.passages import Lens
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.protocol import (
@@ -15,7 +16,6 @@ from kvarn.runtime.serving.protocol import (
     Done,
     Embed,
     Generate,
-    Logprob,
     PackFacts,
     Pieces,
     Progress,

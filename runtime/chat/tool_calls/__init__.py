@@ -17,5 +17,7 @@ from .events import CallEnds as CallEnds
 from .events import Event as Event
 from .events import ReasoningPiece as ReasoningPiece
 from .events import TextPiece as TextPiece
+from .parser import Parser as Parser
+from .parser import Plain as Plain
 from .parser import StreamParser as StreamParser
 from .parser import parser_for as parser_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...serving.protocol import Constraint
+from ...sampling.constraints.form import Form
 from .lark import Rules
 from .parser import format_of
 from .reasoning import Reasoning
@@ -19,7 +19,7 @@ def constraint_for(
     prompt_end: str = "",
     *,
     one_call: bool = False,
-) -> Constraint | None:
+) -> Form | None:
     """What an answer must match so that it calls tools as it may and must; None: anything.
 
     tool_choice: "none", "auto" or None, "required" (Anthropic's "any"), or one tool: its name, in
@@ -38,9 +38,9 @@ def constraint_for(
         if not rules.opens:
             return None
         lines = ["start: body", *rules.lines]
-        return Constraint("lark", "\n".join(lines), (rules.opens,))
+        return Form("lark", "\n".join(lines), (rules.opens,))
     reasoning = Reasoning.of(template, prompt_end)
-    return Constraint("lark", "\n".join(_required(rules, reasoning, one_call or bool(name))))
+    return Form("lark", "\n".join(_required(rules, reasoning, one_call or bool(name))))
 
 
 def _required(rules: Rules, reasoning: Reasoning | None, one_call: bool) -> list[str]:
@@ -54,12 +54,12 @@ def _required(rules: Rules, reasoning: Reasoning | None, one_call: bool) -> list
     return lines if reasoning is None else [*lines, *reasoning.rules()]
 
 
-def after_reasoning(constraint: Constraint, template: str, prompt_end: str) -> Constraint:
+def after_reasoning(constraint: Form, template: str, prompt_end: str) -> Form:
     """A constraint of the answer behind the reasoning that the prompt has opened."""
     reasoning = Reasoning.of(template, prompt_end)
     if reasoning is None or not reasoning.is_open or constraint.trigger:
         return constraint
-    return Constraint(constraint.kind, constraint.value, (), after=reasoning.closes)
+    return Form(constraint.kind, constraint.value, (), after=reasoning.closes)
 
 
 def _name_of(choice: str | Mapping[str, Any] | None) -> str:

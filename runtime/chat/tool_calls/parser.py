@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from .events import Event, Writer, new_id
+from .events import Event, TextPiece, Writer, new_id
 from .formats.base import Format
 from .formats.gemma import Gemma
 from .formats.glm import Glm
@@ -27,6 +27,27 @@ def format_of(template: str) -> Format:
     """How the model of a template writes calls; `Bare` where the template does not say it."""
     known = (one.of(template) for one in _FORMATS)
     return next(one for one in known if one is not None)
+
+
+class Parser(Protocol):
+    """Takes an answer in pieces. special: it needs the texts of control tokens."""
+
+    special: bool
+
+    def push(self, text: str) -> Sequence[Event]: ...
+    def finish(self) -> Sequence[Event]: ...
+
+
+class Plain:
+    """Reads an answer that is all text."""
+
+    special = False
+
+    def push(self, text: str) -> Sequence[Event]:
+        return [TextPiece(text)] if text else []
+
+    def finish(self) -> Sequence[Event]:
+        return []
 
 
 class StreamParser:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from ..errors import SamplingError
+from .form import Form, Kind
 from .grammar import check
 
-Kind = Literal["json_schema", "json_object", "regex", "gbnf", "lark"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
-class Constraint:
+class Constraint(Form):
     """What an answer must match.
 
     kind: how `value` says it. "json_schema": a JSON schema (draft 2020-12) as text; "json_object":
@@ -33,10 +33,10 @@ class Constraint:
     llguidance is not installed.
     """
 
-    kind: Kind
-    value: str = ""
-    trigger: tuple[str, ...] = ()
-    after: str = ""
+    @classmethod
+    def of(cls, form: Form) -> Constraint:
+        """The form, checked."""
+        return cls(form.kind, form.value, form.trigger, form.after)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -1,0 +1,5 @@
+"""For programs that import it from `llama_cpp`, under whose name no relative import works."""
+
+from kvarn.compat.arguments import LlamaGrammar
+
+__all__ = ["LlamaGrammar"]

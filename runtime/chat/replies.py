@@ -1,0 +1,155 @@
+"""What an answer says, gathered from its events, and OpenAI's forms of it.
+
+Imports neither NumPy nor msgspec: the HTTP process tells answers so, and `compat`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
+
+if TYPE_CHECKING:
+    from ..context.generation import Generation
+
+Reply = dict[str, Any]
+_LEAST = -1e30
+"""In the place of log 0, which JSON has not."""
+
+
+@dataclass
+class Call:
+    """A tool call; arguments is JSON text of an object."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass
+class Gathered:
+    """An answer so far: its text, its reasoning and its calls."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
+
+    def add(self, event: object) -> None:
+        """Go on with an event of `tool_calls`; others say nothing."""
+        match event:
+            case TextPiece(text):
+                self.text += text
+            case ReasoningPiece(text):
+                self.reasoning += text
+            case CallBegins(_, id, name):
+                self.calls.append(Call(id, name))
+            case CallArguments(index, piece):
+                self.calls[index].arguments += piece
+
+    def message(self) -> Reply:
+        """The answer as a message that templates take."""
+        message: Reply = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.calls:
+            message["tool_calls"] = [
+                called(call.id, call.name, arguments_of(call.arguments)) for call in self.calls
+            ]
+        return message
+
+    def reply(self) -> Reply:
+        """The answer as a message that clients get: arguments are text."""
+        message = self.message()
+        if self.calls:
+            calls = [called(call.id, call.name, call.arguments or "{}") for call in self.calls]
+            message |= {"content": self.text or None, "tool_calls": calls}
+        return message
+
+
+@dataclass(frozen=True)
+class Logprob:
+    """One token with its log probability, and the most likely ones in its place."""
+
+    token: int
+    piece: bytes
+    logprob: float
+    top: list[tuple[int, bytes, float]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, generation: Generation, token: int) -> Logprob:
+        """Of the token that a generation has just sampled; `Sampler.n_probs` says how many
+        others."""
+        piece = generation.context.model.tokenizer.piece
+        of = generation.sampler.logprobs(generation.context.logits, token)
+        top = [(other, piece(other), logprob) for other, logprob in of.top]
+        return cls(token, piece(token), of.logprob, top)
+
+
+def called(id: str, name: str, arguments: Any) -> Reply:
+    """A call of a tool."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def arguments_of(text: str) -> Reply:
+    """The arguments of a call as templates take them. A call that was cut off has a text that is no
+    object: models see it as it stands."""
+    try:
+        given = json.loads(text or "{}", parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        given = None
+    return given if isinstance(given, dict) else {"arguments": text}
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)
+
+
+def delta_of(event: object) -> Reply | None:
+    """What an event adds to a chat's answer, for a chunk of it; None: nothing."""
+    match event:
+        case TextPiece(text):
+            return {"content": text}
+        case ReasoningPiece(text):
+            return {"reasoning_content": text}
+        case CallBegins(index, id, name):
+            return {"tool_calls": [{"index": index, **called(id, name, "")}]}
+        case CallArguments(index, piece):
+            return {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+    return None
+
+
+def chat_logprobs(tokens: Sequence[Logprob], n_top: int) -> list[Reply]:
+    """`logprobs.content` of a chat."""
+    return [
+        {
+            **_one(token.piece, token.logprob),
+            "top_logprobs": [_one(piece, logprob) for _, piece, logprob in token.top[:n_top]],
+        }
+        for token in tokens
+    ]
+
+
+def _one(piece: bytes, logprob: float) -> Reply:
+    return {"token": spelt(piece), "logprob": max(logprob, _LEAST), "bytes": list(piece)}
+
+
+def completion_logprobs(tokens: Sequence[Logprob], n_top: int, offset: int = 0) -> Reply:
+    """The older form: lists side by side, and texts → log probabilities. offset: characters before
+    the first token."""
+    texts = [spelt(one.piece) for one in tokens]
+    return {
+        "tokens": texts,
+        "token_logprobs": [one.logprob for one in tokens],
+        "top_logprobs": [
+            {spelt(piece): logprob for _, piece, logprob in one.top[:n_top]} for one in tokens
+        ],
+        "text_offset": [offset + sum(map(len, texts[:i])) for i in range(len(texts))],
+    }
+
+
+def spelt(piece: bytes) -> str:
+    """A token's bytes as text."""
+    return piece.decode("utf-8", "replace")
