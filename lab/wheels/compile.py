@@ -19,8 +19,7 @@ def main(bundled: str, models: str, n_weights: str, n_heads: str) -> int:
     `WEIGHTS` and `HEADS`."""
     folder = Path(models, variant.CPU)  # the processes for other CPUs write models of their own
     folder.mkdir(parents=True, exist_ok=True)
-    compile_into(Path(bundled), tasks(folder, int(n_weights), int(n_heads)))
-    return 0
+    return compile_into(Path(bundled), tasks(folder, int(n_weights), int(n_heads)))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ NOT_TYPED = {
     "make test-cuda": "installs PyTorch from the package registry",
     "make wheel": "compiles kernels for an hour",
     "python -m lab.wheels DIST --weights 2 --heads 1": "compiles kernels for minutes",
+    "python -m lab.wheels.judge WHEEL MODEL…": "installs from the package registry",
     "make docs": "tests/lab types it",
     "make coverage": "runs this test",
     "make lint": "installs ruff and mypy",

@@ -1,5 +1,6 @@
 """A wheel that kernels were added to is what pip accepts, and holds the rest unchanged."""
 
+import argparse
 import base64
 import csv
 import hashlib
@@ -10,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from kvarn.commands.parser import module_of
+from kvarn.jit import kernel_cache
+from kvarn.runtime.attend.encoders.sidecar import own_encoders
+from kvarn.runtime.capi.bundle import compile_into
+from kvarn.runtime.gguf import open_gguf
 from lab.wheels.needs import HEADS, WEIGHTS, tasks
 from lab.wheels.repack import repack
 
@@ -89,3 +95,25 @@ def test_what_a_wheel_has_is_named_by_models(tmp_path: Path) -> None:
         f"heads-{HEADS[0][0]}-{HEADS[0][1]}",
     ]  # fmt: skip
     assert not any(name.startswith("experts") for name in names)
+
+
+def test_models_for_heads_choose_by_signatures_of_each_size(tmp_path: Path) -> None:
+    """By those of encoders that `kvarn learn` makes by default, and without."""
+    parser = argparse.ArgumentParser()
+    module_of("learn").add(parser)
+    (path,) = {task.path for task in tasks(tmp_path, 0, 1) if hasattr(task, "path")
+               and task.path.stem.startswith("heads")}  # fmt: skip
+    with open_gguf(path) as file:
+        assert own_encoders(file).bits == parser.get_default("bits")
+
+
+def test_a_kernel_that_is_not_kept_ends_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, ran = set[str](), []
+    monkeypatch.setattr(kernel_cache.Counts, "names", names)
+    rehearsals = [lambda: names.add("sources-1.digests"), lambda: names.add("lost-1.code"),
+                  lambda: ran.append(1)]  # fmt: skip
+    assert compile_into(tmp_path / "bundled", rehearsals) == 1
+    assert not ran and not (tmp_path / "bundled").exists()
+    assert "lost-1.code was compiled and could not be kept" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from ....jit.bundled import Target
 from ....jit.launch import launcher
 from ....ops.attention.layout import KV_TYPES
 from ....ops.errors import OpsError
-from ....system.terminal import show
+from ....system.terminal import say, show
 from ...rehearsal import Rehearsal, all_rehearsals, rehearsals
 from .kernels import ALL
 
@@ -34,12 +34,12 @@ def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
 
 def main(which: str, bundled: str, *models: str) -> int:
     """In a process for one CPU: compile for these models into a folder."""
-    compile_into(Path(bundled), _rehearsals(which, [Path(model) for model in models]))
-    return 0
+    return compile_into(Path(bundled), _rehearsals(which, [Path(model) for model in models]))
 
 
-def compile_into(bundled: Path, rehearsals: Iterable[Callable[[], None]]) -> None:
-    """Rehearse, copy the machine code that was used to a folder, print what was done."""
+def compile_into(bundled: Path, rehearsals: Iterable[Callable[[], None]]) -> int:
+    """Rehearse, copy the machine code that was used to a folder, print what was done; the exit
+    code: 1 where a kernel could not be kept, since the folder would lack it."""
     is_foreign = not Target(variant.CPU, variant.LISTED).runs_on(variant.host_features())
     if is_foreign:
         launcher.only_compile()
@@ -52,6 +52,10 @@ def compile_into(bundled: Path, rehearsals: Iterable[Callable[[], None]]) -> Non
             if not is_foreign:
                 raise
             n_ended += 1
+        used = [name for name in kernel_cache.Counts.names if name.endswith(".code")]
+        if lost := sorted(name for name in used if not kernel_cache.has([name])):
+            say(f"bundling kernels: {lost[0]} was compiled and could not be kept")
+            return 1
     n = kernel_cache.Counts.compiled
     show(f"kernels ready, {n} functions compiled now" if n else "kernels ready")
     if n_ended:
@@ -60,6 +64,7 @@ def compile_into(bundled: Path, rehearsals: Iterable[Callable[[], None]]) -> Non
             "are left are compiled on first use"
         )
     kernel_cache.bundle(bundled)
+    return 0
 
 
 if __name__ == "__main__":
