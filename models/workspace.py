@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -160,6 +160,17 @@ class Workspace:
             outs.append(narrow)
         self.device.linear_many(source, weights, outs)
         self._low_rank.add(adapted)
+
+    def heads(
+        self, source: Activations, matrices: Sequence[Linear], x: Array, out: Array, *, stack: bool
+    ) -> None:
+        """out[h] = x[h] W_h^T, float32 (H, n, …), of the matrices W_h of all heads; stack: they are
+        a tensor of the file, and watchers get the inputs of each."""
+        for h, (projection, rows, product) in enumerate(zip(matrices, x, out, strict=True)):
+            name = projection.weight.name.partition("[")[0]
+            for watcher in self.watchers if stack else ():
+                watcher(rows, name, Routed(np.full(len(rows), h), len(matrices)))
+            self.device.linear(source.set(rows), projection.weight, product)
 
     def experts(
         self,

@@ -40,6 +40,8 @@ class LatentWeights:
     """Of each head, from its key to the compressed part."""
     v_b: tuple[Linear, ...]
     """Of each head, from the compressed part to its value."""
+    stacked: bool
+    """Whether the file has a stack of each of them, not one matrix of both."""
     output: Linear
 
     @staticmethod
@@ -66,6 +68,7 @@ class LatentWeights:
             kv_a_norm=loader.vector(f"{prefix}.attn_kv_a_norm.weight", latent.rank),
             k_b=k_b,
             v_b=v_b,
+            stacked=f"{prefix}.attn_k_b.weight" in loader,
             output=loader.linear(f"{prefix}.attn_output", n_embd, layer.n_heads * latent.value_dim),
         )
 
@@ -179,8 +182,7 @@ class LatentMixer:
         wide = self._by_head(b, "wide", latent.rank)
         copy_part(heads, 0, plain, 0, latent.plain_dim, swap=True)
         copy_part(heads, latent.plain_dim, q, 0, self._n_rot)
-        for x, matrix, out in zip(plain, weights.k_b, wide):
-            work.linear(self._narrow_in.set(x), matrix, out)
+        work.heads(self._narrow_in, weights.k_b, plain, wide, stack=weights.stacked)
         copy_part(wide, 0, q, self._n_rot, latent.rank, swap=True)
 
     def _by_head(self, b: Rows, name: str, width: int) -> Array:
@@ -201,8 +203,7 @@ class LatentMixer:
         narrow = self._by_head(b, "narrow", latent.value_dim)
         joined = b.array("joined", self._n_heads, latent.value_dim)
         copy_part(mixed, self._n_rot, wide, 0, latent.rank, swap=True)
-        for x, matrix, y in zip(wide, weights.v_b, narrow):
-            work.linear(self._wide_in.set(x), matrix, y)
+        work.heads(self._wide_in, weights.v_b, wide, narrow, stack=weights.stacked)
         copy_part(narrow, 0, joined, 0, latent.value_dim, swap=True)
         rows = b.array("joined", self._n_heads * latent.value_dim)
         work.linear(self._joined_in.set(rows), weights.output, out)

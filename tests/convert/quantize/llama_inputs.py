@@ -56,9 +56,13 @@ def means(path: Path, pieces: list[list[int]]) -> dict[str, tuple[np.ndarray, np
         if not ask:
             # (columns, rows, 1), or (columns, used experts or 1, tokens)
             x = np.square(_array(tensor.src[1].contents, ctypes.c_float, np.float64))
-            n = matrix.ne[2] if op == b"MUL_MAT_ID" else 1
+            n = matrix.ne[2]
             empty = np.zeros((n, len(x))), np.zeros(n, np.int64)
             total, count = sums.setdefault(matrix.name.decode(), empty)
+            if op == b"MUL_MAT" and n > 1:  # a matrix of each head
+                total += x.sum(axis=1).T
+                count += x.shape[1]
+                return True
             if op == b"MUL_MAT":
                 total[0] += x.sum(axis=(1, 2))
                 count[0] += x.shape[1] * x.shape[2]

@@ -53,7 +53,7 @@ def test_sums_are_those_of_llama_cpp(tiny_path: Path, tiny: Model, tmp_path: Pat
         np.testing.assert_allclose(read_back.means[name], sums / 192, rtol=5e-3, err_msg=name)
 
 
-EXPERTS = ["qwen3moe", "gpt-oss", "gemma4-experts", "laguna"]
+EXPERTS = ["qwen3moe", "gpt-oss", "gemma4-experts", "laguna", "deepseek2"]
 
 
 @pytest.mark.parametrize("name", ["phi3-short", "gemma2", "cohere2", *EXPERTS])
