@@ -217,6 +217,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             latent=True,
             experts=ExpertRules(
                 required=False,
+                sigmoid_sizes=((47, 154_880), (48, 154_880)),  # GLM 4.7 Flash
                 reads_scores=True,
                 normalised="as the file says",
                 choice_bias="optional",

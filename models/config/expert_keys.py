@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...ops.experts import MOST_EXPERTS, Routing
@@ -24,6 +24,8 @@ class ExpertRules:
     separate_length: bool = True
     """`expert_feed_forward_length` has the rows of an expert, not `feed_forward_length`."""
     scores: Scores = "softmax"
+    sigmoid_sizes: tuple[tuple[int, int], ...] = ()
+    """Layers and tokens of models whose files do not say that their scores are sigmoids."""
     reads_scores: bool = False
     """Whether a file's `expert_gating_func` counts."""
     normalised: bool | Literal["as the file says"] = True
@@ -44,12 +46,14 @@ class ExpertRules:
 
 
 def read_feed_forwards(
-    keys: Keys, rules: ExpertRules | None, n_layers: int
+    keys: Keys, rules: ExpertRules | None, n_layers: int, n_vocab: int
 ) -> tuple[FeedForwardConfig | None, ...]:
     """The feed-forward of each layer; None where a layer is a mixer alone."""
     if rules is None:
         keys.refuse("expert_count", 0, "this architecture has no experts")
         return (_dense(keys),) * n_layers
+    if (n_layers, n_vocab) in rules.sigmoid_sizes:
+        rules = replace(rules, scores="sigmoid")
     low = 1 if rules.required else 0
     n_experts = keys.integer("expert_count", None if low else 0, low=low, high=MOST_EXPERTS)
     if rules.beside_dense:

@@ -163,12 +163,13 @@ class ModelConfig:
             default = latent_scale(keys, heads.latent, rope)
         attention_scale = _scale(keys, architecture, "attention.scale", default)
         embedding_scale = math.sqrt(n_embd) if architecture.scaled_embedding else 1.0
+        n_vocab = _vocabulary(metadata, keys)
         layers = tuple(
             _layer(architecture, *parts)
             for parts in zip(
                 read_recurrent(keys, architecture, n_layers, n_embd),
                 read_attention(keys, architecture, heads, rope, attention_scale),
-                read_feed_forwards(keys, architecture.experts, n_layers),
+                read_feed_forwards(keys, architecture.experts, n_layers, n_vocab),
             )
         )
         if all(layer.attention is None for layer in layers):
@@ -185,7 +186,7 @@ class ModelConfig:
             n_kv_heads=n_kv_heads,
             head_dim=head_dim,
             n_embd=n_embd,
-            n_vocab=_vocabulary(metadata, keys),
+            n_vocab=n_vocab,
             n_ctx_train=n_ctx_train,
             n_ctx_orig=n_ctx_orig,
             norm_eps=_norm_eps(keys, architecture),

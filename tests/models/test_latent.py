@@ -12,6 +12,7 @@ import pytest
 
 import kvarn
 from kvarn.models import ModelConfig, ModelError
+from kvarn.models.config.layers import ExpertsConfig
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
@@ -36,6 +37,36 @@ def test_one_row_is_stored_for_all_heads(golden_models: Callable[[str], Any]) ->
     assert (config.n_heads, config.n_kv_heads, config.head_dim) == (4, 1, 40)
     old = ModelConfig.from_metadata(golden_models("deepseek2-old").metadata)
     assert (old.n_heads, old.n_kv_heads, old.head_dim) == (4, 1, 40)
+
+
+@pytest.mark.parametrize(
+    ("n_layers", "n_drafting", "n_vocab", "number", "scores"),
+    [
+        (47, 0, 154_880, None, "sigmoid"),
+        (48, 1, 154_880, None, "sigmoid"),
+        (46, 0, 154_880, None, "softmax"),
+        (47, 0, 154_881, None, "softmax"),
+        (47, 0, 154_880, 1, "softmax"),
+        (3, 0, 97, 2, "sigmoid"),
+    ],
+)
+def test_glm_chooses_experts_by_sigmoids_where_its_file_does_not_say_so(
+    n_layers: int,
+    n_drafting: int,
+    n_vocab: int,
+    number: int | None,
+    scores: str,
+    golden_models: Callable[[str], Any],
+) -> None:
+    """As in llama.cpp."""
+    values = golden_models("deepseek2").metadata | {
+        "deepseek2.block_count": n_layers,
+        "deepseek2.nextn_predict_layers": n_drafting,
+        "deepseek2.expert_gating_func": number,
+        "tokenizer.ggml.tokens": ["a"] * n_vocab,
+    }
+    experts = ModelConfig.from_metadata(values).layers[1].feed_forward
+    assert isinstance(experts, ExpertsConfig) and experts.routing.scores == scores
 
 
 @pytest.mark.parametrize("n", LENGTHS)
