@@ -145,9 +145,18 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
         log_multiplier = _within(rope, "mscale_all_dim", 0.0, MAX_LOG_MULTIPLIER)
         writer.add_rope_scaling_yarn_log_mul(log_multiplier)
         implied = yarn_amplitude(factor, log_multiplier)
+    latent = ARCHITECTURES[writer.arch].latent
+    if latent:
+        # Of readers' scores, which grow by it; the amplitude is 1 then.
+        log_multiplier = _within(rope, "mscale_all_dim", 1e-6, MAX_LOG_MULTIPLIER)
+        writer.add_rope_scaling_yarn_log_mul(0.1 * log_multiplier)
+        implied = 1.0
     relative = _yarn_amplitude(config, factor) / implied
     if math.isclose(relative, 1.0, rel_tol=1e-7):
         return
+    if latent:
+        value = f"{rope.get('mscale')} and {rope['mscale_all_dim']}"
+        raise _refused("mscale and mscale_all_dim", value, "equal numbers")
     windowing = ARCHITECTURES[writer.arch].windowing
     if windowing is not None and windowing.scaled == "amplitude":
         raise ConvertError(

@@ -50,9 +50,11 @@ _LOADED = re.compile(
     r"|blk\.\d+\.(ssm_(conv1d|norm|out|alpha|beta|ba)|shortconv\.(conv|in_proj|out_proj)|attn_sinks"
     r"|ffn_(gate_up_exps|gate_inp_shexp)|inp_gate|proj|post_norm|layer_output_scale|pre_ffw_norm_2"
     r"|post_ffw_norm_[12])\.weight"
+    r"|blk\.\d+\.attn_(q_a|q_b|q_a_norm|kv_a_mqa|kv_a_norm|k_b|v_b)\.weight"
     r"|blk\.\d+\.(ssm_a|ssm_dt\.bias|exp_probs_b\.bias|ffn_(gate_inp|down_exps)\.scale)"
 )
 
+_STACKED = re.compile(r"_exps\.|\.attn_[kv]_b\.")
 _OF_EXPERTS = re.compile(r"_(exps|shexp|probs_b|gate_inp)\b")
 
 
@@ -112,8 +114,8 @@ def renamed(architecture: HFArchitecture, config: Config, views: Views) -> list[
         routed = _OF_EXPERTS.search(new_name) is not None and not count(config)
         if routed or _LOADED.fullmatch(new_name) is None:
             raise ConvertError(f"tensor {plain:.80} is unknown to architecture {architecture.name}")
-        # Readers know three dimensions in stacks of experts alone.
-        if len(view.shape) > (3 if "_exps." in new_name else 2):
+        # Readers know three dimensions in stacks alone.
+        if len(view.shape) > (3 if _STACKED.search(new_name) else 2):
             raise ConvertError(
                 f"tensor {plain:.80} has shape {view.shape}, expected one or two sizes"
             )

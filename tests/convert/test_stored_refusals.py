@@ -74,6 +74,14 @@ def test_tensors_that_are_missing_or_of_other_shapes(
     assert message in refusal(tmp_path, stored)
 
 
+DEEPSEEK_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 8.0,
+    "original_max_position_embeddings": 64,
+}
+
+
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -110,6 +118,23 @@ def test_tensors_that_are_missing_or_of_other_shapes(
         ("laguna", {"mlp_layer_types": ["sparse", "dense"]}, "expected dense layers, then sparse"),
         ("laguna", {"mlp_only_layers": [2]}, "mlp_only_layers is [2], expected the first 1"),
         ("laguna", {"scoring_func": "softmax"}, "scoring_func is 'softmax', expected sigmoid"),
+        ("deepseek3", {"rope_interleave": False}, "rope_interleave is False, expected true for a"),
+        ("deepseek3", {"attention_bias": True}, "attention_bias is True, expected false for a"),
+        ("deepseek3", {"scoring_func": "softmax"}, "scoring_func is 'softmax', expected sigmoid"),
+        ("deepseek3", {"topk_method": "group_limited_greedy"}, "expected noaux_tc: readers choose"),
+        ("deepseek3", {"kv_lora_rank": 31}, "has shape (128, 32), expected (128, 31)"),
+        (
+            "deepseek2-lite",
+            {"moe_layer_freq": 2},
+            "moe_layer_freq is 2, expected 1 for a deepseek2",
+        ),
+        ("deepseek2-lite", {"rope_parameters": DEEPSEEK_YARN}, "mscale_all_dim is missing"),
+        (
+            "deepseek2-lite",
+            {"rope_parameters": DEEPSEEK_YARN | {"mscale": 1.0, "mscale_all_dim": 0.7}},
+            "mscale and mscale_all_dim is '1.0 and 0.7', expected equal numbers",
+        ),
+        ("glm4-lite", {"mlp_layer_types": ["sparse"] * 3}, "expected 1 dense layers, then sparse"),
         ("gemma4", {"use_bidirectional_attention": "all"}, "expected a causal model"),
         ("gemma4", {"rope_parameters": {"full_attention": {}}}, "expected proportional"),
     ],

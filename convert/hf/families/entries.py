@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import HFArchitecture, defaults
-from . import experts, gemma4, gpt_oss, hybrids, laguna
+from . import deepseek, experts, gemma4, gpt_oss, hybrids, laguna
 
 _QWEN_NORMS = ("layernorm.weight", "model.norm.weight", "q_norm.weight", "k_norm.weight")
 _DELTA = {
@@ -90,6 +90,15 @@ _GRANITE = HFArchitecture(
         logits_scaling=1.0,
     ),
 )
+_DEEPSEEK = {
+    "rms_norm_eps": 1e-6,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "num_experts_per_tok": 8,
+}
 _LFM2 = {"norm_eps": 1e-5, "num_key_value_heads": 8, "conv_L_cache": 3, "tie_word_embeddings": True}
 
 ENTRIES = {
@@ -240,6 +249,67 @@ ENTRIES = {
             first_k_dense_replace=1,
             moe_intermediate_size=1408,
             routed_scaling_factor=1.0,
+            norm_topk_prob=True,
+        ),
+    ),
+    "DeepseekV2ForCausalLM": HFArchitecture(
+        "deepseek2",
+        deepseek.add_softmax,
+        rewrite=deepseek.tensors,
+        defaults=defaults(
+            2048,
+            10_000.0,
+            **_DEEPSEEK,
+            n_routed_experts=64,
+            n_shared_experts=2,
+            first_k_dense_replace=0,
+            moe_intermediate_size=1407,
+            routed_scaling_factor=1.0,
+            norm_topk_prob=False,
+        ),
+    ),
+    "DeepseekV3ForCausalLM": HFArchitecture(
+        "deepseek2",
+        deepseek.add_sigmoid,
+        rewrite=deepseek.tensors,
+        defaults=defaults(
+            4096,
+            10_000.0,
+            **_DEEPSEEK,
+            n_routed_experts=256,
+            n_shared_experts=1,
+            n_group=8,
+            topk_group=4,
+            first_k_dense_replace=3,
+            moe_intermediate_size=2048,
+            routed_scaling_factor=2.5,
+            norm_topk_prob=True,
+        ),
+    ),
+    "Glm4MoeLiteForCausalLM": HFArchitecture(
+        "deepseek2",
+        deepseek.add_sigmoid,
+        rewrite=deepseek.tensors,
+        defaults=defaults(
+            202_752,
+            10_000.0,
+            **(
+                _DEEPSEEK
+                | {
+                    "rms_norm_eps": 1e-5,
+                    "q_lora_rank": 768,
+                    "qk_nope_head_dim": 192,
+                    "v_head_dim": 256,
+                    "num_experts_per_tok": 4,
+                }
+            ),
+            n_routed_experts=64,
+            n_shared_experts=1,
+            n_group=1,
+            topk_group=1,
+            first_k_dense_replace=1,
+            moe_intermediate_size=1536,
+            routed_scaling_factor=1.8,
             norm_topk_prob=True,
         ),
     ),

@@ -76,6 +76,22 @@ GEMMA4 = {
     "final_logit_softcapping": 30.0,
     "vocab_size_per_layer_input": 300,
 }
+DEEPSEEK = EXPERTS | {
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 20,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "n_group": 4,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 2.5,
+    "norm_topk_prob": True,
+}
 QWEN35MOE = {
     "text_config": SIZES | DELTA | SHARED | {"num_experts": 5, "rope_parameters": MROPE},
     "vision_config": VISION,
@@ -222,6 +238,34 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "routed_scaling_factor": 1.5,
             "norm_topk_prob": True,
         },
+    ),
+    "deepseek3": (
+        "DeepseekV3Config",
+        SIZES
+        | DEEPSEEK
+        | {
+            "scoring_func": "sigmoid",
+            "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+    ),
+    "deepseek2-lite": (
+        "DeepseekV2Config",
+        SIZES
+        | DEEPSEEK
+        | {
+            "q_lora_rank": None,
+            "n_group": 1,
+            "topk_group": 1,
+            "topk_method": "greedy",
+            "scoring_func": "softmax",
+            "norm_topk_prob": False,
+            "routed_scaling_factor": 1.0,
+            "rope_parameters": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+        },
+    ),
+    "glm4-lite": (
+        "Glm4MoeLiteConfig",
+        SIZES | DEEPSEEK | {"n_group": 1, "topk_group": 1, "scoring_func": "sigmoid"},
     ),
     "ernie4_5-moe": (
         "Ernie4_5_MoeConfig",
