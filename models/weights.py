@@ -175,6 +175,8 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
         rope_long=_factors(loader, config, "rope_factors_long.weight") if longrope else None,
     )
     loader.adapters.check_used()
+    if "cls.output.weight" in loader:  # of a reranker, which `runtime.embedding` reads
+        loader.ignore("cls.output.weight")
     drafting = tuple(f"blk.{config.n_layers + i}." for i in range(config.n_drafting))
     if unknown := [name for name in loader.unused() if not name.startswith(drafting)]:
         raise ModelError(

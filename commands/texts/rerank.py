@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def add(parser: Parser) -> None:
     parser.description = (
         "Print the score of each text for the query, a tab and the text, the highest first. MODEL "
-        "is a reranker: a text encoder with a classifier, which reads query and text together."
+        "is a reranker: a model with a classifier, which reads query and text together."
     )
     parser.gathers = True
     add_embedding_options(parser, "MODEL QUERY TEXT", "a GGUF file, a query, then texts")

@@ -50,7 +50,8 @@ class Embedder:
 
     def rank(self, query: str, texts: Sequence[str], *, truncate: bool = False) -> F32:
         """How well each text answers the query: float32 (texts,), the more the better; what the
-        model's classifier gives, without a sigmoid. Only of models whose pooling is "rank".
+        model's classifier gives, without a sigmoid, or the probability of "yes" where a model that
+        generates was trained to say it. Only of models whose pooling is "rank".
 
         Raises `EmbeddingError` as `embed`, and for a model that has no single score.
         """
@@ -59,7 +60,8 @@ class Embedder:
                 f"{self.name} makes vectors and scores no texts (its pooling is {self.pooling}): "
                 "compare vectors (`kvarn embed --query`), or use a reranker"
             )
-        ids = TextIds(self.tokenizer, self.n_ctx, truncate).of_pairs(query, texts)
+        template = self._reader.pair_template
+        ids = TextIds(self.tokenizer, self.n_ctx, truncate, template).of_pairs(query, texts)
         scores = self._reader.scores(self._reader.vectors(ids, self.pooling))
         if scores.shape[1] != 1:
             raise EmbeddingError(

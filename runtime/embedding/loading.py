@@ -11,7 +11,8 @@ from ...models.config.text_encoders import TEXT_ENCODERS, TextEncoderConfig
 from ...models.tensors import repacked_bytes
 from ...models.text_encoders import TextEncoderWeights
 from ...ops.cpu import CPU
-from ...system.text import one_line
+from ...ops.reference.quants import dequantise
+from ...system.text import brief, one_line
 from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.load import load
@@ -21,8 +22,17 @@ from .pooling import EmbeddingError, checked_pooling, pooling_of_file
 from .readers import DecoderReader, EncoderReader
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ..gguf import GGUFFile
     from .readers import Reader
+
+
+_OUTPUT = "cls.output.weight"
+_RANKING = ("qwen3", "qwen3vl")
+"""Architectures that generate and can have a classifier, by which they are asked yes or no."""
+_MAX_LABELS = 1024
 
 
 def load_embedder(
@@ -47,7 +57,11 @@ def load_embedder(
     reader: Reader
     if file.architecture not in TEXT_ENCODERS:
         model = load(path, threads=threads, notice=notice)
-        return Embedder(DecoderReader(model), chosen, model.name)
+        ranks = chosen == "rank"
+        reader = DecoderReader(
+            model, *((_classifier(file, model.config.n_embd), _template(file)) if ranks else ())
+        )
+        return Embedder(reader, chosen, model.name)
     config = TextEncoderConfig.from_metadata(file.metadata)
     tokenizer = Tokenizer.from_metadata(file.metadata)
     if threads is not None:
@@ -61,18 +75,42 @@ def load_embedder(
     return Embedder(reader, chosen, name)
 
 
+def _classifier(file: GGUFFile, n_embd: int) -> NDArray[np.float32]:
+    """The output's rows of a reranker that generates; `EmbeddingError` for another shape."""
+    tensor = file.tensors[_OUTPUT]
+    if len(tensor.shape) != 2 or tensor.shape[1] != n_embd or tensor.shape[0] > _MAX_LABELS:
+        raise EmbeddingError(
+            f"{_OUTPUT} has shape {tuple(tensor.shape)}, expected (2, {n_embd}): the rows of "
+            '"yes" and "no"'
+        )
+    return dequantise(tensor.type, tensor.data)
+
+
+def _template(file: GGUFFile) -> str | None:
+    key = "tokenizer.chat_template.rerank"
+    value = file.metadata.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or "{query}" not in value or "{document}" not in value:
+        raise EmbeddingError(
+            f"{key} is {brief(value)}, expected one with {{query}} and {{document}}"
+        )
+    return value
+
+
 def _pooling(file: GGUFFile, name: str, asked: str | None) -> str:
     """What is asked for, or what the file says."""
     encodes = file.architecture in TEXT_ENCODERS
-    scores = any(tensor in file.tensors for tensor in ("cls.weight", "cls.output.weight"))
+    scores = _OUTPUT in file.tensors and (encodes or file.architecture in _RANKING)
+    scores = scores or (encodes and "cls.weight" in file.tensors)
     chosen = checked_pooling(asked) if asked else pooling_of_file(file.architecture, file.metadata)
-    if chosen is None and scores and encodes:
+    if chosen is None and scores:
         chosen = "rank"
     if chosen is None:
         kind = "does not say how its tokens make one vector" if encodes else "generates text"
         ways = "mean or cls" if encodes else "mean or last, to make vectors of its hidden states"
         raise EmbeddingError(f"{name} {kind} ({file.architecture}): give --pooling {ways}")
-    if chosen == "rank" and not (encodes and scores):
+    if chosen == "rank" and not scores:
         raise EmbeddingError(
             f"{name} has no classifier that scores texts (tensors cls): expected a reranker"
         )

@@ -41,6 +41,11 @@ class Reader(Protocol):
     def tokenizer(self) -> Tokenizer:
         """The model's."""
 
+    @property
+    def pair_template(self) -> str | None:
+        """What a query and a text are written into, at {query} and {document}; None: they stand
+        one behind the other."""
+
     def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
         """float32 (texts, n_embd): what `pooling` makes of each text's hidden states."""
 
@@ -50,6 +55,8 @@ class Reader(Protocol):
 
 class EncoderReader:
     """A text encoder: reads several texts in one pass."""
+
+    pair_template = None
 
     def __init__(
         self, config: TextEncoderConfig, weights: TextEncoderWeights, tokenizer: Tokenizer
@@ -122,10 +129,19 @@ class Generates(Protocol):
 
 
 class DecoderReader:
-    """A model that generates: reads one text at a time, each token after those before it."""
+    """A model that generates: reads one text at a time, each token after those before it.
 
-    def __init__(self, model: Generates) -> None:
-        self._model, self.tokenizer = model, model.tokenizer
+    classifier: of a reranker, float32 (labels, D): the rows of the output that mean "yes" and "no".
+    """
+
+    def __init__(
+        self,
+        model: Generates,
+        classifier: F32 | None = None,
+        pair_template: str | None = None,
+    ) -> None:
+        self._model, self.tokenizer, self._classifier = model, model.tokenizer, classifier
+        self.pair_template = pair_template
 
     @property
     def n_ctx(self) -> int:
@@ -141,14 +157,21 @@ class DecoderReader:
         """See `Reader`."""
         longest = max(len(text.tokens) for text in texts)
         out = np.empty((len(texts), self.n_embd), np.float32)
+        if pooling == "rank":
+            pooling = "last"
         for i, text in enumerate(texts):
             with self._model.open(ContextRequest(n_ctx=longest)) as context:
                 out[i] = on_engine(_pooled, context, text.tokens, pooling)
         return out
 
     def scores(self, first: F32) -> F32:
-        """See `Reader`."""
-        raise EmbeddingError("a model that generates scores no texts: use a reranker")
+        """The probability of the first label: float32 (texts, 1)."""
+        if self._classifier is None:
+            raise EmbeddingError("a model that generates scores no texts: use a reranker")
+        logits = first.astype(np.float64) @ self._classifier.T
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        shares: F32 = (weights[:, :1] / weights.sum(1, keepdims=True)).astype(np.float32)
+        return shares
 
 
 def _pooled(context: Context, tokens: list[int], pooling: str) -> F32:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..tokenizer.rendered import Rendered
 from .pooling import EmbeddingError
 
 if TYPE_CHECKING:
@@ -29,10 +31,14 @@ class TextIds:
     """Makes ids with the tokens that a model asks for around a text.
 
     n_ctx: the most tokens of a text. truncate: cut longer ones, before the token that ends them.
+    template: what a pair is written into, at {query} and {document}.
     """
 
-    def __init__(self, tokenizer: Tokenizer, n_ctx: int, truncate: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, n_ctx: int, truncate: bool, template: str | None = None
+    ) -> None:
         self._tokenizer, self._n_ctx, self._truncate = tokenizer, n_ctx, truncate
+        self._template = template
 
     def of_texts(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text. Raises `EmbeddingError` that names the first text which is empty,
@@ -49,6 +55,8 @@ class TextIds:
         _check(texts)
         if not query.strip():
             raise EmbeddingError("the query is empty, expected a text")
+        if self._template is not None:
+            return [self._filled(query, text, i + 1) for i, text in enumerate(texts)]
         tokenizer = self._tokenizer
         first = tokenizer.encode(query, bos=True)
         sep = tokenizer.roles.get("sep")
@@ -63,6 +71,32 @@ class TextIds:
             made.append(self._fitted(ids, f"text {i + 1} with the query"))
         return made
 
+    def _filled(self, query: str, text: str, number: int) -> Ids:
+        """A pair in the template, whose control tokens count; of a long text, its beginning."""
+        parts = re.split(r"\{(query|document)\}", self._template or "")
+
+        def tokens_with(document: str) -> list[int]:
+            filled = {"query": query, "document": document}
+            pair = Rendered()  # what is added to it is quoted
+            for i, part in enumerate(parts):
+                pair = pair + (filled[part] if i % 2 else Rendered(part))
+            return self._tokenizer.encode(pair, special=True)
+
+        tokens = tokens_with(text)
+        kept = self._tokenizer.encode(text) if self._truncate else []
+        while kept and len(tokens) > self._n_ctx:
+            del kept[-max(1, len(tokens) - self._n_ctx) :]
+            tokens = tokens_with(self._tokenizer.decode(kept))
+        if self._truncate and len(tokens) > self._n_ctx:
+            raise self._no_room(len(tokens))
+        return self._fitted(Ids(tokens, len(tokens)), f"text {number} with the query")
+
+    def _no_room(self, n: int) -> EmbeddingError:
+        return EmbeddingError(
+            f"the query has {n:,} tokens, which leaves no room for a text: the model reads at most "
+            f"{self._n_ctx:,}"
+        )
+
     def _fitted(self, ids: Ids, name: str) -> Ids:
         tokens, n_ctx = ids.tokens, self._n_ctx
         if len(tokens) <= n_ctx:
@@ -73,10 +107,7 @@ class TextIds:
                 "shorten or split it, or have it cut (--truncate; truncate=True)"
             )
         if ids.second >= n_ctx - 1 and ids.second < len(tokens):
-            raise EmbeddingError(
-                f"the query has {ids.second:,} tokens, which leaves no room for a text: the model "
-                f"reads at most {n_ctx:,}"
-            )
+            raise self._no_room(ids.second)
         end = self._tokenizer.roles.get("sep"), self._tokenizer.eos_id
         kept = tokens[: n_ctx - 1] + tokens[-1:] if tokens[-1] in end else tokens[:n_ctx]
         return Ids(kept, min(ids.second, len(kept)))
