@@ -47,6 +47,8 @@ class HFArchitecture:
     """The `quant_method` of weights that the file has as they are stored."""
     names: str | None = None
     """The architecture by whose names gguf-py knows the tensors; None: its own."""
+    choose: Callable[[Config, HFArchitecture], HFArchitecture] | None = None
+    """The entry in its place, by the settings of a model."""
     encodes: bool = False
     """It reads texts in both directions and has no output matrix (`models.text_encoders`)."""
     activation: str = "hidden_act"

@@ -32,7 +32,8 @@ def architecture_of(values: Mapping[str, Any]) -> HFArchitecture:
             f"config.json: the weights are quantised ({brief(method)}): kvarn converts unquantised "
             "models; pull the one that this was made from"
         )
-    return HF_ARCHITECTURES[name]
+    entry = HF_ARCHITECTURES[name]
+    return entry if entry.choose is None else entry.choose(Config(values, entry.defaults), entry)
 
 
 def check(architecture: HFArchitecture, config: Config) -> None:

@@ -85,7 +85,10 @@ class Config:
 
     @property
     def n_layers(self) -> int:
-        """Number of blocks."""
+        """Number of blocks; newer files of some families only say of what kind each is."""
+        kinds = self.get("layers_block_type")
+        if self.get("num_hidden_layers") is None and isinstance(kinds, list):
+            return Config({"num_hidden_layers": len(kinds)}, {}).n_layers
         return self.integer("num_hidden_layers")
 
     @property

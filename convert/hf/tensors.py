@@ -47,11 +47,13 @@ _LOADED = re.compile(
     r"|position_embd\.weight|token_types\.weight|dense_[23]\.weight|cls(\.output)?\.(weight|bias)"
     r"|blk\.\d+\.(attn_output_norm|layer_output_norm)\.(weight|bias)"
     r"|rope_freqs\.weight|per_layer_(token_embd|model_proj|proj_norm)\.weight"
-    r"|blk\.\d+\.(ssm_(conv1d|norm|out|alpha|beta|ba)|shortconv\.(conv|in_proj|out_proj)|attn_sinks"
+    r"|blk\.\d+\.(ssm_(in|conv1d|norm|out|alpha|beta|ba)|shortconv\.(conv|in_proj|out_proj)"
+    r"|attn_sinks|ffn_latent_(up|down)"
     r"|ffn_(gate_up_exps|gate_inp_shexp)|inp_gate|proj|post_norm|layer_output_scale|pre_ffw_norm_2"
     r"|post_ffw_norm_[12])\.weight"
     r"|blk\.\d+\.attn_(q_a|q_b|q_a_norm|kv_a_mqa|kv_a_norm|k_b|v_b)\.weight"
-    r"|blk\.\d+\.(ssm_a|ssm_dt\.bias|exp_probs_b\.bias|ffn_(gate_inp|down_exps)\.scale)"
+    r"|blk\.\d+\.(ssm_a|ssm_d|ssm_(dt|conv1d)\.bias|ffn_norm|exp_probs_b\.bias"
+    r"|ffn_(gate_inp|down_exps)\.scale)"
 )
 
 _STACKED = re.compile(r"_exps\.|\.attn_[kv]_b\.")

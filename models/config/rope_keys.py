@@ -21,7 +21,9 @@ LEAST_FACTOR, MAX_FACTOR, MAX_LOG_MULTIPLIER = 1e-6, 1e6, 1e3
 
 def read_rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int) -> RopeConfig:
     """The rotation of the layers without a window."""
-    n_rot = keys.integer("rope.dimension_count", head_dim, low=2, high=head_dim)
+    n_rot = head_dim
+    if architecture.rope_layers != "none":  # otherwise files may have any number
+        n_rot = keys.integer("rope.dimension_count", head_dim, low=2, high=head_dim)
     if n_rot % 2 or (architecture.whole_head_rope and n_rot != head_dim):
         expected = str(head_dim) if architecture.whole_head_rope else "an even number"
         raise keys.error("rope.dimension_count", n_rot, expected)

@@ -71,5 +71,5 @@ def _weight(name: str, shape: list[int]) -> np.ndarray:
 def described(name: str, type_name: str, data: np.ndarray, shape: list[int]) -> str:
     """A tensor of a file, as `Stored.tensors` has it; rates, whose last bits differ by library, by
     their values."""
-    rates = " ".join(f"{rate:.5g}" for rate in data) if name.endswith("ssm_a") else ""
+    rates = " ".join(f"{rate:.5g}" for rate in data.ravel()) if name.endswith("ssm_a") else ""
     return f"{type_name} {'x'.join(map(str, shape))} {rates or f'{crc32(data.tobytes()):08x}'}"

@@ -64,6 +64,22 @@ def of_shape(name: str, *shape: int) -> Callable[[dict[str, list[int]]], Any]:
             "conv.conv.weight has shape (64, 2, 3), expected (channels, 1, width)",
         ),
         ("lfm2", of_shape("model.layers.0.conv.conv.bias", 64), "conv.bias is unknown to"),
+        ("granitehybrid", of_shape("model.layers.0.mamba.D", 7), "D has shape (7,), expected (8,)"),
+        (
+            "granitehybrid-dense",
+            of_shape("model.layers.0.mamba.norm.weight", 64),
+            "norm.weight has shape (64,), expected (128,)",
+        ),
+        (
+            "falcon-h1",
+            of_shape("model.layers.0.mamba.in_proj.weight", 293, 64),
+            "in_proj.weight has shape (293, 64), expected 294 rows",
+        ),
+        (
+            "nemotron_h_moe",
+            without("backbone.layers.1.mixer.experts.3.up_proj.weight"),
+            "hold no backbone.layers.1.mixer.experts.3.up_proj.weight",
+        ),
     ],
 )
 def test_tensors_that_are_missing_or_of_other_shapes(
@@ -135,6 +151,26 @@ DEEPSEEK_YARN = {
             "mscale and mscale_all_dim is '1.0 and 0.7', expected equal numbers",
         ),
         ("glm4-lite", {"mlp_layer_types": ["sparse"] * 3}, "expected 1 dense layers, then sparse"),
+        ("granitehybrid", {"mamba_d_head": 17}, "mamba_expand is 2, which makes 128 numbers"),
+        ("granitehybrid", {"mamba_n_groups": 0}, "0 groups of 128 numbers of a scan"),
+        ("granitehybrid", {"mamba_proj_bias": True}, "mamba_proj_bias is True, expected false"),
+        ("granitehybrid", {"layer_types": ["conv"] * 3}, "layer_types has 'conv'"),
+        ("granitehybrid", {"position_embedding_type": "rope"}, "'rope', expected nope for a gran"),
+        ("granite4", {"position_embedding_type": "nope"}, "'nope', expected rope for a granite"),
+        ("granitehybrid", {"time_step_limit": [0.0, 0.1]}, "time_step_limit is [0.0, 0.1]"),
+        (
+            "nemotron_h",
+            {"hybrid_override_pattern": "M-*"},
+            "M * - E for each of 4 layers",
+        ),
+        ("nemotron_h", {"hybrid_override_pattern": "M-*X"}, "expected a letter of M * - E for"),
+        ("nemotron_h", {"hybrid_override_pattern": "M-*E"}, "of the kinds mlp and moe"),
+        ("nemotron_h", {"mlp_hidden_act": "silu"}, "the activation is 'silu', expected relu2"),
+        ("nemotron_h", {"mamba_hidden_act": "gelu"}, "mamba_hidden_act is 'gelu', expected silu"),
+        ("falcon-h1", {"mamba_rms_norm": True}, "mamba_norm_before_gate is True, expected false"),
+        ("falcon-h1", {"mlp_multipliers": [1.0]}, "mlp_multipliers is [1.0], expected 2 numbers"),
+        ("falcon-h1", {"ssm_multipliers": None}, "ssm_multipliers is None, expected 5 numbers"),
+        ("falcon-h1", {"key_multiplier": "1"}, "key_multiplier is '1', expected a number"),
         ("gemma4", {"use_bidirectional_attention": "all"}, "expected a causal model"),
         ("gemma4", {"rope_parameters": {"full_attention": {}}}, "expected proportional"),
     ],
@@ -179,7 +215,10 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
 
 def test_chunks_of_a_few_rows_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than an expert, or than a head, at a time."""
-    for name in ("qwen35moe-fused", "gpt-oss", "gpt-oss-mxfp4", "qwen3next", "mixtral"):
+    for name in (
+        *("qwen35moe-fused", "gpt-oss", "gpt-oss-mxfp4", "qwen3next", "mixtral"),
+        *("nemotron_h_moe", "falcon-h1-normed"),
+    ):
         folder = tmp_path / name
         Stored.read(name).write(folder)
         vocabularies.save_sentencepiece(folder)
@@ -189,6 +228,25 @@ def test_chunks_of_a_few_rows_are_the_same(tmp_path: Path, monkeypatch: pytest.M
             patch.setattr(import_module("kvarn.convert.hf.convert"), "CHUNK_BYTES", 4 * 64 * 7)
             convert(folder, parts, mix_of("f32"))
         assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_a_shared_output_matrix_of_falcon_h1_has_a_factor_of_its_own(tmp_path: Path) -> None:
+    """The file is that of a model whose output matrix has the weights of the embedding."""
+    stored = Stored.read("falcon-h1")
+    own = weights(stored.shapes)
+    own["lm_head.weight"] = own["model.embed_tokens.weight"]
+    files = []
+    for shared in (False, True):
+        folder = tmp_path / str(shared)
+        stored.config["tie_word_embeddings"] = shared
+        stored.write(folder)
+        kept = {k: v for k, v in own.items() if not (shared and k == "lm_head.weight")}
+        write_safetensors(folder / "model.safetensors", kept)
+        vocabularies.save_sentencepiece(folder)
+        convert(folder, folder / "m.gguf", mix_of("f32"))
+        tensors = gguf.GGUFReader(folder / "m.gguf").tensors
+        files.append({tensor.name: tensor.data.tobytes() for tensor in tensors})
+    assert files[0] == files[1] and "output.weight" in files[0]
 
 
 def test_packed_experts_stay_packed_in_every_mix(tmp_path: Path) -> None:

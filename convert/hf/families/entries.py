@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import HFArchitecture, defaults
-from . import deepseek, experts, gemma4, gpt_oss, hybrids, laguna
+from . import (
+    deepseek,
+    experts,
+    falcon_h1,
+    gemma4,
+    gpt_oss,
+    hybrids,
+    laguna,
+    mamba2,
+    nemotron_h,
+)
 
 _QWEN_NORMS = ("layernorm.weight", "model.norm.weight", "q_norm.weight", "k_norm.weight")
 _DELTA = {
@@ -230,6 +240,16 @@ ENTRIES = {
     ),
     "GraniteMoeForCausalLM": _GRANITE,
     "GraniteMoeSharedForCausalLM": _GRANITE,
+    "GraniteMoeHybridForCausalLM": replace(
+        _GRANITE,
+        name="granitehybrid",
+        add_keys=mamba2.add_granite4,
+        choose=mamba2.choose_granite,
+        rewrite=mamba2.granite_hybrids,
+        defaults={**_GRANITE.defaults, **mamba2.DEFAULTS, "shared_intermediate_size": 1024},
+    ),
+    "NemotronHForCausalLM": nemotron_h.ENTRY,
+    "FalconH1ForCausalLM": falcon_h1.ENTRY,
     "Glm4MoeForCausalLM": HFArchitecture(
         "glm4moe",
         experts.add_glm4_moe,

@@ -17,7 +17,7 @@ import transformers
 from safetensors import safe_open
 
 from tests.convert import stored_models
-from tests.convert.golden.models_to_make import CASES, SIZES
+from tests.convert.golden.models_to_make import AS_PUBLISHED, CASES, SIZES
 
 
 def main() -> None:
@@ -49,7 +49,9 @@ def _make(name: str, folder: Path) -> dict[str, Any]:
         shapes, more["quantization_config"] = _packed(shapes), {"quant_method": "mxfp4"}
     if name.endswith("fused"):
         shapes = _fused(shapes)
-    stored = stored_models.Stored(saved | more, shapes, {}, {}, [])
+    saved |= more | AS_PUBLISHED.get(name, {})
+    saved = {key: value for key, value in saved.items() if value is not None}
+    stored = stored_models.Stored(saved, shapes, {}, {}, [])
     stored.write(folder)
     loading: dict[str, Any] = {}
     if name.endswith("mxfp4"):
@@ -112,8 +114,11 @@ def _converted(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     kind.set_vocab = lambda self: None
     if getattr(kind, "supports_mtp_export", False):
         kind.no_mtp = True
+    # transformers would add settings of experts where there are none.
+    hparams = json.loads((folder / "config.json").read_text())
+    more = {"hparams": hparams} if hparams["model_type"] == "nemotron_h" else {}
     with torch.inference_mode():
-        kind(folder, gguf.LlamaFileType.ALL_F32, out, eager=True).write()
+        kind(folder, gguf.LlamaFileType.ALL_F32, out, eager=True, **more).write()
     reader = gguf.GGUFReader(out)
     left_out = ("general.", "tokenizer.", "GGUF.")
     keys = {k: f.contents() for k, f in reader.fields.items() if not k.startswith(left_out)}
