@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...evals.tasks import ALL_TASKS, RULER, Plain, Prose, Task
 from ...jit.machine import physical_cores
+from ...runtime.documents import read_document
 from ...runtime.home import home
 from ...runtime.store import Ram
 from ...system.children import helped
@@ -21,7 +22,7 @@ from ...system.terminal import hand_to, say, show
 from ..opening import Workload, load_model
 from ..options.arms import add_arm_options, arms_from, words
 from ..options.context import add_kv_type_option
-from ..options.files import check_output, text_in
+from ..options.files import check_output
 from ..options.model import ModelRequest
 from ..options.model_options import add_model_options
 from ..options.values import positive
@@ -98,7 +99,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         default=[],
-        help="texts, or folders of *.txt, to hide things in (default: made-up sentences)",
+        help="texts, documents (PDF, Word, EPUB, HTML) or folders of *.txt, to hide things in "
+        "(default: made-up sentences)",
     )
     parser.add_argument(
         "--work",
@@ -243,7 +245,6 @@ def _filler(paths: list[Path]) -> tuple[Filler, str]:
         raise KvarnError(f"no *.txt in {', '.join(map(str, paths))}")
     texts, digest = [], hashlib.blake2b(digest_size=8)
     for file in files:
-        data = text_in(file)
-        digest.update(data)
-        texts.append(data.decode("utf-8"))
+        texts.append(read_document(file, notice=say))
+        digest.update(texts[-1].encode())
     return Prose(texts), digest.hexdigest()

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.documents import is_document, text_of
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.tokenizer import load_tokenizer
 from ...system.errors import KvarnError
@@ -29,7 +30,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "text", metavar="TEXT", nargs="*", default=[], type=utf8, help="words, joined by spaces"
     )
-    source.add_argument("-f", "--file", metavar="FILE", type=Path, help="read the text from FILE")
+    source.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        type=Path,
+        help="read the text from FILE, also a PDF, Word, EPUB or HTML file",
+    )
     parser.add_argument(
         "-m",
         "--model",
@@ -54,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if (first := "".join(options.text[:1])).endswith(".gguf") and Path(first).is_file():
         raise KvarnError(f"{first} is a model, expected a text: give the model with -m")
-    text = " ".join(options.text) if options.text else _bytes(options.file)
+    text = " ".join(options.text) if options.text else _read(options.file)
     path = usual_model_path(say) if options.model is None else model_file(options.model)
     tokenizer = load_tokenizer(path)
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
@@ -62,11 +69,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _bytes(file: Path | None) -> bytes:
-    """Of a file, or of standard input; they need not be UTF-8."""
+def _read(file: Path | None) -> str | bytes:
+    """The text of a document, or the bytes of a file or of standard input, not always UTF-8."""
     data = read_text(file or STDIN)
-    if file is not None:
-        check_kind(data, str(file))
+    if file is None:
+        return data
+    if is_document(data, file.suffix):
+        return text_of(data, str(file), file.suffix, say)
+    check_kind(data, str(file))
     return data
 
 

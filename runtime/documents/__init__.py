@@ -6,5 +6,6 @@ from .files import documents_in as documents_in
 from .files import files_in as files_in
 from .files import joined as joined
 from .kinds import DocumentRefused as DocumentRefused
+from .kinds import is_document as is_document
 from .kinds import read_document as read_document
 from .kinds import text_of as text_of

@@ -64,6 +64,11 @@ def read_document(path: Path, limit: int = MOST_TEXT, notice: Notice = lambda li
     return text
 
 
+def is_document(data: bytes, suffix: str) -> bool:
+    """Whether `text_of` makes a text of these bytes that is another than they are."""
+    return known_kind(data) in _KINDS or (suffix.lower() in _HTML_NAMES and b"\0" not in data)
+
+
 def text_of(data: bytes, name: str, suffix: str = "", notice: Notice = lambda line: None) -> str:
     """The text of a document's bytes. HTML goes by the suffix (`.html`), other kinds by the bytes.
 

@@ -108,9 +108,14 @@ class TextIds:
             )
         if ids.second >= n_ctx - 1 and ids.second < len(tokens):
             raise self._no_room(ids.second)
-        end = self._tokenizer.roles.get("sep"), self._tokenizer.eos_id
-        kept = tokens[: n_ctx - 1] + tokens[-1:] if tokens[-1] in end else tokens[:n_ctx]
+        kept = shortened(tokens, n_ctx, self._tokenizer)
         return Ids(kept, min(ids.second, len(kept)))
+
+
+def shortened(tokens: list[int], n: int, tokenizer: Tokenizer) -> list[int]:
+    """At most n of a text's tokens: the first ones, and the one that ends it, if it has that."""
+    end = tokenizer.roles.get("sep"), tokenizer.eos_id
+    return tokens[: n - 1] + tokens[-1:] if len(tokens) > n and tokens[-1] in end else tokens[:n]
 
 
 def _check(texts: Sequence[str]) -> None:

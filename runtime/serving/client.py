@@ -136,10 +136,10 @@ class EngineClient:
             await self._send(Render(call.id, prompt, with_ids, alone))
             return await call.answer(Rendered)
 
-    async def embed(self, prompts: list[Prompt]) -> Vectors:
+    async def embed(self, prompts: list[Prompt], truncate: bool = False) -> Vectors:
         """A vector for each prompt."""
         with self._call() as call:
-            await self._send(Embed(call.id, call.slot, prompts))
+            await self._send(Embed(call.id, call.slot, prompts, truncate))
             return await call.answer(Vectors)
 
     async def packs(self) -> list[PackFacts]:

@@ -225,7 +225,10 @@ class Engine:
 
     def _embed(self, asked: Embed) -> None:
         request = ContextRequest()
-        texts = [self._preparing.ids(it, request, self._n_ctx) for it in asked.prompts]
+        texts = [
+            self._preparing.ids(it, request, self._n_ctx, cuts=asked.truncate)
+            for it in asked.prompts
+        ]
         task = Embedding(asked.id, asked.slot, texts, self._model, self._flags, self._send)
         self._scheduler.put(task)
 

@@ -13,6 +13,7 @@ from ..chat import lenient
 from ..chat.template import ChatTemplate, Message
 from ..context.planning.request import ContextRequest
 from ..context.reading.prompt import check_readable, prompt_ids
+from ..embedding.texts import shortened
 from ..sampling import Constraint, Sampler, SamplingError
 from ..stops import stop_strings
 from ..store import Disk
@@ -123,9 +124,16 @@ class Preparing:
         return min(asked or self._n_ctx, self._n_ctx)
 
     def ids(
-        self, prompt: Prompt, request: ContextRequest, n_ctx: int, *, begins: bool = True
+        self,
+        prompt: Prompt,
+        request: ContextRequest,
+        n_ctx: int,
+        *,
+        begins: bool = True,
+        cuts: bool = False,
     ) -> list[int]:
-        """The tokens of a prompt that fits. begins: nothing stands before it."""
+        """The tokens of a prompt that fits. begins: nothing stands before it. cuts: of a longer one
+        the beginning, else it is refused."""
         if isinstance(prompt, list):
             ids = prompt
         elif isinstance(prompt, Chat) and begins and not prompt.continues:
@@ -136,6 +144,8 @@ class Preparing:
         else:
             ids = self._read(prompt, begins=begins)[1]
         most = LARGEST if request.keep.evicts(n_ctx) else n_ctx
+        if cuts:
+            ids = shortened(ids, most, self._model.tokenizer)
         if len(ids) > most:
             raise too_long(len(ids), most)
         check_readable(ids, 0, self._model.config.n_vocab, most)

@@ -128,11 +128,12 @@ class Render(_Message):
 
 
 class Embed(_Message):
-    """One vector for each prompt; answered by `Vectors`."""
+    """One vector for each prompt; answered by `Vectors`. truncate: cut those that are too long."""
 
     id: int
     slot: int
     prompts: list[Prompt]
+    truncate: bool = False
 
 
 class ReadPack(_Message):

@@ -135,16 +135,17 @@ class TextEncoderEngine:
         self._send(answer)
 
     def _vectors(self, asked: Embed) -> Vectors:
-        texts = [self._ids(prompt) for prompt in asked.prompts]
+        texts = [self._ids(prompt, asked.truncate) for prompt in asked.prompts]
         vectors = self._embedder.embed_ids(texts)
         n_tokens = sum(len(text.tokens) for text in texts)
         return Vectors(asked.id, [one.astype("<f4").tobytes() for one in vectors], n_tokens)
 
-    def _ids(self, prompt: Prompt) -> Ids:
+    def _ids(self, prompt: Prompt, truncate: bool) -> Ids:
         """The tokens of a prompt. Raises `Refusal` for one that is too long, or no text."""
         embedder = self._embedder
         if isinstance(prompt, Text):
-            [ids] = TextIds(embedder.tokenizer, 1 << 31, False).of_texts([prompt.text])
+            most = embedder.n_ctx if truncate else 1 << 31
+            [ids] = TextIds(embedder.tokenizer, most, truncate).of_texts([prompt.text])
         elif isinstance(prompt, list):
             _check_ids(prompt, embedder.tokenizer.n_vocab)
             ids = Ids(prompt, len(prompt))

@@ -34,10 +34,13 @@ class Embedded:
 
 
 async def embedded(
-    service: Service, inputs: Sequence[str | list[int]], dimensions: int | None
+    service: Service,
+    inputs: Sequence[str | list[int]],
+    dimensions: int | None,
+    truncate: bool = False,
 ) -> Embedded:
-    """A vector for each input. Raises `ApiError` 400 for none, for empty ones and for a length that
-    the model's vectors do not have."""
+    """A vector for each input; truncate: cut those that are too long. Raises `ApiError` 400 for
+    none, for empty ones and for a length that the model's vectors do not have."""
     n_embd = service.ready().n_embd
     if dimensions is not None and dimensions != n_embd:
         raise invalid("dimensions", dimensions, f"{n_embd}, which the model's vectors have")
@@ -47,5 +50,5 @@ async def embedded(
         if not one:
             raise invalid(f"input[{i}]", one, "a text that is not empty")
     prompts: list[Prompt] = [Text(one) if isinstance(one, str) else one for one in inputs]
-    vectors = await service.engine.embed(prompts)
+    vectors = await service.engine.embed(prompts, truncate)
     return Embedded(vectors.vectors, vectors.n_tokens)

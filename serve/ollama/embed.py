@@ -15,13 +15,14 @@ from .types import EmbeddingsRequest, EmbedRequest
 
 
 async def embed(service: Service, body: EmbedRequest, request: Request) -> Response:
-    """A vector for each text."""
+    """A vector for each text, of which the end is cut where it is too long, unless `truncate` is
+    false."""
     started = time.monotonic()
     served(service, body)
     texts = [body.input] if isinstance(body.input, str) else body.input or []
     if not texts:
         return json_response({"model": body.model, "embeddings": []})
-    made = await embedded(service, texts, body.dimensions)
+    made = await embedded(service, texts, body.dimensions, body.truncate is not False)
     return json_response(
         {
             "model": body.model,

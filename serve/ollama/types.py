@@ -69,6 +69,7 @@ class GenerateRequest(Generated, kw_only=True):
 class EmbedRequest(Named, kw_only=True):
     input: str | list[str] | None = None
     dimensions: int | None = None
+    truncate: bool | None = None
 
 
 class EmbeddingsRequest(Named, kw_only=True):

@@ -117,7 +117,7 @@ class FakeEngine:
             ids = [1, *ids]
         return Rendered(1, text, len(text.encode()), ids, [bytes([id]) for id in ids])
 
-    async def embed(self, prompts: list[Prompt]) -> Vectors:
+    async def embed(self, prompts: list[Prompt], truncate: bool = False) -> Vectors:
         msgspec.msgpack.encode(Embed(1, 0, prompts))
         one = bytes.fromhex("0000803f00000000000000000000803f")  # 1, 0, 0, 1 as float32
         return Vectors(1, [one] * len(prompts), 3 * len(prompts))

@@ -136,6 +136,14 @@ def test_vectors_have_norm_one(client: openai.OpenAI) -> None:
         assert sum(x * x for x in one.embedding) == pytest.approx(1, abs=1e-5)
 
 
+def test_ollamas_long_texts_are_cut_unless_it_says_no(at: str) -> None:
+    body = {"model": "kvarn-mini", "input": "mill " * 5000}
+    cut = httpx.post(f"{at}/api/embed", json=body).json()
+    assert cut["prompt_eval_count"] == 2048 and len(cut["embeddings"]) == 1
+    refused = httpx.post(f"{at}/api/embed", json=body | {"truncate": False})
+    assert refused.status_code == 400 and "room for 2,048" in refused.text
+
+
 def test_what_the_engine_refuses_is_told(at: str, client: openai.OpenAI) -> None:
     long: Any = [{"role": "user", "content": "mill " * 5000}]
     with pytest.raises(openai.BadRequestError, match=r"room for 2,048") as raised:

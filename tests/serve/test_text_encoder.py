@@ -42,9 +42,19 @@ def test_vectors_are_those_of_python(at: str, model: Path) -> None:
     assert made.usage.prompt_tokens == sum(map(len, ids))
 
 
+def test_ollamas_long_texts_are_cut_unless_it_says_no(at: str, model: Path) -> None:
+    long = "mill " * 99
+    expected = kvarn.load_embedder(model).embed(long, truncate=True)
+    for more in ({}, {"truncate": True}):
+        answer = httpx.post(f"{at}/api/embed", json={"model": "tiny", "input": long, **more})
+        np.testing.assert_allclose(answer.json()["embeddings"], expected, atol=1e-6)
+        assert answer.json()["prompt_eval_count"] == 48
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
+        ("/api/embed", {"model": "tiny", "input": "mill " * 99, "truncate": False}, 400, "has 101"),
         ("/v1/embeddings", {"input": "mill " * 99}, 400, "has 101 tokens"),
         ("/v1/embeddings", {"input": [[9999]]}, 400, "expected some of 0 to"),
         ("/v1/embeddings", {"input": " "}, 400, "is empty"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kvarn.commands.measuring.eval import _filler
 from kvarn.runtime.model import Model
 
 from ...runtime.documents import made
@@ -37,6 +38,14 @@ def test_run_reads_documents_as_their_texts(run: Kvarn, folder: Path, tmp_path: 
     files = ["-f", str(folder / "a.docx"), "-f", str(tmp_path / "b.txt")]
     both = (tmp_path / "both.txt").read_text().replace("papers/", "")
     assert run("run", *run.model, *files, *ASK) == run("run", *run.model, "-p", both[:-1], *ASK)
+
+
+def test_tokens_and_hay_are_those_of_their_texts(run: Kvarn, folder: Path, tmp_path: Path) -> None:
+    document, text = folder / "a.docx", tmp_path / "same.txt"
+    tokens = run("tokenize", *run.model, "-f", str(document))
+    assert tokens[0] == 0 and tokens == run("tokenize", *run.model, "-f", str(text))
+    hay, same = _filler([document]), _filler([text])
+    assert hay[1] == same[1] and vars(hay[0]) == vars(same[0])
 
 
 def test_a_chat_about_a_file_is_one_about_its_pack(
