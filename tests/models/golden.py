@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import tiny_cases, tiny_low, tiny_models, tiny_quants
+from . import tiny_cases, tiny_lengths, tiny_low, tiny_models, tiny_quants
 from .llama_oracle import oracle
 
 FOLDER = Path(__file__).parent / "golden"
@@ -82,6 +82,19 @@ def make_low() -> None:
     (FOLDER / "low.json").write_text(json.dumps(errors, indent=1) + "\n")
 
 
+def make_lengths() -> None:
+    """Store the last logits and greedy ids after prompts of other lengths."""
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for case in map(tiny_lengths.case_of, tiny_lengths.NAMES):
+            tiny_models.write(path := Path(folder) / "tiny.gguf", case, tiny_lengths.SEED)
+            for length in tiny_lengths.LENGTHS:
+                with oracle(path, case.n_ctx, case.n_vocab) as model:
+                    run = tiny_lengths.kept(model, case, length)
+                results |= dict(zip(tiny_lengths.keys(case.name, length), run))
+    np.savez(FOLDER / "lengths.npz", **results)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for case in tiny_cases.CASES:
@@ -91,3 +104,5 @@ if __name__ == "__main__":
         make_quantised()
     if not sys.argv[1:] or "low" in sys.argv[1:]:
         make_low()
+    if not sys.argv[1:] or "lengths" in sys.argv[1:]:
+        make_lengths()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ....ops.types import QUANT_TYPES, row_bytes
 from ....system.text import brief
 from ...errors import ConvertError
+from ..architecture import HFArchitecture
 from ..config import Config
 from ..keys import add_qwen, windowed_layers
 from ..safetensors import BYTES
@@ -110,3 +111,22 @@ def _packed(name: str, views: Views) -> View:
         return out.reshape(stop - first, n_bytes)
 
     return View((n, n_rows, 32 * n_blocks), read, "MXFP4")
+
+
+ENTRY = HFArchitecture(
+    "gpt-oss",
+    add_keys,
+    rewrite=tensors,
+    packed="mxfp4",
+    defaults={
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "head_dim": 64,
+        "num_key_value_heads": 8,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "sliding_window": 128,
+        "sliding_window_pattern": 2,
+        "rope_theta": 150_000.0,
+    },
+)

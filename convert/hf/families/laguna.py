@@ -9,6 +9,7 @@ from gguf import ExpertGatingFuncType, GGUFWriter
 from ....models.config.architectures import ARCHITECTURES
 from ....system.text import brief
 from ...errors import ConvertError
+from ..architecture import HFArchitecture
 from ..config import Config
 from ..keys import add_head_dim, add_sizes, windowed_layers
 from ..rope import add_rope
@@ -102,3 +103,27 @@ def _dense_layers(config: Config) -> int:
             f"ones, {config.n_layers} in all"
         )
     return n
+
+
+ENTRY = HFArchitecture(
+    "laguna",
+    add_keys,
+    rewrite=tensors,
+    names="dots1",
+    defaults={
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-6,
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "num_experts": 256,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+        "moe_routed_scaling_factor": 1.0,
+        "sliding_window": 512,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_theta": 10_000.0},
+        },
+    },
+)

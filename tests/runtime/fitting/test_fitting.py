@@ -19,7 +19,17 @@ from kvarn.system.errors import KvarnError
 
 from ...models import tiny_cases, tiny_models
 
-NAMES = ("llama-mha", "gemma3", "llama-experts", "gemma4", "qwen35", "lfm2", "deepseek2")
+NAMES = (
+    "llama-mha",
+    "gemma3",
+    "llama-experts",
+    "gemma4",
+    "qwen35",
+    "lfm2",
+    "deepseek2",
+    "nemotron_h_moe",
+    "falcon-h1",
+)
 N = 4096 + 500
 Told = tuple[GGUFFile, Attend, Estimate]
 
