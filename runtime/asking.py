@@ -8,38 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from .chat import Conversation
 from .context.planning.request import ContextRequest
-from .lens.choices import most_chosen
 from .lens.passages import Passage
-from .lens.places import place_of
-from .lens.weights import weights_of
+from .lens.quotes import quotes_of
+from .lens.weights import NEUTRAL, weights_of
 from .sampling import Sampler
 from .store import Disk
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from .context import Context, Progress
     from .context.generation import Finish
     from .model import Model
-    from .tokenizer import Tokenizer
 
 PASSAGES = 3
 MAX_TOKENS = 256
-NEUTRAL = "What is this text about?"
-"""What a question attends to is compared with what this one does."""
-_COMPARED = 32  # tokens of the answer to that
-_SCALE = 1e9  # from shares to the whole numbers that `most_chosen` counts
-
-
-@dataclass(frozen=True)
-class Quote(Passage):
-    """A passage, and its place in the documents: "notes.txt, line 12", "page 3"."""
-
-    place: str = ""
+_COMPARED = 32  # tokens of the answer to a neutral question
 
 
 @dataclass(frozen=True)
@@ -49,7 +33,7 @@ class Answer:
     text: str
     finish: Finish | None
     n_tokens: int
-    passages: list[Quote] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -89,8 +73,8 @@ class Asker:
             neutral = self._neutral(context, n) if self.passages else []
         quotes = []
         if self.passages:
-            weights = weights_of(self.open, asked, n, tokens[n:], neutral)
-            quotes = _quotes(tokenizer, tokens[:n], weights)[: self.passages]
+            weights = weights_of(self.open, asked, tokens[:n], tokens[n:], neutral)
+            quotes = quotes_of(tokenizer, tokens[:n], weights, n)[: self.passages]
         return Answer("".join(parts), last.finish, last.n_tokens, quotes)
 
     def _neutral(self, context: Context, base: int) -> list[int]:
@@ -101,16 +85,6 @@ class Asker:
         for _ in talk.ask(NEUTRAL):
             pass
         return context.tokens[base:]
-
-
-def _quotes(tokenizer: Tokenizer, tokens: list[int], weights: NDArray[np.float64]) -> list[Quote]:
-    """The passages of a pack's tokens that weigh most."""
-    decode, quotes = tokenizer.decode, []
-    text = decode(tokens)
-    for start, stop, share in most_chosen((weights * _SCALE).astype(np.int64)):
-        place = place_of(text, len(decode(tokens[: (start + stop) // 2])))
-        quotes.append(Quote(start, stop, share / _SCALE, decode(tokens[start:stop]), place))
-    return quotes
 
 
 def ask(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..attend.base import ChoiceObserver
     from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
     from ..store import StoreError
@@ -109,11 +108,6 @@ class CacheAccess:
         progress is called with (layers done, layers in all).
         """
         on_engine(self._reader.index, progress)
-
-    def observe(self, observer: ChoiceObserver | None) -> None:
-        """Tell `observer`, in place of the one before, which tokens generated tokens choose to
-        read, if the method chooses; None: nobody, which costs nothing."""
-        self._cache.attend.observer = observer
 
     def recording(self, path: str | Path) -> AbstractContextManager[None]:
         """Write the tokens that each layer attends to, in the block, to the file `path`, and the

@@ -1,4 +1,4 @@
-"""What an answer read of its prompt: choices counted, and the passages and places they fell on.
+"""What an answer attended to: weights of tokens, and the passages and places they fell on.
 
-`passages` has what messages carry and imports no NumPy; `choices` watches a context.
+`passages` has what messages carry and imports no NumPy; `weights` weighs, `quotes` finds passages.
 """

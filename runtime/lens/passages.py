@@ -1,4 +1,4 @@
-"""What an answer read of its prompt, as messages have it. Imports no NumPy and no kernels."""
+"""What an answer attended to, as messages have it. Imports no NumPy and no kernels."""
 
 from __future__ import annotations
 
@@ -9,25 +9,21 @@ from dataclasses import dataclass, field
 class Passage:
     """Neighbouring tokens, from position `start` up to `stop`, which is not among them.
 
-    share: of all choices of tokens of the prompt, 0 to 1.
+    share: of the attention that a question and its answer draw beyond a neutral question, 0 to 1.
+    place: in the documents: "notes.txt, line 12", "page 3".
     """
 
     start: int
     stop: int
     share: float
     text: str
+    place: str = ""
 
 
 @dataclass(frozen=True)
 class Lens:
-    """What the tokens of an answer read.
+    """What an answer attended to. passages: those that weighed most, the largest share first. note:
+    why there are none; "" if nothing weighed more than for a neutral question."""
 
-    all: no token chose what it read, as with method `full` or few tokens; read is 1 then, and there
-    are no passages. read: of the stored tokens, the share that a KV head read in the mean, sinks
-    and window with them, in layers that chose. passages: where most choices fell, the largest share
-    first.
-    """
-
-    all: bool
-    read: float
     passages: list[Passage] = field(default_factory=list)
+    note: str = ""

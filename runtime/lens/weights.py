@@ -6,7 +6,7 @@ near. So what a neutral question attends to is subtracted, and what is left is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
     Open = Callable[[ContextRequest], AbstractContextManager[Context]]
 
+NEUTRAL = "What is this text about?"
+NEUTRAL_ANSWER = (
+    "This text is about people and the things that they do. It tells of where they live, what they "
+    "say to each other, what they have, and what happens to them."
+)
+"""To this question, where none is generated."""
 SINK = 4
 """The first tokens, which heads attend to where they look for nothing, do not count."""
 MOST_ROWS = 64
@@ -82,18 +88,44 @@ class WeighingAttention(FullAttention):
 
 
 def weights_of(
-    open: Open, asked: ContextRequest, n: int, follow: Sequence[int], neutral: Sequence[int]
+    open: Open,
+    asked: ContextRequest,
+    document: Sequence[int],
+    follow: Sequence[int],
+    neutral: Sequence[int],
 ) -> NDArray[np.float64]:
-    """What of their attention the ids `follow` give to each of the `n` tokens of a pack beyond
+    """What `weighing` returns, in one go."""
+    steps = weighing(open, asked, document, follow, neutral)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        weights: NDArray[np.float64] = end.value
+        return weights
+
+
+def weighing(
+    open: Open,
+    asked: ContextRequest,
+    document: Sequence[int],
+    follow: Sequence[int],
+    neutral: Sequence[int],
+) -> Generator[None, int | None, NDArray[np.float64]]:
+    """What of their attention the ids `follow` give to each of the n tokens of a document beyond
     what the ids `neutral` give it, float64 (n,), with the sum 1; all 0 where that is nothing.
 
-    open: opens the context of a request, with the pack that `asked` names.
+    Yields before each slice of reading; what is sent is the most tokens of it. open: opens
+    the context of a request, with as much of the document as it holds already: the rest is read.
     """
-    shares = []
+    shares, slice = [], (yield)
     for ids in (follow, neutral):
-        weights = Weights(n)
+        weights = Weights(len(document))
         with open(replace(asked, attend=Weighing(weights), prefill=Exact())) as context:
-            context.prefill(ids[:MOST_ROWS])
+            kept = context.cut_to_shared(document)
+            room = min(MOST_ROWS, context.n_ctx - len(document))
+            reading = context.reading([*document[kept:], *ids[:room]])
+            while not reading.step(slice):
+                slice = yield
         weights.sums[:SINK] = 0
         shares.append(weights.sums / max(weights.sums.sum(), np.finfo(np.float64).tiny))
     beyond: NDArray[np.float64] = np.maximum(shares[0] - shares[1], 0)

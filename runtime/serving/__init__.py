@@ -8,7 +8,6 @@ engine.py       the engine process: receives messages
 preparing.py    from messages to tokens and options
 scheduler.py    which request it works on next
 tasks.py        what it does for a request, step by step
-lens.py         which passages of its prompt an answer read, as
-passages.py     messages have it
+lens.py         which passages of its prompt an answer attended to
 contexts.py     the contexts of requests
 """

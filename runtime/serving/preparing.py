@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from ..store import Disk
 from ..tokenizer import Rendered as Marked
 from ..tokenizer import Tokenizer
 from .contexts import following, pack_folder, request_of
+from .lens import neutral_ids
 from .protocol import Chat, Generate, Prompt, Reading, ReadPack, Render, Rendered, Text
 from .refusal import Refusal, too_long
 
@@ -34,7 +35,8 @@ _GIVEN = {"messages", "tools", "add_generation_prompt", "self"}
 @dataclass(frozen=True)
 class Prepared:
     """A request, checked. ids: of its prompt, which follows `pack`; n_ctx: room of its context.
-    keeps: what it reads and generates is kept. chat: the conversation that it answers."""
+    keeps: what it reads and generates is kept. chat: the conversation that it answers.
+    neutral: see `lens.neutral_ids`, if a lens is asked for."""
 
     id: int
     slot: int
@@ -51,7 +53,7 @@ class Prepared:
     stop: tuple[str, ...] = ()
     special: bool = False
     echo: bool = False
-    lens: bool = False
+    neutral: list[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,12 @@ class Preparing:
         self, model: Model, n_ctx: int, words: Mapping[str, Any], answers: Answers
     ) -> None:
         self._model, self._n_ctx, self._words, self._answers = model, n_ctx, words, answers
+        self.tokenizer = model.tokenizer
 
     @cached_property
     def template(self) -> ChatTemplate:
         """The model's chat template, or a plain one."""
-        tokenizer = self._model.tokenizer
+        tokenizer = self.tokenizer
         return self._model.chat_template or ChatTemplate.plain(tokenizer.control)
 
     def generate(self, asked: Generate) -> Prepared:
@@ -90,12 +93,17 @@ class Preparing:
         reading, n_ctx = asked.reading, self._room(asked.n_ctx)
         pack = pack_folder(reading.pack) if reading.pack else None
         request = self.request(reading, pack)
+        ids = self.ids(asked.prompt, request, n_ctx, begins=pack is None)
+        neutral = None
+        if asked.lens:
+            of_chat = partial(self.ids, request=request, n_ctx=LARGEST, begins=pack is None)
+            neutral = neutral_ids(self.tokenizer, asked.prompt, ids, of_chat, pack is None)
         stops = asked.stop + (list(self.template.stop) if isinstance(asked.prompt, Chat) else [])
         return Prepared(
             asked.id,
             asked.slot,
-            self._model.tokenizer,
-            self.ids(asked.prompt, request, n_ctx, begins=pack is None),
+            self.tokenizer,
+            ids,
             request,
             n_ctx,
             pack,
@@ -107,7 +115,7 @@ class Preparing:
             stop_strings(stops),
             asked.special,
             asked.echo,
-            asked.lens,
+            neutral,
         )
 
     def request(self, reading: Reading, pack: Path | None = None) -> ContextRequest:
@@ -168,17 +176,17 @@ class Preparing:
         """The text and tokens of a prompt."""
         if asked.alone and isinstance(asked.prompt, Text):
             text = asked.prompt.text
-            ids = self._model.tokenizer.encode(text, special=asked.prompt.special)
+            ids = self.tokenizer.encode(text, special=asked.prompt.special)
         else:
             text, ids = self._read(asked.prompt, begins=True)
         if not asked.with_ids:
             return Rendered(asked.id, str(text), len(ids))
-        piece = self._model.tokenizer.piece
+        piece = self.tokenizer.piece
         return Rendered(asked.id, str(text), len(ids), ids, [piece(i) for i in ids])
 
     def _read(self, prompt: Prompt, *, begins: bool) -> tuple[str, list[int]]:
         """The text and the tokens of a prompt."""
-        tokenizer = self._model.tokenizer
+        tokenizer = self.tokenizer
         if isinstance(prompt, list):
             check_readable(prompt, 1, tokenizer.n_vocab, LARGEST)
             return tokenizer.decode(prompt, special=True), prompt

@@ -91,7 +91,7 @@ class Generate(_Message):
     too, asks for `Logprob`s. special: the text of the answer spells out control tokens, as parsers
     of tool calls need them. ignore_eos: tokens that end generation are forbidden. echo: the prompt
     is the first of the `Pieces`. n_ctx: room for so many tokens, at most that of `Start`. lens:
-    `Done` says what the answer read.
+    `Done` says what the answer attended to.
     """
 
     id: int

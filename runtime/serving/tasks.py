@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..chat.replies import Logprob
 from ..context.generation import before_stop
-from ..lens.choices import LensTask
+from ..lens.passages import Lens
+from .lens import lens_steps
 from .library import Lease, Library
 from .protocol import Done, Finish, Pieces, Progress
 from .refusal import too_long
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..context.generation import Generation
+    from ..context.planning.request import ContextRequest
     from ..context.reading.reading import Reading as PromptReading
     from .flags import Flags
     from .preparing import Prepared
@@ -93,7 +96,9 @@ class Answering(Task):
         self._seconds = [0.0, 0.0]
         self._tokens: list[int] = []
         self._logprobs: list[Logprob] = []
-        self._lens: LensTask | None = None
+        self._n_pack = 0
+        self._lens: Lens | None = None
+        self._weighing: Generator[None, int | None, Lens] | None = None
         self.next_token: int | None = None
 
     def open(self) -> None:
@@ -101,7 +106,8 @@ class Answering(Task):
         asked = self._prepared
         ids: Sequence[int] = asked.ids
         if asked.pack is not None:
-            ids = [*self._library.include(asked.pack), *ids]
+            pack = self._library.include(asked.pack)
+            ids, self._n_pack = [*pack, *ids], len(pack)
             if len(ids) > asked.n_ctx:
                 raise too_long(len(ids), asked.n_ctx)
         self._lease = self._library.open(ids, asked.request, asked.n_ctx, asked.pack)
@@ -117,11 +123,19 @@ class Answering(Task):
     @property
     def reads(self) -> bool:
         """See `Task`."""
-        return self._reading is not None
+        return self._reading is not None or self._weighs
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether the answer has ended, and what it attended to is still to be told."""
+        has_ended = self._generation is not None and self._generation.finish is not None
+        return has_ended and self._prepared.neutral is not None and self._lens is None
 
     def read(self, n_tokens: int) -> int:
         """See `Task`."""
-        assert self._reading is not None
+        if self._reading is None:
+            self._weigh(n_tokens)
+            return 0
         began, before = time.perf_counter(), self._reading.done
         is_read = self._reading.step(n_tokens)
         n_read = self._reading.done - before
@@ -131,6 +145,30 @@ class Answering(Task):
             self._reading = None
             self._begin()
         return n_read
+
+    def _weigh(self, n_tokens: int) -> None:
+        """A step towards the lens."""
+        asked, lease, context = self._prepared, self._lease, self.context
+        assert lease is not None and asked.neutral is not None
+        if asked.request.keep.evicts(asked.n_ctx):
+            self._lens = Lens(note="tokens were evicted, so that nothing can be weighed")
+            return
+        if self._weighing is None:
+            self._send_rest()
+            tokens = self._prompt_and_answer(context)
+            neutral = [*tokens[: self._n_pack], *asked.neutral]
+            ids, beside = (tokens, neutral, self._n_pack), partial(self._beside, lease)
+            self._weighing = lens_steps(beside, asked.request, *ids, asked.tokenizer)
+            n_tokens = 0  # of what only begins
+        try:
+            self._weighing.send(n_tokens or None)
+        except StopIteration as end:
+            self._lens = end.value
+
+    def _beside(self, lease: Lease, request: ContextRequest) -> Context:
+        context = self._library.open_beside(lease, request)
+        context.stop_at(self._flags.address(self.slot))
+        return context
 
     @property
     def context(self) -> Context:
@@ -144,8 +182,6 @@ class Answering(Task):
         if asked.echo:
             text = asked.tokenizer.decode(asked.ids, special=asked.special)
             self._send(Pieces(self.id, text, list(asked.ids)))
-        if asked.lens:
-            self._lens = LensTask(self.context)
         assert self._generation is not None
         self._began = time.perf_counter()
         if self._generation.begin():
@@ -180,8 +216,8 @@ class Answering(Task):
 
     def close(self, finish: Finish | None) -> None:
         """See `Task`."""
-        watching, self._lens = self._lens, None
-        lens = None if watching is None else watching.finish()
+        if self._weighing is not None:
+            self._weighing.close()
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.context.stop_at(0)
@@ -192,9 +228,7 @@ class Answering(Task):
             return
         generation, stop = self._generation, ""
         if generation is not None:
-            rest = self._text.flush() if finish != "stop" else ""
-            if rest or self._tokens:
-                self._send_text(rest)
+            self._send_rest()
             stop = self._text.stop
             if generation.end_token is not None:
                 stop = self._prepared.tokenizer.piece(generation.end_token).decode(errors="replace")
@@ -209,22 +243,35 @@ class Answering(Task):
                 stop,
                 read_seconds,
                 generate_seconds,
-                lens,
+                self._lens,
             )
         )
 
+    def _send_rest(self) -> None:
+        """Send what is left of the text of an answer that has ended."""
+        generation = self._generation
+        rest = self._text.flush() if generation is None or generation.finish != "stop" else ""
+        if rest or self._tokens:
+            self._send_text(rest)
+
     def _tell_end(self, context: Context) -> None:
         generation, asked = self._generation, self._prepared
-        if generation is None or not generation.n_tokens or generation.last_token is None:
-            return
+        if generation is not None and generation.n_tokens and generation.last_token is not None:
+            self._on_end(asked, generation, self._prompt_and_answer(context))
+
+    def _prompt_and_answer(self, context: Context) -> list[int]:
+        """The ids of the prompt and of the text of an answer that has ended."""
+        generation, asked = self._generation, self._prepared
+        assert generation is not None
         prompt, said = context.tokens[: self._n_prompt], context.tokens[self._n_prompt :]
-        if len(said) < generation.n_tokens:
+        if len(said) < generation.n_tokens and generation.last_token is not None:
             said.append(generation.last_token)  # which was sampled, and not read
         if generation.finish == "stop":
             said = before_stop(asked.tokenizer, said, asked.stop, asked.special)
-        self._on_end(asked, generation, [*prompt, *said])
+        return [*prompt, *said]
 
     @property
     def finish(self) -> Finish | None:
         """How the answer has ended; None if it has not."""
-        return None if self._generation is None else self._generation.finish
+        generation = self._generation
+        return None if generation is None or self._weighs else generation.finish

@@ -15,7 +15,7 @@ class Ask:
 
     sampling: options of `Sampler`. n_top: log probabilities of each token, and of so many others in
     its place; None: none. constraint: what the request says; a choice of tools is one, too.
-    lens: the end of the answer says what it read.
+    lens: the end of the answer says what it attended to.
     """
 
     prompt: Prompt

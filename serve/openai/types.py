@@ -70,7 +70,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 
 class Generated(Constrained, kw_only=True):
-    """What requests for text have in common. lens: say which passages the answer read."""
+    """What requests for text have in common. lens: say which passages the answer attended to."""
 
     model: str | None = None
     stream: bool | None = None

@@ -1,4 +1,4 @@
-// The lens: which passages an answer read most, and one of them in its text.
+// The lens: which passages an answer attended to most, and one of them in its text.
 
 import { chosenText } from "./documents.js";
 
@@ -9,14 +9,13 @@ export function hideLens() {
   byId("lens").hidden = true;
 }
 
-/** lens: {all, read, passages: [{start, stop, share, text}]} of an answer. */
-export function showLens({ all, read, passages }) {
+/** lens: {passages: [{start, stop, share, text, place}], note} of an answer. */
+export function showLens({ passages, note }) {
   byId("lens").hidden = false;
   byId("passage").hidden = true;
-  byId("lens-status").textContent = all
-    ? "Each token read everything: the method is full, or the text is short. Choose topk or hash " +
-      "to have it read few tokens."
-    : `Each token read ${(100 * read).toFixed(1)}% of what stood before it, most often:`;
+  byId("lens-status").textContent = passages.length
+    ? "What the answer attended to, beyond what a neutral question does:"
+    : `No passages: ${note || "nothing weighed more than for a neutral question"}.`;
   byId("passages").replaceChildren(...passages.map(itemOf));
 }
 
@@ -28,13 +27,14 @@ function itemOf(passage, number) {
   button.className = "secondary outline";
   const start = document.createElement("span");
   start.className = "start";
-  start.textContent = `${(100 * passage.share).toFixed(0)}% ` + passage.text.trim().replace(/\s+/g, " ").slice(0, 90);
+  const words = passage.text.trim().replace(/\s+/g, " ").slice(0, 90);
+  start.textContent = `${(100 * passage.share).toFixed(0)}% ${passage.place}: ${words}`;
   const bar = document.createElement("progress");
   bar.className = "bar";
   bar.max = 1;
   bar.value = passage.share;
   button.title = `tokens ${passage.start} to ${passage.stop - 1}: ` +
-    `${(100 * passage.share).toFixed(1)}% of what was read`;
+    `${(100 * passage.share).toFixed(1)}% of the attention`;
   button.append(start, bar);
   button.addEventListener("click", () => showPassage(passage, button));
   item.append(button);

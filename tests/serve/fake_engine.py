@@ -56,7 +56,7 @@ class FakeEngine:
     remembered: list[dict[str, Any]] = field(default_factory=list)
     stored: dict[str, int] = field(default_factory=dict)
     cancelled: int = 0
-    lens: Lens = field(default_factory=lambda: Lens(True, 1.0))
+    lens: Lens = field(default_factory=Lens)
     stopped: float | None = None
 
     async def open(self) -> None: ...

@@ -1,4 +1,4 @@
-"""`lens`: what an answer read, as requests of OpenAI's API ask for it, and no others."""
+"""`lens`: what an answer attended to, as requests of OpenAI's API ask for it, and no others."""
 
 import json
 from typing import Any
@@ -11,14 +11,13 @@ from kvarn.runtime.lens.passages import Lens, Passage
 
 from .fake_engine import FakeEngine
 
-LENS = Lens(False, 0.125, [Passage(3, 20, 0.75, "The mill"), Passage(40, 57, 0.25, "née\n")])
+PASSAGES = [Passage(3, 20, 0.75, "The mill", "page 3"), Passage(40, 57, 0.25, "née\n", "line 1")]
 TOLD = {
-    "all": False,
-    "read": 0.125,
     "passages": [
-        {"start": 3, "stop": 20, "share": 0.75, "text": "The mill"},
-        {"start": 40, "stop": 57, "share": 0.25, "text": "née\n"},
+        {"start": 3, "stop": 20, "share": 0.75, "text": "The mill", "place": "page 3"},
+        {"start": 40, "stop": 57, "share": 0.25, "text": "née\n", "place": "line 1"},
     ],
+    "note": "",
 }
 CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]})
 TEXT = ("/v1/completions", {"prompt": "x"})
@@ -34,7 +33,7 @@ def chunks(http: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str
 def test_a_body_and_the_last_chunk_have_it(
     http: httpx.Client, engine: FakeEngine, path: str, body: dict[str, Any]
 ) -> None:
-    engine.lens = LENS
+    engine.lens = Lens(PASSAGES)
     assert http.post(path, json={**body, "lens": True}).json()["lens"] == TOLD
     sent = chunks(http, path, {**body, "lens": True})
     assert [chunk.get("lens") for chunk in sent] == [None] * (len(sent) - 1) + [TOLD]
@@ -45,16 +44,17 @@ def test_a_body_and_the_last_chunk_have_it(
 def test_without_the_word_nothing_is_watched(
     http: httpx.Client, engine: FakeEngine, path: str, body: dict[str, Any]
 ) -> None:
-    engine.lens = LENS
+    engine.lens = Lens(PASSAGES)
     for more in ({}, {"lens": False}, {"lens": None}):
         assert "lens" not in http.post(path, json={**body, **more}).json()
         assert not any("lens" in chunk for chunk in chunks(http, path, {**body, **more}))
     assert not any(fields["lens"] for _, fields in engine.asked)
 
 
-def test_where_everything_was_read_it_says_so(http: httpx.Client, engine: FakeEngine) -> None:
+def test_where_nothing_was_weighed_it_says_so(http: httpx.Client, engine: FakeEngine) -> None:
+    engine.lens = Lens(note="tokens were evicted")
     told = http.post(CHAT[0], json={**CHAT[1], "lens": True}).json()["lens"]
-    assert told == {"all": True, "read": 1.0, "passages": []}
+    assert told == {"passages": [], "note": "tokens were evicted"}
 
 
 def test_several_answers_have_none(http: httpx.Client, engine: FakeEngine) -> None:
@@ -82,4 +82,5 @@ def test_other_apis_ignore_the_word(http: httpx.Client, engine: FakeEngine) -> N
 
 
 def test_it_survives_the_socket() -> None:
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(LENS), type=Lens) == LENS
+    lens = Lens(PASSAGES)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(lens), type=Lens) == lens

@@ -198,8 +198,8 @@ def test_from_a_document_to_its_answer_by_keyboard(chromium: Browser) -> None:
 
 def test_the_lens_shows_passages_by_keyboard(chromium: Browser) -> None:
     text = "It rained. The mill stood by the river. Nobody came."
-    passages = [Passage(3, 9, 0.75, " The mill stood by"), Passage(0, 2, 0.25, "<b>It</b>")]
-    engine = FakeEngine(lens=Lens(False, 0.125, passages))
+    mill = Passage(3, 9, 0.75, " The mill stood by", "page 3")
+    engine = FakeEngine(lens=Lens([mill, Passage(0, 2, 0.25, "<b>It</b>", "<i>x</i>, line 1")]))
     with serving(engine) as address:
         chromium.errors.clear()
         chromium.open(address)
@@ -213,7 +213,7 @@ def test_the_lens_shows_passages_by_keyboard(chromium: Browser) -> None:
         chromium.type("Where?")
         chromium.press("Enter")
         chromium.until("document.querySelectorAll('#passages button').length === 2")
-        status = chromium.value("document.getElementById('lens-status').textContent")
+        items = chromium.value("document.getElementById('passages').textContent")
         chromium.until("document.activeElement?.id === 'question'")
         chromium.tab_to("passage-1", shift=True)
         chromium.press("Enter")
@@ -222,14 +222,14 @@ def test_the_lens_shows_passages_by_keyboard(chromium: Browser) -> None:
         chromium.press("Enter")
         marked = chromium.value("document.querySelector('#passage mark').textContent")
         shown = chromium.value("document.querySelector('#passage').textContent")
-        engine.lens = Lens(True, 1.0)
+        engine.lens = Lens(note="tokens were evicted")
         chromium.tab_to("question")
         chromium.type("And then?")
         chromium.press("Enter")
-        all_read = "document.getElementById('lens-status').textContent.includes('read everything')"
-        chromium.until(all_read)
+        told = "No passages: tokens were evicted."
+        chromium.until(f"document.getElementById('lens-status').textContent === '{told}'")
         assert chromium.value("document.querySelectorAll('#passages button').length") == 0
-    assert "12.5%" in status
+    assert items == "75% page 3: The mill stood by25% <i>x</i>, line 1: <b>It</b>"
     assert (marked, shown) == (" The mill stood by", text)
     assert [fields["lens"] for _, fields in engine.asked] == [True, True]
     assert chromium.errors == []

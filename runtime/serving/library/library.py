@@ -104,6 +104,11 @@ class Library:
         False. Does nothing for a lease that was given back."""
         on_engine(self._give_back, lease, keep)
 
+    def open_beside(self, lease: Lease, request: ContextRequest) -> Context:
+        """A context of as much room that holds the tokens of a lease as far as they are on disk, or
+        can be saved now, and writes nothing. Raises what `Model.open` raises."""
+        return on_engine(self._open_beside, lease, request)
+
     def include(self, path: Path) -> Sequence[int]:
         """Let contexts begin with a pack of the user's, which is never changed or removed; returns
         its tokens. `PackError` if it cannot be opened or is of another model."""
@@ -306,6 +311,16 @@ class Library:
         self._shelf.touch(entry)
         kept = context.cut_back(n_common(ids[:-1], context.tokens))
         return Lease(context, kept, entry)
+
+    def _open_beside(self, lease: Lease, request: ContextRequest) -> Context:
+        context, entry = lease.context, lease.entry or lease.reads
+        if lease.entry is not None:
+            context.commit()
+            if context.has_failed_to_save:
+                entry = None
+        if entry is not None:
+            request = replace(request, store=Disk(entry.path, read_only=True))
+        return self._model.open(replace(request, n_ctx=context.n_ctx))
 
     def _following(
         self,

@@ -16,6 +16,7 @@ from kvarn.runtime.lens.weights import (
     Weighing,
     WeighingAttention,
     Weights,
+    weighing,
     weights_of,
 )
 from kvarn.runtime.loading.load import load
@@ -65,14 +66,27 @@ def test_weighing_reads_as_full_does(model: Model) -> None:
 
 
 def test_what_a_neutral_question_reads_does_not_count(model: Model, tmp_path: Path) -> None:
-    pack, n = tmp_path / "pack", 200
-    kvarn.build_pack(model, pack, ids(model, n, 3))
+    pack, n, document = tmp_path / "pack", 200, ids(model, 200, 3)
+    kvarn.build_pack(model, pack, document)
     asked = ContextRequest(store=kvarn.Disk(pack, read_only=True))
     follow = ids(model, 9, 4)
-    assert not weights_of(model.open, asked, n, follow, follow).any()
-    weights = weights_of(model.open, asked, n, follow, ids(model, 9, 5))
+    assert not weights_of(model.open, asked, document, follow, follow).any()
+    neutral = ids(model, 9, 5)
+    weights = weights_of(model.open, asked, document, follow, neutral)
     assert weights.shape == (n,) and (weights >= 0).all() and not weights[:SINK].any()
     assert weights.sum() == pytest.approx(1)
+    # In slices, of a document that is read for it.
+    steps, n_steps = weighing(model.open, ContextRequest(n_ctx=256), document, follow, neutral), 0
+    next(steps)
+    in_slices = None
+    while in_slices is None:
+        n_steps += 1
+        try:
+            steps.send(64)
+        except StopIteration as end:
+            in_slices = end.value
+    np.testing.assert_allclose(in_slices, weights, rtol=1e-4, atol=1e-7)
+    assert n_steps > 4
 
 
 @pytest.fixture(scope="module")
