@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.draft import Draft, DraftModel
+from ..runtime.draft import Draft
 from ..runtime.loading.adapter_files import AdapterFile
 from ..runtime.loading.devices import card_for
 from ..runtime.loading.load import load
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ..runtime.attend import Attend
     from ..runtime.context import Context
     from ..runtime.context.planning.request import ContextRequest
+    from ..runtime.draft.request import DraftRequest
     from ..runtime.keep import Keep
     from ..runtime.model import Model
     from ..runtime.prefill import Prefill
     from ..runtime.store.facts import PackHead
-    from .options.drafting import DraftRequest
     from .options.model import ModelRequest
 
 
@@ -77,13 +77,14 @@ def load_model(
 def load_draft(request: DraftRequest | None) -> Draft | None:
     """The draft that is asked for. A model is loaded, which computes on the CPU, and its kernels
     are compiled."""
-    if request is None or request.file is None:
-        return None if request is None else request.ngram
-    path = request.file.path
-    first_use = _listen(path, Workload(), ())
-    model = load(path, notice=say)
-    first_use.begin(model)
-    return DraftModel(model, **dict(request.options))
+
+    def compiled(path: Path) -> Model:
+        first_use = _listen(path, Workload(), ())
+        model = load(path, notice=say)
+        first_use.begin(model)
+        return model
+
+    return None if request is None else request.open(compiled)
 
 
 @contextmanager

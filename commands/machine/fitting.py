@@ -15,7 +15,8 @@ from ...runtime.memory import available_bytes, human_bytes
 from ...system.errors import KvarnError
 from ...system.values import WrongValue
 from ..options.model import model_file
-from ..options.values import count, file_path, positive
+from ..options.model_options import adapters_from, add_lora_option
+from ..options.values import count, file_path, positive, utf8
 from ..terminal.progress import duration
 
 METHODS = ("full", "auto", "topk", "hash")
@@ -39,6 +40,10 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--method", choices=METHODS, default="full", help="with --fit: what tokens read"
     )
+    add_lora_option(group)
+    group.add_argument(
+        "--draft", metavar="FILE", type=utf8, help="with --fit: the model that is to draft for it"
+    )
     group.add_argument(
         "--memory", metavar="GIB", type=positive, help="with --fit: advise for so many GiB"
     )
@@ -52,7 +57,8 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     or cannot read."""
     from ...runtime.attend import ATTENDS
     from ...runtime.context.planning.request import kv_types
-    from ...runtime.fitting import advice, estimate, predicted, speeds
+    from ...runtime.fitting import advice, estimate, predicted, speeds, with_beside
+    from ..options.drafting import draft_from
 
     try:
         kv = kv_types(options.kv_type)
@@ -61,10 +67,15 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     attend = ATTENDS[options.method]()
     with open_gguf(model_file(options.fit)) as file:
         asked = on_engine(estimate, file, options.ctx, kv, attend)
+        lora, draft = adapters_from(options), draft_from(options)
+        asked = on_engine(with_beside, asked, file, lora, draft)
         memory = options.memory << 30 if options.memory else available_bytes()
         place = next(path for path in (home(), *home().parents) if path.is_dir())
         disk = shutil.disk_usage(place).free
         line, words = advice(file, asked, attend, memory, disk)
+        if words:
+            words += [word for adapter in lora for word in ("--lora", str(adapter))]
+            words += ["--draft", options.draft] if options.draft else []
         facts = {**asked.as_dict(), "available_bytes": memory, "disk_free_bytes": disk}
         if not options.no_speed:
             measured = on_engine(speeds, asked.weight_type, kv[0])
@@ -85,12 +96,16 @@ def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     context = f"{facts['n_ctx']:,} tokens, K and V {facts['kv']}, method {facts['method']}"
     yield "context", context
     yield "weights", f"{weights['resident']}, of which a token reads {weights['per_token']}"
+    if facts["adapter_bytes"]:
+        yield "adapters", size["adapter_bytes"]
     yield "KV cache", size["kv_bytes"]
     if facts["index_bytes"]:
         yield "index", size["index_bytes"]
     if facts["state_bytes"]:
         yield "states", f"{size['state_bytes']}, checkpoints included"
     yield "buffers", f"{size['buffer_bytes']}, without those of a method"
+    if facts["draft_bytes"]:
+        yield "draft", f"{size['draft_bytes']}, its context included"
     yield "memory", f"{size['memory_bytes']} in all; {size['available_bytes']} are available"
     yield "disk", f"{size['disk_bytes']} as a pack; {size['disk_free_bytes']} are free"
     if speed := facts.get("estimated"):

@@ -87,7 +87,8 @@ long kvarn_save(void *context);
 long kvarn_logits(void *context, float *logits, size_t room); /* of the last token; their number */
 
 /* Generate after the tokens that the context holds. They return the tokens of the answer + 1.
-   Options are those of kvarn.Sampler, and {"max_tokens":64,"stop":["\n"]}. `messages` is a JSON
+   Options are those of kvarn.Sampler, and {"max_tokens":64,"stop":["\n"],"draft":"ngram"}, where a
+   draft may be a smaller model's file, too, and stays loaded with the context. `messages` is a JSON
    array of {"role":"user","content":"…"}; what the context holds of them is not read again. */
 long kvarn_generate(void *context, const char *options, kvarn_on_text on_text, void *user);
 long kvarn_chat(void *context, const char *messages, const char *options, kvarn_on_text on_text,

@@ -29,29 +29,17 @@ from ..store import Disk
 from ..tokenizer import Rendered
 from . import options
 from .arguments import Arguments, Cancelled, InUse, Refused, check_flags, messages_of
+from .opened import OpenContext
 from .options import BadArgument
 
 if TYPE_CHECKING:
-    from ..context import Context, Progress
+    from ..context import Progress
     from ..model import Model
 
 T = TypeVar("T")
 
 _MODEL, _CONTEXT = 1, 2  # kinds of handles: those of handles.c
 _BOS, _SPECIAL = 1, 2
-
-
-@dataclass
-class OpenContext:
-    """A context and what belongs to its handle.
-
-    base: tokens that other calls than `chat` read: they stay.
-    """
-
-    context: Context
-    model: int
-    conversation: Conversation | None = None
-    base: int = 0
 
 
 @dataclass
@@ -223,9 +211,7 @@ class Library(Arguments):
     def generate(self, handle: int, text: Any, on_text: Any, user: Any) -> int:
         opened = self.opened(handle)
         given = options.parsed(self.string(text), options.GENERATE)
-        generation = opened.context.generation(
-            (), **options.generation_of(given, opened.context.model)
-        )
+        generation = opened.context.generation((), **opened.generation(given, self.log))
         try:
             self._write(handle, generation.pieces(), on_text, user)
         finally:
@@ -244,7 +230,7 @@ class Library(Arguments):
             )
         if base != conversation.base:
             conversation.base, conversation.prompt = base, (Rendered(), 0)
-        for name, value in options.generation_of(given, opened.context.model).items():
+        for name, value in opened.generation(given, self.log).items():
             setattr(conversation, name, value)
         conversation.system, conversation.messages = system, before
         opened.conversation, conversation.last = conversation, None

@@ -13,7 +13,6 @@ from ...system.text import brief
 from ...system.values import WrongValue, count
 from ..axes import PREFILL_AXIS
 from ..context.planning.request import kv_types
-from ..draft import Ngram
 from ..loading.device_names import DEVICES, KV_ON
 from ..methods import Kind, Option
 from ..sampling import Sampler
@@ -78,6 +77,12 @@ def _yes_or_no(value: Any) -> bool:
     return value
 
 
+def _draft(value: Any) -> bool | str:
+    if not isinstance(value, bool | str):
+        raise WrongValue('true, false, "ngram" or the file of a model', value)
+    return value
+
+
 def _bias(value: Any) -> dict[int, float]:
     expected = 'an object such as {"15043": -1.5}'
     if not isinstance(value, dict) or not all(len(key) < 12 for key in value):
@@ -120,17 +125,19 @@ del _SAMPLER["n_probs"], _SAMPLER["constraint"]  # of the Python interface
 GENERATE: Mapping[str, Kind] = _SAMPLER | {
     "max_tokens": _or_null(partial(count, least=-1)),
     "stop": _texts,
-    "draft": _yes_or_no,
+    "draft": _draft,
+    "draft_max": partial(count, least=1),
+    "draft_min_match": partial(count, least=1),
+    "draft_p_min": _number,
 }
 CHAT: Mapping[str, Kind] = {**GENERATE, "base": count}
 
 
 def generation_of(given: Mapping[str, Any], model: LoadedModel) -> dict[str, Any]:
-    """Arguments of `Context.generation`, of options of `GENERATE`."""
+    """Arguments of `Context.generation` but the draft, of options of `GENERATE`."""
     limit = given.get("max_tokens")
     return {
         "max_tokens": None if limit == -1 else limit,
         "sampler": model.sampler(**{name: given[name] for name in _SAMPLER if name in given}),
         "stop": given.get("stop", []),
-        "draft": Ngram() if given.get("draft") else None,
     }

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...models.config import ModelConfig
+from ..attend import Full
+from ..loading.adapters import load_adapters
 from . import sizes
 from .sizes import WeightBytes
 
 if TYPE_CHECKING:
     from ..attend import Attend
+    from ..draft.request import DraftRequest
     from ..gguf import GGUFFile
+    from ..loading.adapter_files import AdapterFile
     from .speed import Speeds
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
@@ -25,7 +30,8 @@ _LONG = 8192
 @dataclass(frozen=True)
 class Estimate:
     """Bytes of memory and disk. weight_type: of most weights; n_weights: those that a token
-    multiplies; token_kv: bytes of K, V and index that a token reads at the end of the context."""
+    multiplies; token_kv: bytes of K, V and index that a token reads at the end of the context.
+    adapter_bytes: of low-rank adapters. draft_bytes: of a model that drafts, and its context."""
 
     name: str
     architecture: str
@@ -41,6 +47,8 @@ class Estimate:
     weight_type: str
     n_weights: int
     token_kv: int
+    adapter_bytes: int = 0
+    draft_bytes: int = 0
 
     @property
     def context_bytes(self) -> int:
@@ -50,7 +58,8 @@ class Estimate:
     @property
     def memory_bytes(self) -> int:
         """Memory of all."""
-        return self.weights.resident + self.context_bytes
+        beside = self.adapter_bytes + self.draft_bytes
+        return self.weights.resident + self.context_bytes + beside
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -101,6 +110,23 @@ def estimate(file: GGUFFile, n_ctx: int | None, kv: tuple[str, str], attend: Att
     )
 
 
+def with_beside(
+    asked: Estimate, file: GGUFFile, lora: Sequence[AdapterFile], draft: DraftRequest | None
+) -> Estimate:
+    """The estimate with the adapters, which are read, and the draft of the model in `file`.
+
+    Raises `AdapterError` and `DraftError` for those of another model.
+    """
+    n_draft = 0
+    if draft is not None and draft.file is not None:
+        draft.check(file.path)
+        n_train = ModelConfig.from_metadata(draft.file.metadata).n_ctx_train
+        n_ctx = min(asked.n_ctx, n_train)
+        n_draft = estimate(draft.file, n_ctx, ("f16", "f16"), Full()).memory_bytes
+    n_bytes = load_adapters(file, lora).n_bytes
+    return replace(asked, adapter_bytes=n_bytes, draft_bytes=n_draft)
+
+
 def spelt(kv: tuple[str, str]) -> str:
     """Types of K and V as `--kv-type` has them."""
     return kv[0] if kv[0] == kv[1] else "/".join(kv)
@@ -111,7 +137,7 @@ def advice(
 ) -> tuple[str, list[str]]:
     """A line of what to choose for so many bytes of memory and disk, and the words of the command
     for it after `kvarn run`."""
-    most = memory * (1 - SPARE)
+    most = memory * (1 - SPARE) - asked.adapter_bytes - asked.draft_bytes
     words = [str(file.path), "--ctx", str(asked.n_ctx)]
     long = asked.method == "full" and asked.n_ctx > _LONG
     method = ["--method", "auto" if long else asked.method]
@@ -137,8 +163,8 @@ def advice(
 def predicted(file: GGUFFile, asked: Estimate, measured: Speeds) -> dict[str, float]:
     """Seconds to read a prompt that fills the context, and tokens per second after it."""
     config = ModelConfig.from_metadata(file.metadata)
+    n_bytes = asked.weights.per_token + asked.adapter_bytes
     return {
         "prompt_seconds": measured.prompt_seconds(config, asked.n_weights, asked.n_ctx),
-        "tokens_per_second": 1
-        / measured.token_seconds(asked.weights.per_token, max(1, asked.token_kv)),
+        "tokens_per_second": 1 / measured.token_seconds(n_bytes, max(1, asked.token_kv)),
     }

@@ -17,8 +17,13 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+import kvarn
 from kvarn.cli import build_parser, main
 from kvarn.commands.answering.serve import settings_from
+from kvarn.runtime.gguf import open_gguf
+from kvarn.runtime.sampling import Sampler
+
+from ...models.adapters import random_pairs, write_adapter
 
 
 @contextmanager
@@ -56,6 +61,23 @@ def ready(address: str) -> None:
         except OSError:  # 503
             time.sleep(0.05)
     raise AssertionError("it does not become ready")
+
+
+def test_answers_are_those_of_the_model_with_its_adapter(tiny_path: Path, tmp_path: Path) -> None:
+    with open_gguf(tiny_path) as file:
+        shapes = {n: t.shape for n, t in file.tensors.items() if n.endswith("ffn_down.weight")}
+    adapter = write_adapter(tmp_path / "a.gguf", "llama", random_pairs(shapes, 4, size=20.0))
+    body = {"prompt": "Words", "max_tokens": 12, "temperature": 0}
+    texts = []
+    for lora in ((), ("--lora", f"{adapter}:0.5")):
+        with served(str(tiny_path), "--ctx", "64", "--cache-size", "0", *lora) as (_, address):
+            ready(address)
+            texts.append(asked(f"{address}/v1/completions", body)["choices"][0]["text"])
+    wanted = [
+        "".join(kvarn.load(tiny_path, lora=lora).context(64).generate("Words", 12, Sampler(temp=0)))
+        for lora in ((), f"{adapter}:0.5")
+    ]
+    assert texts == wanted and texts[0] != texts[1]
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])

@@ -149,12 +149,27 @@ def test_fit_tells_what_a_model_takes(tiny_path, capsys, monkeypatch):
         assert part in text
 
 
+def test_fit_counts_a_draft_and_names_it_in_the_command(tiny_path, capsys):
+    line = ["doctor", "--fit", str(tiny_path), "--ctx", "4K", "--no-speed"]
+    assert main([*line, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert main([*line, "--json", "--draft", str(tiny_path)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    own = facts["weights"]["resident"] + facts["context_bytes"]
+    assert facts["memory_bytes"] == own + facts["draft_bytes"]
+    assert facts["draft_bytes"] > facts["weights"]["resident"]
+    assert facts["command"] == f"{plain['command']} --draft {tiny_path}"
+    assert main([*line, "--draft", str(tiny_path)]) == 0
+    assert "its context included" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["gone.gguf"], "no such file: gone.gguf"),
         (["README.md"], "not a GGUF file"),
         (["gone.gguf", "--kv-type", "q9"], "expected one of f16, q8_0, q4_0"),
+        (["gone.gguf", "--lora", "README.md"], "no such file: gone.gguf"),
     ],
 )
 def test_fit_of_what_is_no_model_is_one_line(words, line, capsys, monkeypatch):

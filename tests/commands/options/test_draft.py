@@ -10,8 +10,9 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands import opening
-from kvarn.commands.options.drafting import DraftRequest, add_draft_options, draft_from
+from kvarn.commands.options.drafting import add_draft_options, draft_from
 from kvarn.runtime.draft import Ngram
+from kvarn.runtime.draft.request import DraftRequest
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.system.errors import KvarnError
 

@@ -123,6 +123,9 @@ def refusals(k: Kvarn, model_path: str, other_path: str, folder: str) -> dict[st
         "max_tokens": '{"max_tokens": -2}',
         "stop of numbers": '{"stop": [1]}',
         "unknown sampling": '{"temperature": 1}',
+        "draft of a number": '{"draft": 3}',
+        "draft of no file": '{"draft": "/nowhere/small.gguf"}',
+        "draft_max alone": '{"draft_max": 4}',
     }.items():
         note(name, k.generate(context, options.encode(), ON_TEXT(lambda *_: 0), None))
     for name, messages in {
@@ -199,6 +202,34 @@ def answers(k: Kvarn, pack: str, *prompts: str) -> list[str]:
             assert made == 25, k.error()
             found.append(b"".join(pieces).decode())
             assert k.context_free(context) == 1, k.error()
+    return found
+
+
+def drafts(k: Kvarn, small: str) -> list[tuple[str, float]]:
+    """Greedy texts of one prompt, without a draft and with each, and seconds of drafts so far."""
+    assert k.start_api(1, None) == 1, k.error()
+    model = k.model_open(None, None, None, None)
+    context = k.context_new(model, b'{"ctx": 512}')
+    n = read(k, context, "The ship sank. The ship sank. The ship") - 1
+    buffer, found = ctypes.create_string_buffer(10000), []
+    for asked in (
+        {"draft": False},
+        {"draft": True},
+        {"draft": "ngram", "draft_max": 3, "draft_min_match": 1},
+        *[{"draft": small, "draft_p_min": 0}] * 2,
+    ):
+        pieces: list[bytes] = []
+
+        def on_text(text: int, n: int, _: object, pieces: list[bytes] = pieces) -> int:
+            pieces.append(ctypes.string_at(text, n))
+            return 0
+
+        options = json.dumps({"max_tokens": 24, "temp": 0, **asked}).encode()
+        assert k.truncate(context, n - 1) > 0 and read(k, context, " ship") > 0, k.error()
+        assert k.generate(context, options, ON_TEXT(on_text), None) == 25, k.error()
+        assert k.context_info(context, buffer, 10000) > 1, k.error()
+        facts = json.loads(buffer.value)
+        found.append((b"".join(pieces).decode(), facts["draft_seconds"]))
     return found
 
 

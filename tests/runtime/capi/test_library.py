@@ -175,6 +175,15 @@ def test_greedy_texts_are_those_of_the_command_line(
     assert found == expected
 
 
+def test_drafts_are_those_of_the_command_line(host: Callable[..., Any]) -> None:
+    """By repetitions and by a model's file, which stays loaded; none of them changes the text."""
+    small = Path(__file__).parents[3] / "lab" / "mini" / "kvarn-mini-llama.gguf"
+    found = host("host.py", "drafts", small)
+    assert len({text for text, _ in found}) == 1
+    seconds = [n for _, n in found]
+    assert seconds[0] == 0 and seconds == sorted(set(seconds))  # each one guessed
+
+
 def test_buffers_hold_what_python_gives(host: Callable[..., Any]) -> None:
     text, model = "The old mill, 1847 — è", load()
     ids = model.tokenizer.encode(text, bos=True)

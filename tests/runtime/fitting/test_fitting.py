@@ -5,19 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gguf import GGUFReader
 
 from kvarn.models import ModelError
 from kvarn.runtime.attend import ATTENDS, Attend
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.planning.request import kv_types
-from kvarn.runtime.fitting import Estimate, Speeds, advice, estimate, predicted
+from kvarn.runtime.draft import DraftModel
+from kvarn.runtime.draft.request import DraftRequest
+from kvarn.runtime.fitting import Estimate, Speeds, advice, estimate, predicted, with_beside
 from kvarn.runtime.gguf import GGUFFile, open_gguf
+from kvarn.runtime.loading.adapter_files import adapter_files
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, Ram
 from kvarn.system.errors import KvarnError
 
 from ...models import tiny_cases, tiny_models
+from ...models.adapters import projections, random_pairs, write_adapter
 
 NAMES = (
     "llama-mha",
@@ -137,6 +142,31 @@ def test_estimated_times_are_bytes_and_operations_over_speeds(tiny_estimate: Tol
     n, pairs = asked.n_ctx, asked.n_ctx**2 / 2 * 2 * 4 * 16  # 2 layers, 4 heads of 16
     prompt = 2 * asked.n_weights * n / 1e12 + 4 * pairs / 1e12
     assert speed["prompt_seconds"] == pytest.approx(prompt)
+
+
+def test_adapters_and_drafts_are_counted(model: Model, tmp_path: Path) -> None:
+    """Adapters in float32; of a draft, the weights and what the context that guesses allocates."""
+    case = next(one for one in tiny_cases.CASES if one.name == model.path.stem)
+    path = tmp_path / "lora.gguf"
+    write_adapter(path, case.architecture, random_pairs(projections(case), 3))
+    n_numbers = sum(int(tensor.n_elements) for tensor in GGUFReader(path).tensors)
+    plain = estimate(model.file, N, ("q8_0", "q8_0"), ATTENDS["full"]())
+    draft = DraftRequest.of({"draft": str(model.path)})
+    told = with_beside(plain, model.file, adapter_files([f"{path}:0.5", path]), draft)
+    assert told.adapter_bytes == 2 * 4 * n_numbers
+    drafting = DraftModel(model)
+    with model.context(N) as context:
+        drafting.prepare(context)
+        assert drafting._guessing is not None
+        guessing = drafting._guessing.context
+        guessing.prefill([3 + i % 90 for i in range(guessing.n_ctx)])
+        states = 0 if guessing.store.states is None else guessing.store.states.n_bytes
+        used = guessing.n_bytes + states + plain.weights.resident
+        assert used <= told.draft_bytes <= used + plain.buffer_bytes
+    assert told.memory_bytes == plain.memory_bytes + told.adapter_bytes + told.draft_bytes
+    memory = round(plain.memory_bytes / 0.9) + 4096  # buffers are counted to some bytes
+    assert advice(model.file, plain, ATTENDS["full"](), memory, 0)[0] == "it fits"
+    assert advice(model.file, told, ATTENDS["full"](), memory, 0)[0] != "it fits"
 
 
 def test_what_kvarn_cannot_tell_is_refused(tiny_path: Path, tmp_path: Path) -> None:
