@@ -13,7 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from . import plain, tiny_cases, tiny_models
+from . import plain, tiny_cases, tiny_latent, tiny_models
 
 # Where the blocks of a type hold float16 factors, as (byte offset, sign of its value), and the
 # ratio of the offset's factor to the scale's that centres the weights (0: symmetric types).
@@ -34,8 +34,14 @@ FACTORS: dict[str, tuple[tuple[int, ...], tuple[int, ...], float]] = {
 }
 TYPES = (*FACTORS, "F16", "BF16")
 WITH_EXPERTS = ("Q8_0", "Q4_K", "MXFP4")
-KINDS = (*TYPES, *(f"{name} experts" for name in WITH_EXPERTS))
-"""What models are made of: the type of their matrices, and whether they have experts."""
+LATENT_TYPES = ("Q8_0", "Q4_0", "Q4_K")
+KINDS = (
+    *TYPES,
+    *(f"{name} experts" for name in WITH_EXPERTS),
+    *(f"{name} latent" for name in LATENT_TYPES),
+)
+"""What models are made of: the type of their matrices, and whether they have experts, or latent
+attention."""
 
 # Rows of 256 and 512 weights: whole blocks of every type.
 CASE = tiny_cases.Tiny(
@@ -52,6 +58,18 @@ EXPERTS = tiny_cases.Tiny(
     n_vocab=61,
     keys=tiny_cases.EXPERTS,
 )
+LATENT = tiny_cases.Tiny(
+    "quantised-latent",
+    "deepseek2",
+    n_layers=2,
+    n_embd=256,
+    n_heads=4,
+    n_kv_heads=1,
+    n_ff=512,
+    n_vocab=61,
+    keys=tiny_latent.keys(256, 64, 256, 64, q_rank=256) | {"leading_dense_block_count": 2},
+)
+CASES = {"experts": EXPERTS, "latent": LATENT}
 SEED = 7
 N_TOKENS = 48
 
@@ -90,19 +108,20 @@ def _gain(name: str) -> float:
 
 
 def _case(kind: str) -> tiny_cases.Tiny:
-    return EXPERTS if kind.endswith("experts") else CASE
+    return CASES.get(kind.partition(" ")[2], CASE)
 
 
 @lru_cache
 def _arrays(case_name: str) -> dict[str, np.ndarray]:
-    return tiny_models.tensors(EXPERTS if case_name == EXPERTS.name else CASE, SEED)
+    (case,) = (case for case in (CASE, *CASES.values()) if case.name == case_name)
+    return tiny_models.tensors(case, SEED)
 
 
 @lru_cache
 def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
     """Every tensor's stored form and type: matrices of `kind`, float32 norms and routers."""
     result: dict[str, tuple[np.ndarray, str]] = {}
-    arrays, kind = _arrays(_case(kind).name), kind.removesuffix(" experts")
+    arrays, kind = _arrays(_case(kind).name), kind.partition(" ")[0]
     for name, values in arrays.items():
         if values.ndim == 1 or "gate_inp" in name:
             result[name] = values, "F32"
@@ -118,7 +137,7 @@ def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
 
 def write(path: Path, kind: str) -> None:
     """Write the model with all matrices of one type."""
-    writer = gguf.GGUFWriter(path, CASE.architecture)
+    writer = gguf.GGUFWriter(path, _case(kind).architecture)
     tiny_models.add_metadata(writer, metadata(kind))
     for name, (data, stored) in tensors(kind).items():
         quant = gguf.GGMLQuantizationType[stored]
