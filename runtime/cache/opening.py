@@ -84,7 +84,7 @@ def _check_long_rows(config: ModelConfig, axes: Axes, n_ctx: int) -> None:
     if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
         raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")
     if not isinstance(axes.attend, Full):
-        what = f"{called(axes.attend)} attention"
+        what = f"{axes.attend.name} attention"
         raise AttendError(f"{what} cannot be combined with {kind}: use --method full")
     if not isinstance(axes.prefill, Exact):
         what = f"--prefill {axes.prefill.name}"

@@ -15,8 +15,10 @@ from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.cpu import CPU
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import attention_reference, read_kv
+from kvarn.ops.select import ExactScratch
+from kvarn.ops.select.exact.shared import shared_products
 
-ROWS = [(576, "f16", 16), (576, "q8_0", 5), (1000, "q4_0", 1)]
+ROWS = [(576, "f16", 128), (576, "q8_0", 5), (1000, "q4_0", 1)]
 N = 1100
 F32 = NDArray[np.float32]
 TOLERANCE = 5e-6  # as for keys and values that stand apart
@@ -49,6 +51,19 @@ def test_attention_is_numpys(row: int, kind: str, n_heads: int) -> None:
         k, v = keys[: start + n], values[: start + n]
         expected = attention_reference(q, k, v, start, softmax=softmax, window=None)
         assert np.abs(out - expected).max() < TOLERANCE
+
+
+@pytest.mark.parametrize(("row", "kind", "n_heads"), ROWS[:2])
+def test_products_are_numpys(row: int, kind: str, n_heads: int) -> None:
+    cache = Cache(row, kind)
+    keys, _ = read_kv(cache.segments, cache.layout, 1, 0, N)
+    scratch = ExactScratch(n_heads, 1, N, 1, cache.layout)
+    for stop in (1, 17, 1024, 1025, N):
+        q = np.random.default_rng(stop).standard_normal((1, n_heads, row)).astype(np.float32)
+        out = np.full((n_heads, stop), np.nan, np.float32)
+        shared_products(q, cache.segments, stop, out, scratch=scratch)
+        expected = q[0].astype(np.float64) @ keys[:stop, 0].T.astype(np.float64)
+        assert np.abs(out - expected).max() < 2e-6 * row
 
 
 @pytest.mark.parametrize(("row", "kind", "n_heads"), ROWS)

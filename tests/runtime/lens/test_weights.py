@@ -22,17 +22,29 @@ from kvarn.runtime.lens.weights import (
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
+from ...models import tiny_cases, tiny_models
+
 
 def ids(model: Model, n: int, seed: int) -> list[int]:
     return np.random.default_rng(seed).integers(1, model.config.n_vocab, n).tolist()
 
 
+@pytest.fixture(scope="module")
+def long_rows(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A model whose rows are keys and values at once."""
+    (case,) = (case for case in tiny_cases.CASES if case.name == "deepseek2-576")
+    tiny_models.write(path := tmp_path_factory.mktemp("rows") / "model.gguf", case, 1)
+    return load(path)
+
+
+@pytest.mark.parametrize("name", ["model", "long_rows"])
 @pytest.mark.parametrize("n_follow", [1, 5, MOST_ROWS + 3])
 def test_sums_are_those_of_the_softmax_rows(
-    model: Model, n_follow: int, monkeypatch: pytest.MonkeyPatch
+    name: str, n_follow: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the rows after the document alone, and not more than `MOST_ROWS`."""
-    n, asked = 90, []
+    model: Model = request.getfixturevalue(name)
+    n_kv_heads, n, asked = model.config.n_kv_heads, 90, []
     inner = WeighingAttention.attend_prompt
 
     def spy(self, layer, q, start, out) -> None:
@@ -46,10 +58,10 @@ def test_sums_are_those_of_the_softmax_rows(
         for layer, q, start in asked:
             store = layer.store
             segments = store.segments(layer.index)
-            keys, _ = read_kv(segments, store.layout, 2, 0, start + len(q))
+            keys, _ = read_kv(segments, store.layout, n_kv_heads, 0, start + len(q))
             for row in range(max(n, start), min(n + MOST_ROWS, start + len(q))):
                 for head in range(q.shape[1]):
-                    seen = keys[: row + 1, head // 2].astype(np.float64)
+                    seen = keys[: row + 1, head * n_kv_heads // q.shape[1]].astype(np.float64)
                     scores = seen @ q[row - start, head] * layer.config.attention_scale
                     mass = np.exp(scores - scores.max())
                     want += (mass / mass.sum())[:n]
