@@ -61,7 +61,9 @@ def described(operations: Sequence[Operation]) -> dict[str, Any]:
             where = {"in": "path", "required": True, "schema": {"type": "string"}}
             entry["parameters"] = [{"name": name, **where}]
         if operation.body is not None:
-            content = {"application/json": {"schema": schema[operation.body]}}
+            content: dict[str, Any] = {"application/json": {"schema": schema[operation.body]}}
+            if operation.parse is not None:
+                content["multipart/form-data"] = {"schema": {"type": "object"}}
             entry["requestBody"] = {"required": True, "content": content}
         paths.setdefault(path, {})[operation.method.lower()] = entry
     return {

@@ -21,14 +21,15 @@ Handler = Callable[[Service, Any, Request], Coroutine[Any, Any, Response]]
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path. body: the type of its JSON; None: it has none. empty: the body may be
-    missing. first: the first path of those that do the same."""
+    """One method of one path. body: the type of its JSON; None: it has none. parse: reads bodies of
+    other kinds, too."""
 
     method: str
     path: str
     run: Handler
     body: type[msgspec.Struct] | None = None
     summary: str = ""
+    parse: Callable[[Request, bytes], Any] | None = None
 
 
 def route(service: Service, operation: Operation) -> Route:
@@ -40,10 +41,11 @@ def route(service: Service, operation: Operation) -> Route:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             scope["kvarn.route"] = operation.path
             request = Request(scope, receive)
-            body: msgspec.Struct | None = None
+            body: Any = None
             if operation.body is not None:
                 data = await read_body(request, service.settings.limits)
-                body = decode(data, operation.body)
+                parse = operation.parse
+                body = decode(data, operation.body) if parse is None else parse(request, data)
             work = operation.run(service, body, request)
             response = await while_connected(receive, work)
             await response(scope, receive, send)

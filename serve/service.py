@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -33,6 +34,8 @@ class Service:
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     started: float = field(default_factory=time.time)
     is_stopping: bool = False
+    converting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    """Documents that are turned into texts at the same time, at most."""
     prompt_ends: dict[str, str] = field(default_factory=dict)
     """Of `answers.parsing`: how the rendered prompt ends, by the template's variables."""
 

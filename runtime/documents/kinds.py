@@ -44,7 +44,7 @@ _KINDS = {
     "a Word file": Kind("a Word file", "word", _PANDOC),
     "an EPUB book": Kind("an EPUB book", "epub", _PANDOC),
 }
-_HTML_NAMES = (".html", ".htm", ".xhtml")
+HTML_NAMES = (".html", ".htm", ".xhtml")
 
 
 def read_document(path: Path, limit: int = MOST_TEXT, notice: Notice = lambda line: None) -> str:
@@ -66,7 +66,7 @@ def read_document(path: Path, limit: int = MOST_TEXT, notice: Notice = lambda li
 
 def is_document(data: bytes, suffix: str) -> bool:
     """Whether `text_of` makes a text of these bytes that is another than they are."""
-    return known_kind(data) in _KINDS or (suffix.lower() in _HTML_NAMES and b"\0" not in data)
+    return known_kind(data) in _KINDS or (suffix.lower() in HTML_NAMES and b"\0" not in data)
 
 
 def text_of(data: bytes, name: str, suffix: str = "", notice: Notice = lambda line: None) -> str:
@@ -77,7 +77,7 @@ def text_of(data: bytes, name: str, suffix: str = "", notice: Notice = lambda li
     """
     kind = _KINDS.get(known_kind(data))
     if kind is None:
-        if suffix.lower() not in _HTML_NAMES or b"\0" in data:
+        if suffix.lower() not in HTML_NAMES or b"\0" in data:
             check_text(data, name)
             return data.decode("utf-8")
         check_kind(data, name)

@@ -2,13 +2,15 @@
 
 state.py    /health, /props
 tokens.py   /tokenize, /detokenize, /apply-template
-packs.py    /packs: documents are read, listed, removed
+packs.py    /packs: documents are read, listed, removed; those that are
+documents.py    sent as files become texts
 metrics.py  /metrics
 """
 
 from ..operations import Operation
+from .documents import PackRequest, posted
 from .metrics import metrics
-from .packs import PackRequest, packs, read_pack, remove_pack
+from .packs import packs, read_pack, remove_pack
 from .state import props
 from .tokens import (
     DetokenizeRequest,
@@ -26,6 +28,6 @@ OPERATIONS = (
     Operation("POST", "/detokenize", detokenize, DetokenizeRequest, "The text of tokens"),
     Operation("POST", "/apply-template", apply_template, TemplateRequest, "A conversation as text"),
     Operation("GET", "/packs", packs, summary="The documents that requests may name"),
-    Operation("POST", "/packs", read_pack, PackRequest, "Read a document, with progress as events"),
+    Operation("POST", "/packs", read_pack, PackRequest, "Read a document, with progress", posted),
     Operation("DELETE", "/packs/{name}", remove_pack, summary="Remove a document"),
 )

@@ -44,12 +44,13 @@ export async function remove(path) {
 }
 
 /** The events of an answer: {name, data} with data parsed, or {comment}. Throws `Refused` for an
- * error among them. */
+ * error among them. body: a file, or what becomes JSON. */
 export async function* post(path, body, signal) {
   const response = await answerOf(path, {
     method: "POST",
-    body: JSON.stringify(body),
-    headers: { "Content-Type": "application/json" },
+    ...(body instanceof Blob
+      ? { body }
+      : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
     signal,
   });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

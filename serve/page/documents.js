@@ -5,7 +5,10 @@ import { get, post, remove } from "./api.js";
 const byId = (id) => document.getElementById(id);
 const texts = new Map(); // of the documents that this page has read, by name
 
+const CONVERTED = /\.(pdf|docx|epub|x?html?)$/i; // what the server turns into text
+
 let reading = null;
+let file = null; // chosen, for the server to convert
 
 export function chosenPack() {
   return byId("pack").value;
@@ -46,7 +49,7 @@ async function read(on) {
   }
   const text = byId("text").value;
   const name = byId("name").value.trim() || "document";
-  if (!text) {
+  if (!text && !file) {
     tell("Choose a file or paste a text first.");
     return;
   }
@@ -58,7 +61,10 @@ async function read(on) {
   const began = performance.now();
   tell(`Reading ${name}`);
   try {
-    for await (const { data } of post("/packs", { name, text }, reading.signal)) {
+    const [path, body] = file
+      ? [`/packs?name=${encodeURIComponent(name)}`, file]
+      : ["/packs", { name, text }];
+    for await (const { data } of post(path, body, reading.signal)) {
       if (data?.total) showProgress(bar, data, began);
       if (data?.pack) await chooseRead(name, text, data, on);
     }
@@ -81,20 +87,21 @@ function showProgress(bar, { done, total, cached }, began) {
   tell(`${counted(done)} of ${counted(total)} tokens${speed}`);
 }
 
-async function chooseRead(name, text, { pack, seconds }, on) {
+async function chooseRead(name, text, { pack, seconds, notices = [] }, on) {
   texts.set(name, text);
   await listPacks(name);
   const speed = seconds ? `, ${Math.round(pack.n_tokens / seconds)} tokens/s` : "";
-  tell(`Read ${counted(pack.n_tokens)} tokens${speed}.`);
+  tell([`Read ${counted(pack.n_tokens)} tokens${speed}.`, ...notices].join(" "));
   byId("new").open = false;
   on.onChosen();
   on.onRead();
 }
 
-async function open(file) {
-  if (!file) return;
-  byId("text").value = await file.text();
-  byId("name").value = file.name.replace(/^\.+/, "").slice(0, 100);
+async function open(chosen) {
+  if (!chosen) return;
+  file = CONVERTED.test(chosen.name) ? chosen : null;
+  byId("text").value = file ? "" : await chosen.text();
+  byId("name").value = chosen.name.replace(/^\.+/, "").slice(0, 100);
   byId("read").focus();
 }
 
@@ -105,6 +112,10 @@ export function startDocuments(on) {
     read(on);
   });
   byId("file").addEventListener("change", (event) => open(event.target.files[0]));
+  byId("text").addEventListener("input", () => {
+    file = null; // what is pasted comes in its place
+    byId("file").value = "";
+  });
   byId("pack").addEventListener("change", () => {
     byId("remove").hidden = !chosenPack();
     on.onChosen();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -58,6 +59,14 @@ def decode(body: bytes, kind: type[T]) -> T:
     except ValueError as error:  # also text that is not UTF-8
         reason = one_line(str(error)).removeprefix("JSON is malformed: ")
         raise ApiError(400, f"the body is not JSON: {reason}") from None
+
+
+def from_texts(values: Mapping[str, str], kind: type[T]) -> T:
+    """The fields of a form or query as a type of `msgspec`. Raises `ApiError` 400."""
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong_field(str(error)) from None
 
 
 def _too_large(size: str, limits: Limits) -> ApiError:

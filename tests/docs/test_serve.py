@@ -18,6 +18,7 @@ import yaml
 from kvarn.cli import build_parser
 from kvarn.commands import COMMANDS
 
+from ..runtime.documents import made
 from .document_commands import ROOT, parts
 from .document_server import ANSWER, Served, served, write_model
 from .document_typed import ADDRESS, SERVES
@@ -53,6 +54,7 @@ def folder(tmp_path: Path, model: Path) -> Path:
     shutil.copy(model, tmp_path / "model.gguf")
     (tmp_path / "keys.txt").write_text("secret\n")
     (tmp_path / "a.py").write_text("print(6 * 7)\n")
+    (tmp_path / "report.pdf").write_bytes(made.pdf("The mill stood", "by the river."))
     return tmp_path
 
 

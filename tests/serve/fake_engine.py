@@ -55,6 +55,8 @@ class FakeEngine:
     asked: list[tuple[Prompt, dict[str, Any]]] = field(default_factory=list)
     remembered: list[dict[str, Any]] = field(default_factory=list)
     stored: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    readings: list[Reading | None] = field(default_factory=list)
     cancelled: int = 0
     lens: Lens = field(default_factory=Lens)
     stopped: float | None = None
@@ -99,6 +101,8 @@ class FakeEngine:
         yield Progress(1, 0, len(text), 0)
         yield Progress(1, len(text), len(text), 0)
         self.stored[name] = len(text)
+        self.texts[name] = text
+        self.readings.append(reading)
         yield Done(1, "stop", len(text))
 
     async def render(self, prompt: Prompt, with_ids: bool = False, alone: bool = False) -> Rendered:

@@ -196,6 +196,40 @@ def test_from_a_document_to_its_answer_by_keyboard(chromium: Browser) -> None:
     assert chromium.errors == []
 
 
+def test_a_file_that_the_server_converts_is_sent_as_it_is(chromium: Browser) -> None:
+    """Unless a text is pasted in its place."""
+    pytest.importorskip("markdownify", reason="the extra docs is not installed")
+    choose = """{
+        const files = new DataTransfer();
+        files.items.add(new File(["<h1>Mill</h1>"], "mill.html"));
+        const input = document.getElementById("file");
+        input.files = files.files;
+        input.dispatchEvent(new Event("change"));
+    }"""
+    is_read = "document.getElementById('read-status').textContent.startsWith('Read ')"
+    engine = FakeEngine()
+    with serving(engine) as address:
+        chromium.errors.clear()
+        chromium.open(address)
+        chromium.until("document.getElementById('model')?.textContent === 'toy'")
+        chromium.value("document.getElementById('new').open = true")
+        chromium.value(choose)
+        chromium.until("document.activeElement?.id === 'read'")
+        chromium.press("Enter")
+        chromium.until(is_read)
+        assert engine.texts == {"mill.html": "# Mill\n"}
+        chromium.value("document.getElementById('new').open = true")
+        chromium.value(choose)
+        chromium.until("document.activeElement?.id === 'read'")
+        chromium.tab_to("text", shift=True)
+        chromium.type("Pasted")
+        chromium.tab_to("read")
+        chromium.press("Enter")
+        chromium.until("document.getElementById('read-status').textContent.startsWith('Read 6 ')")
+    assert engine.texts == {"mill.html": "Pasted"}
+    assert chromium.errors == []
+
+
 def test_the_lens_shows_passages_by_keyboard(chromium: Browser) -> None:
     text = "It rained. The mill stood by the river. Nobody came."
     mill = Passage(3, 9, 0.75, " The mill stood by", "page 3")

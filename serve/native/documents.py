@@ -1,0 +1,111 @@
+"""Documents that clients send as files, turned into texts in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+
+from ...runtime.documents.kinds import HTML_NAMES
+from ..answers.fields import Read
+from ..service import Service
+from ..wire.bodies import decode, from_texts
+from ..wire.errors import ApiError
+from ..wire.forms import Part, parts_of
+
+COMMAND = (sys.executable, "-P", "-m", "kvarn.runtime.documents")
+_HTML = ("text/html", "application/xhtml+xml")
+
+
+class Upload(Read, kw_only=True):
+    """What is said of a document: its name. Read as the words of `Read` say, but after no pack."""
+
+    name: str
+    stream: bool = True
+
+
+class PackRequest(Upload, kw_only=True):
+    """A document whose text is sent."""
+
+    text: str
+
+
+class Converted(msgspec.Struct):
+    """What a process answers."""
+
+    text: str = ""
+    notices: list[str] = []
+    refused: str = ""
+    missing: bool = False
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A document that a client sent as a file. suffix: ".html", or "": other kinds are known by
+    their bytes."""
+
+    fields: Upload
+    data: bytes
+    suffix: str
+
+
+def posted(request: Request, body: bytes) -> PackRequest | Posted:
+    """What POST /packs is sent: JSON; a form with one file; or with `?name=`, the file as it is."""
+    media_type = request.headers.get("content-type", "")
+    if media_type.lower().startswith("multipart/form-data"):
+        return _of_form(parts_of(body, media_type))
+    if "name" in request.query_params:
+        fields = from_texts(dict(request.query_params), Upload)
+        return Posted(fields, body, _suffix(fields.name, media_type))
+    return decode(body, PackRequest)
+
+
+def _of_form(parts: list[Part]) -> Posted:
+    """The one file of a form, whose name the document has unless a field says another."""
+    files = [part for part in parts if part.file_name is not None]
+    if len(files) != 1:
+        raise ApiError(400, f"the form has {len(files)} files, expected one", "file")
+    [file] = files
+    values = {one.name: one.data.decode("utf-8", "replace") for one in parts if one is not file}
+    fields = from_texts({"name": file.file_name or "", **values}, Upload)
+    return Posted(fields, file.data, _suffix(file.file_name or "", file.media_type))
+
+
+def _suffix(file_name: str, media_type: str) -> str:
+    is_html = media_type.partition(";")[0].strip().lower() in _HTML
+    return ".html" if is_html or file_name.lower().endswith(HTML_NAMES) else ""
+
+
+async def converted(service: Service, data: bytes, name: str, suffix: str) -> Converted:
+    """The text of a document; its process ends when nobody waits for it any more.
+
+    Raises `ApiError` 400 for what cannot be read, 501 where its readers are not installed.
+    """
+    async with service.converting:
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            name,
+            suffix,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            output, _ = await process.communicate(data)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            code = await process.wait()
+    try:
+        answer = msgspec.json.decode(output, type=Converted)
+    except ValueError:
+        reason = f"its reader ended with code {code}, as one that takes too much does"
+        raise ApiError(400, f"{name} cannot be read: {reason}", "file") from None
+    if answer.refused:
+        raise ApiError(501 if answer.missing else 400, answer.refused, "file")
+    return answer
