@@ -21,7 +21,11 @@ from kvarn.convert.hf.rope import llama3_factors, long_factors
 from kvarn.models import ModelConfig
 from kvarn.models.errors import ModelError
 
-from .configurations import CASES, RMS, common, heads, sizes
+from .configurations import CASES as FIRST
+from .configurations import RMS, common, heads, sizes
+from .other_configurations import OTHERS
+
+CASES = FIRST | OTHERS
 
 
 def keys_of(values: dict[str, Any]) -> dict[str, Any]:

@@ -10,16 +10,13 @@ import gguf
 import pytest
 import tokenizers
 
-from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf.table import HF_ARCHITECTURES
 from kvarn.convert.hf.vocabulary import read_vocabulary
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.tokenizer import Tokenizer
-from kvarn.runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
-from kvarn.system.text import MESSAGE
 
 from . import vocabularies
-from .vocabularies import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
+from .vocabularies import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, small_json
 
 LLAMA = HF_ARCHITECTURES["LlamaForCausalLM"]
 PHI3 = HF_ARCHITECTURES["Phi3ForCausalLM"]
@@ -185,19 +182,6 @@ def test_the_space_before_a_text(
     assert converted(tmp_path, architecture).get("ggml.add_space_prefix") is expected
 
 
-def small_json(**changes: Any) -> dict[str, Any]:
-    """tokenizer.json of a byte-level vocabulary that no model has."""
-    tokens = [chr(33 + i) for i in range(90)] + ["ab", "<|end|>"]
-    metadata = {
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [NORMAL] * 91 + [CONTROL],
-        "tokenizer.ggml.merges": ["a b"],
-    }
-    saved = vocabularies.tokenizer_json(metadata, None, None)
-    saved["model"] |= changes
-    return saved
-
-
 def test_special_tokens_merges_and_template(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(small_json()))
     vocabularies.save_settings(
@@ -230,50 +214,6 @@ def test_a_vocabulary_of_bytes_needs_no_merges(tmp_path: Path) -> None:
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     texts = ["", "the mill", " Mühle\n\n", "水\x00\t", "👍🏽"]
     check_ids(keys, texts, [library.encode(text).ids for text in texts])
-
-
-def refusal(folder: Path, **arguments: Any) -> str:
-    with pytest.raises(ConvertError) as refused:
-        converted(folder, **arguments)
-    return str(refused.value)
-
-
-def test_what_is_refused_says_why(tmp_path: Path) -> None:
-    assert "no tokenizer at all" in refusal(tmp_path)
-    (tmp_path / "tekken.json").write_text("{}")
-    assert "tekken.json" in refusal(tmp_path)
-    path = tmp_path / "tokenizer.json"
-    odd = {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated", "invert": False}
-    path.write_text(json.dumps(small_json() | {"pre_tokenizer": odd}))
-    assert "the pre-tokenizer is unknown" in refusal(tmp_path)
-    told = refusal(tmp_path, pre="dance")
-    assert "no pre-tokenizer of this name" in told
-    assert all(name in told for name in PRE_TOKENIZERS) and len(told) < MESSAGE
-    assert "beyond the 50" in refusal(tmp_path, pre="gpt-2", n_vocab=50)
-    path.write_text(json.dumps(small_json(type="Unigram")))
-    assert "'Unigram', expected BPE" in refusal(tmp_path)
-    path.write_text(json.dumps(small_json(merges=[1])))
-    assert "tokenizer.json" in refusal(tmp_path, pre="gpt-2")
-    path.write_text(json.dumps(small_json(merges=[])))
-    assert "no merges, and nothing else makes its token 'ab'" in refusal(tmp_path, pre="gpt-2")
-    path.write_text("[]")
-    assert "expected a JSON object" in refusal(tmp_path)
-    vocabularies.save_sentencepiece(tmp_path, model_type=1)
-    path.unlink()
-    assert "unigram vocabulary" in refusal(tmp_path)
-    vocabularies.save_sentencepiece(tmp_path)
-    assert "--pre has no effect" in refusal(tmp_path, pre="gpt-2")
-    model = (tmp_path / "tokenizer.model").read_bytes()
-    (tmp_path / "tokenizer.model").write_bytes(model[:-3])
-    assert "damaged" in refusal(tmp_path)
-
-
-def test_tokens_whose_ids_disagree_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps(small_json()))
-    vocabularies.save_settings(
-        tmp_path, added_tokens_decoder={"7": {"content": "<|end|>", "special": True}}
-    )
-    assert "'<|end|>' the id 7, the tokenizer 91" in refusal(tmp_path, pre="gpt-2")
 
 
 def test_a_vocabulary_of_gemma_4_has_merges_and_no_scores(tmp_path: Path) -> None:

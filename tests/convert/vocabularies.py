@@ -152,3 +152,16 @@ def sentencepiece_json(pieces: Sequence[tuple[str, float, int]]) -> dict[str, An
 def _added(token: int, text: str, special: bool) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": token, "content": text, "special": special, **flags}
+
+
+def small_json(**changes: Any) -> dict[str, Any]:
+    """tokenizer.json of a byte-level vocabulary that no model has."""
+    tokens = [chr(33 + i) for i in range(90)] + ["ab", "<|end|>"]
+    metadata = {
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [NORMAL] * 91 + [CONTROL],
+        "tokenizer.ggml.merges": ["a b"],
+    }
+    saved = tokenizer_json(metadata, None, None)
+    saved["model"] |= changes
+    return saved
