@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from ..runtime.chat.replies import (
     chat_logprobs,
     completion_logprobs,
     delta_of,
+    head_of,
     spelt,
 )
 from ..runtime.chat.tool_calls import Event, Parser, Plain, TextPiece
@@ -74,8 +74,7 @@ class Answer:
         self, kind: str, prefix: str, pieces: Iterator[Reply], whole: Callable[[], Reply]
     ) -> Told:
         """The response, of its pieces in chunks if the request wants that."""
-        head = {"id": f"{prefix}-{uuid.uuid4()}", "object": kind, "created": int(time.time())}
-        head["model"] = self.name
+        head = head_of(kind, f"{prefix}-{uuid.uuid4()}", self.name)
 
         def response(piece: Reply) -> Reply:
             choice = {**piece, "index": 0, "finish_reason": self.finish}

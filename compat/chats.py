@@ -33,10 +33,7 @@ def asked_of(
 ) -> Question:
     """The prompt of a conversation, as the template takes it."""
     plain: lenient.Messages = [_plain(one, f"messages[{i}]") for i, one in enumerate(messages)]
-    offered = tools
-    if tools and not template.tells_tools:
-        plain, offered = lenient.with_tools(plain, tools), None
-    text = lenient.rendered(plain, lambda one: template.render(one, tools=offered))
+    text = lenient.prompt_of(template, plain, tools, {})
     if not tools:
         return Question(text)
     parser = parser_for(template.source, tools, text[-_PROMPT_END:])

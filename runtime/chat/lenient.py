@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..tokenizer import Rendered
 from .sandbox.errors import TemplateError
+
+if TYPE_CHECKING:
+    from .template import ChatTemplate
 
 Message = Mapping[str, Any]
 Messages = Sequence[Message]
@@ -22,6 +25,19 @@ _TOOLS = (
     "You can call tools. To call one, answer with nothing but a JSON object of this form:\n"
     '{"name": NAME, "arguments": {…}}\nThe tools, each with the schema of its arguments:\n'
 )
+
+
+def prompt_of(
+    template: ChatTemplate,
+    messages: Messages,
+    tools: Sequence[Mapping[str, Any]] | None,
+    variables: Mapping[str, Any],
+) -> Rendered:
+    """What a template makes of messages, and of tools, which it may leave out. Raises
+    `TemplateError` as `rendered`."""
+    if tools and not template.tells_tools:
+        messages, tools = with_tools(messages, tools), None
+    return rendered(messages, lambda form: template.render(form, tools=tools, **variables))
 
 
 def rendered(messages: Messages, render: Render) -> Rendered:

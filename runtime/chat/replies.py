@@ -6,6 +6,7 @@ Imports neither NumPy nor msgspec: the HTTP process tells answers so, and `compa
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,11 @@ class Logprob:
         of = generation.sampler.logprobs(generation.context.logits, token)
         top = [(other, piece(other), logprob) for other, logprob in of.top]
         return cls(token, piece(token), of.logprob, top)
+
+
+def head_of(kind: str, id: str, model: str) -> Reply:
+    """The fields of a response that all its chunks share."""
+    return {"id": id, "object": kind, "created": int(time.time()), "model": model}
 
 
 def called(id: str, name: str, arguments: Any) -> Reply:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...system.values import LARGEST
 from ..chat import lenient
-from ..chat.template import ChatTemplate, Message
+from ..chat.template import ChatTemplate
 from ..context.planning.request import ContextRequest
 from ..context.reading.prompt import check_readable, prompt_ids
 from ..embedding.texts import shortened
@@ -196,21 +196,12 @@ class Preparing:
 
     def _rendered(self, prompt: Chat) -> Marked:
         _check_chat(prompt)
-        if not prompt.continues:
-            return self._template_of(prompt, prompt.messages)
-        ending = prompt.messages[-1].get("content") or ""
-        return self._template_of(prompt, prompt.messages[:-1]) + ending
+        messages = prompt.messages[:-1] if prompt.continues else prompt.messages
+        text = self._template_of(prompt, messages)
+        return text + (prompt.messages[-1].get("content") or "") if prompt.continues else text
 
-    def _template_of(self, prompt: Chat, messages: Sequence[Message]) -> Marked:
-        """What the template makes of messages, and of tools that it may leave out."""
-        template, tools = self.template, prompt.tools
-        if tools and not template.tells_tools:
-            messages, tools = lenient.with_tools(messages, tools), None
-
-        def render(form: Sequence[Message]) -> Marked:
-            return template.render(form, tools=tools, **prompt.extra)
-
-        return lenient.rendered(messages, render)
+    def _template_of(self, prompt: Chat, messages: lenient.Messages) -> Marked:
+        return lenient.prompt_of(self.template, messages, prompt.tools, prompt.extra)
 
 
 def variables_of(prompt: Chat) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...runtime.chat.replies import chat_logprobs, delta_of
+from ...runtime.chat.replies import chat_logprobs, delta_of, head_of
 from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask, again
@@ -33,16 +32,12 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     facts = service.model_called(body.model)
     asks = again(_ask(service, body), n_of(body.n))
     check_lens(body.lens, len(asks))
-    head = {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": model_id(facts),
-    }
+    kind = "chat.completion.chunk" if body.stream else "chat.completion"
+    head = head_of(kind, f"chatcmpl-{uuid.uuid4().hex}", model_id(facts))
     if body.stream:
         wants_usage = bool(body.stream_options and body.stream_options.include_usage)
         events = await begin(service, request, asks)
-        chunks = _chunks({**head, "object": "chat.completion.chunk"}, asks, events, wants_usage)
+        chunks = _chunks(head, asks, events, wants_usage)
         return Stream(with_last_words(service, chunks, last_words), EVENTS)
     answers = await whole(service, request, asks)
     choices = [_choice(i, one, asks[i].n_top) for i, one in enumerate(answers)]

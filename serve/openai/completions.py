@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...runtime.chat.replies import Logprob, completion_logprobs
+from ...runtime.chat.replies import Logprob, completion_logprobs, head_of
 from ...runtime.chat.tool_calls import TextPiece
 from ...runtime.serving.protocol import Done, Progress, Prompt, Text
 from ..answers.answering import Numbered, begin, whole
@@ -41,12 +40,7 @@ async def completions(service: Service, body: CompletionRequest, request: Reques
     if len(asks) > MOST_ANSWERS:
         raise ApiError(400, f"prompt × n is {len(asks)}, expected at most {MOST_ANSWERS}", "prompt")
     check_lens(body.lens, len(asks))
-    head = {
-        "id": f"cmpl-{uuid.uuid4().hex}",
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": model_id(facts),
-    }
+    head = head_of("text_completion", f"cmpl-{uuid.uuid4().hex}", model_id(facts))
     if body.stream:
         wants_usage = bool(body.stream_options and body.stream_options.include_usage)
         events = await begin(service, request, asks)
