@@ -101,7 +101,7 @@ class Architecture:
     """The tensor of the norm of the last layer's output."""
     scales: bool = False
     """`embedding_scale`, `residual_scale` (of what a layer adds to x) and `attention.scale`."""
-    logit_scale: Literal["none", "multiplies", "divides"] = "none"
+    logit_scale: Literal["none", "multiplies", "divides", "divides, if present"] = "none"
     """What `logit_scale` does to the logits."""
     attention_softcap: float = 0.0
     """Default of `attn_logit_softcapping`; 0 where the architecture has none."""

@@ -257,7 +257,8 @@ def _logit_scale(keys: Keys, architecture: Architecture) -> float:
         return 1.0
     if architecture.logit_scale == "multiplies":
         return keys.number("logit_scale") or 1.0  # llama.cpp takes 0 for none
-    return 1.0 / keys.number("logit_scale", low=1e-6)
+    default = 1.0 if architecture.logit_scale == "divides, if present" else None
+    return 1.0 / keys.number("logit_scale", default, low=1e-6)
 
 
 def _vocabulary(metadata: Mapping[str, Any], keys: Keys) -> int:

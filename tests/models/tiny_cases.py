@@ -649,6 +649,7 @@ CASES: tuple[Tiny, ...] = (
         | mamba2(8, 16, 1, 16)
         | {"rope.scaling.finetuned": False, "attention.head_count_kv": [0, 2, 0, 0]},
     ),
+    # No scales, and a part of each head rotates, as in Bamba.
     Tiny(
         "granitehybrid-experts",
         "granitehybrid",
@@ -658,7 +659,8 @@ CASES: tuple[Tiny, ...] = (
         n_heads=8,
         n_kv_heads=1,
         biases=("ssm_conv1d",),
-        keys={"logit_scale": 2.0, "expert_shared_feed_forward_length": 40}
+        n_rot=8,
+        keys={"expert_shared_feed_forward_length": 40}
         | EXPERTS
         | mamba2(6, 17, 3, 33)
         | {"attention.head_count_kv": [0, 1, 0, 1]},

@@ -31,6 +31,7 @@ BASES = (
     *("qwen35", "qwen3next", "lfm2", "granite", "granitehybrid", "muse-glimmer", "stablelm-12b"),
     *("qwen3moe", "glm4moe", "laguna", "gpt-oss", "gemma4", "gemma4-shared", "gemma4-experts"),
     *("qwen35moe", "lfm2moe", "olmo2-window", "exaone4", "hunyuan-dense", "phi2", "deepseek2"),
+    *("nemotron_h_moe-latent", "falcon-h1"),
 )
 KEYS_ALONE = ("gemma3", "olmo2-window", "exaone4", "hunyuan-dense", "phi2")
 """Those that are not run, as their kernels are many; their keys are inspected."""

@@ -62,7 +62,7 @@ ABSENT = (
     *("expert_group_count", "expert_group_used_count", "expert_weights_scale"),
     *("expert_gating_func", "leading_dense_block_count", "expert_shared_count"),
     *("attention.shared_kv_layers", "attention.key_length_swa", "rope.dimension_count_swa"),
-    *("full_attention_interval", "embedding_length_per_layer_input"),
+    *("full_attention_interval", "embedding_length_per_layer_input", "moe_latent_size"),
 )
 GENERAL = (
     *("general.name", "general.type", "general.alignment", "split.no", "split.count"),
