@@ -175,8 +175,8 @@ class CudaDevice(KVDevice):
     def recurrent(self) -> Any:
         """See `Device.recurrent`: none yet."""
         raise CudaOpsError(
-            "recurrent layers (gated delta rule, short convolution) have no kernels for GPUs: run "
-            "the model with --device cpu"
+            "recurrent layers (delta rule, scan, short convolution) have no kernels for GPUs: "
+            "run the model with --device cpu"
         )
 
     # K and V, and columns: places of a layer are one tensor, uint8 (segments, bytes of a segment).

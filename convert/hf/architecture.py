@@ -49,6 +49,11 @@ class HFArchitecture:
     """The architecture by whose names gguf-py knows the tensors; None: its own."""
     choose: Callable[[Config, HFArchitecture], HFArchitecture] | None = None
     """The entry in its place, by the settings of a model."""
+    also: tuple[str, ...] = ()
+    """Names of the files of entries that `choose` makes, which no other entry has."""
+    factors: Callable[[Config, str, int], list[NDArray[np.float32]]] | None = None
+    """(config, name of a stored tensor, its rows) → what its weights are multiplied by, one after
+    the other: a factor of each row, or one of all, (rows,) or (1,)."""
     encodes: bool = False
     """It reads texts in both directions and has no output matrix (`models.text_encoders`)."""
     activation: str = "hidden_act"

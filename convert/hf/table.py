@@ -12,6 +12,7 @@ from . import keys, layer_norm_keys, muse_glimmer
 from .architecture import HFArchitecture, defaults
 from .families import text_encoders
 from .families.entries import ENTRIES
+from .families.experts import split_granite
 
 _LLAMA = HFArchitecture(
     "llama",
@@ -180,6 +181,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         "granite",
         keys.add_granite,
         permuted=True,
+        rewrite=split_granite,
         defaults=defaults(
             2048,
             10_000.0,

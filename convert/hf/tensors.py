@@ -15,7 +15,7 @@ from .config import Config
 from .families.experts import count, stack
 from .rope import factor_tensors
 from .safetensors import BYTES, StoredTensor
-from .views import View, Views, given, in_order, mapped
+from .views import View, Views, given, in_order, mapped, multiplied
 
 # Buffers that old files keep, and the parts of models that see or hear.
 _IGNORED_ENDINGS = (
@@ -83,7 +83,8 @@ def plan(
     if architecture.given is not None:
         factors |= architecture.given(config)
     planned = [Planned(name, given(values)) for name, values in factors.items()]
-    for tensor in renamed(architecture, config, _views(architecture, config, stored)):
+    views = _views(architecture, config, stored)
+    for tensor in renamed(architecture, config, views, of_weights=True):
         view = tensor.view
         if tensor.name in ("token_embd.weight", "output.weight", "per_layer_token_embd.weight"):
             if view.n_rows < n_vocab:
@@ -96,9 +97,12 @@ def plan(
     return planned
 
 
-def renamed(architecture: HFArchitecture, config: Config, views: Views) -> list[Planned]:
+def renamed(
+    architecture: HFArchitecture, config: Config, views: Views, *, of_weights: bool = False
+) -> list[Planned]:
     """The file's tensors, made of those with transformers' names by the architecture's rules.
 
+    of_weights: the views are of weights, which factors multiply; otherwise only their order counts.
     Raises `ConvertError` for a tensor that the architecture does not know.
     """
     names = gguf.get_tensor_name_map(
@@ -123,7 +127,10 @@ def renamed(architecture: HFArchitecture, config: Config, views: Views) -> list[
             )
         if view.type_name == BYTES:
             raise ConvertError(f"tensor {plain:.80} is stored as {BYTES}, expected weights")
-        planned.append(Planned(new_name, _changed(architecture, config, plain, view)))
+        made = _changed(architecture, config, plain, view)
+        if of_weights and architecture.factors is not None:
+            made = multiplied(made, architecture.factors(config, plain, view.n_rows))
+        planned.append(Planned(new_name, made))
     return planned
 
 

@@ -57,6 +57,18 @@ def mapped(view: View, function: Callable[[NDArray[np.float32]], NDArray[np.floa
     return replace(view, rows=lambda first, stop: function(view.rows(first, stop)))
 
 
+def multiplied(view: View, factors: Sequence[NDArray[np.float32]]) -> View:
+    """Every weight times each of the factors, one after the other: of each row, or one of all."""
+
+    def read(first: int, stop: int) -> NDArray[np.float32]:
+        x = view.rows(first, stop)
+        for factor in factors:
+            x = x * (factor if len(factor) == 1 else factor[first:stop, None])
+        return x
+
+    return replace(view, rows=read) if factors else view
+
+
 def reshaped(view: View, *shape: int) -> View:
     """The same weights in other rows of the same length, or one row of all (of a vector)."""
     if len(shape) > 1 or len(view.shape) == 1:

@@ -73,7 +73,7 @@ def of_shape(name: str, *shape: int) -> Callable[[dict[str, list[int]]], Any]:
         (
             "falcon-h1",
             of_shape("model.layers.0.mamba.in_proj.weight", 293, 64),
-            "in_proj.weight has shape (293, 64), expected 294 rows",
+            "in_proj.weight has 293 rows, expected 294",
         ),
         (
             "nemotron_h_moe",

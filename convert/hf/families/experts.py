@@ -92,20 +92,28 @@ def split(config: Config, views: Views) -> dict[str, View]:
 
 
 def split_granite(config: Config, views: Views) -> dict[str, View]:
-    """Granite's `input_linear` as gates and ups, by the file's names."""
+    """Granite's `input_linear` as gates and ups, by the file's names. In models without experts
+    the network that all tokens take is the feed-forward."""
     made: dict[str, View] = {}
+    suffixes = _GRANITE if count(config) else {"shared_mlp": ""}
     for name, view in views.items():
-        kind = next((k for k in _GRANITE if name.endswith(f".{k}.input_linear.weight")), None)
-        layer = re.match(r"model\.layers\.(\d+)\.", name)
-        if kind is None or layer is None:
+        match = _LINEAR.fullmatch(name)
+        if match is None or match[2] not in suffixes:
             made[name] = view
             continue
+        prefix, suffix = f"blk.{match[1]}.ffn_", suffixes[match[2]]
+        if match[3] == "output":
+            made[f"{prefix}down{suffix}.weight"] = view
+            continue
         for end, half in zip(("gate", "up"), halves(name, view)):
-            made[f"blk.{layer[1]}.ffn_{end}_{_GRANITE[kind]}.weight"] = half
+            made[f"{prefix}{end}{suffix}.weight"] = half
     return made
 
 
-_GRANITE = {"block_sparse_moe": "exps", "shared_mlp": "shexp"}
+_GRANITE = {"block_sparse_moe": "_exps", "shared_mlp": "_shexp"}
+_LINEAR = re.compile(
+    r"model\.layers\.(\d+)\.(block_sparse_moe|shared_mlp)\.(input|output)_linear\.weight"
+)
 
 
 def add_experts(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from gguf import GGUFWriter
 from numpy.typing import NDArray
@@ -13,8 +11,10 @@ from ...errors import ConvertError
 from ..architecture import HFArchitecture, defaults
 from ..config import Config, number
 from ..keys import add_head_dim, add_sizes
-from ..views import View, Views, mapped
+from ..views import View, Views
 from .mamba2 import DEFAULTS, add_scan, inner_size, n_groups, refused, scans, state_size
+
+F32 = NDArray[np.float32]
 
 
 def add_falcon_h1(writer: GGUFWriter, config: Config) -> None:
@@ -32,70 +32,55 @@ def add_falcon_h1(writer: GGUFWriter, config: Config) -> None:
 
 
 def falcon_tensors(config: Config, views: Views) -> dict[str, View]:
-    """`scans`, and weights that are multiplied by what config.json says.
-
-    A shared output matrix is a copy, as the embedding has a factor of its own.
-    """
-    gate, down = _factors(config, "mlp_multipliers", 2)
-    attention, output = (config.number(f"attention_{x}_multiplier") for x in ("in", "out"))
-    factors = {
-        "down_proj": [down],
-        "gate_proj": [gate],
-        "k_proj": [config.number("key_multiplier"), attention],
-        "q_proj": [attention],
-        "v_proj": [attention],
-        "o_proj": [output],
-        "out_proj": [config.number("ssm_out_multiplier")],
-        "in_proj": [config.number("ssm_in_multiplier")],
-        "lm_head": [config.number("lm_head_multiplier")],
-        "embed_tokens": [config.number("embedding_multiplier")],
-    }
-    made: dict[str, View] = {}
+    """`scans`; a shared output matrix is a copy, as the embedding has a factor of its own."""
     embedding = "model.embed_tokens.weight"
     if config.flag("tie_word_embeddings") and embedding in views:
         views = {"lm_head.weight": views[embedding], **views}
-    for name, view in scans(config, views).items():
-        part = name.removesuffix(".weight").rpartition(".")[2]
-        made[name] = _multiplied(view, factors[part]) if part in factors else view
-        if part == "in_proj":
-            made[name] = _by_section(name, made[name], config)
-    return made
+    return scans(config, views)
 
 
-def _factors(config: Config, key: str, n: int) -> list[float]:
+_BY_KEY = {
+    "k_proj": ("key_multiplier", "attention_in_multiplier"),
+    "q_proj": ("attention_in_multiplier",),
+    "v_proj": ("attention_in_multiplier",),
+    "o_proj": ("attention_out_multiplier",),
+    "out_proj": ("ssm_out_multiplier",),
+    "in_proj": ("ssm_in_multiplier",),
+    "lm_head": ("lm_head_multiplier",),
+    "embed_tokens": ("embedding_multiplier",),
+}
+_OF_MLP = "gate_proj", "down_proj"
+
+
+def falcon_factors(config: Config, name: str, n_rows: int) -> list[F32]:
+    """What config.json says; rows of z, x, B, C and dt have factors of their own."""
+    part = name.removesuffix(".weight").rpartition(".")[2]
+    numbers = [config.number(key) for key in _BY_KEY.get(part, ())]
+    if part in _OF_MLP:
+        numbers = [_numbers(config, "mlp_multipliers", 2)[_OF_MLP.index(part)]]
+    factors = [np.array([number], np.float32) for number in numbers]
+    if part != "in_proj":
+        return factors
+    (n_heads, inner), rows = inner_size(config), n_groups(config) * state_size(config)
+    sizes = inner, inner, rows, rows, n_heads
+    if n_rows != sum(sizes):
+        raise ConvertError(f"tensor {name} has {n_rows} rows, expected {sum(sizes)}")
+    sections = np.array(_numbers(config, "ssm_multipliers", 5), np.float32)
+    return [*factors, np.repeat(sections, sizes)]
+
+
+def _numbers(config: Config, key: str, n: int) -> list[float]:
     values = config.get(key)
     if not isinstance(values, list) or len(values) != n:
         raise ConvertError(f"config.json: {key} is {brief(values)}, expected {n} numbers")
     return [number({key: value}, key, "config.json") for value in values]
 
 
-def _multiplied(view: View, factors: list[float]) -> View:
-    """Every weight times each of the factors, one after the other."""
-
-    def multiply(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        for factor in factors:
-            x = x * np.float32(factor)
-        return x
-
-    return mapped(view, multiply)
-
-
-def _by_section(name: str, view: View, config: Config) -> View:
-    """The rows of z, x, B, C and dt, each times a factor of its own."""
-    (n_heads, inner), rows = inner_size(config), n_groups(config) * state_size(config)
-    sizes = inner, inner, rows, rows, n_heads
-    if view.shape[0] != sum(sizes):
-        raise ConvertError(f"tensor {name} has shape {view.shape}, expected {sum(sizes)} rows")
-    factors = np.repeat(np.array(_factors(config, "ssm_multipliers", 5), np.float32), sizes)
-    return replace(
-        view, rows=lambda first, stop: view.rows(first, stop) * factors[first:stop, None]
-    )
-
-
 ENTRY = HFArchitecture(
     "falcon-h1",
     add_falcon_h1,
     rewrite=falcon_tensors,
+    factors=falcon_factors,
     defaults=defaults(
         8192,
         10_000.0,

@@ -28,6 +28,8 @@ DEFAULTS = {
     "mamba_d_conv": 4,
     "mamba_expand": 2,
 }
+# Newer files write infinity as an object.
+_NO_LIMITS = None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}]
 _SCAN = re.compile(r"\w+\.layers\.(\d{1,4})\.(?:mamba|mixer)\.(.+)")
 
 
@@ -77,18 +79,8 @@ def add_scan(writer: GGUFWriter, config: Config) -> None:
     for key in ("mamba_proj_bias", "use_bias", "attention_bias", "mlp_bias", "projectors_bias"):
         if config.flag(key):
             raise refused(key, config, "false", writer.arch)
-    limits = config.get("time_step_limit")
-    if limits is not None and [*map(_float, _items(limits))] != [0.0, float("inf")]:
+    if config.get("time_step_limit") not in _NO_LIMITS:
         raise refused("time_step_limit", config, "none", writer.arch)
-
-
-def _items(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
-
-
-def _float(value: object) -> object:
-    """A number; newer files write infinity as an object."""
-    return float("inf") if value == {"__float__": "Infinity"} else value
 
 
 def refused(key: str, config: Config, expected: str, name: str) -> ConvertError:
@@ -178,18 +170,5 @@ def add_granite4(writer: GGUFWriter, config: Config) -> None:
 
 
 def granite_hybrids(config: Config, views: Views) -> dict[str, View]:
-    """`scans`; gates and ups apart; without experts, the shared network is the feed-forward."""
-    made = split_granite(config, scans(config, views))
-    if count(config):
-        return made
-    names = {
-        name: re.sub(r"_shexp\.weight$", ".weight", name)
-        if name.startswith("blk.")
-        else re.sub(
-            r"model\.layers\.(\d+)\.shared_mlp\.output_linear\.weight",
-            r"blk.\1.ffn_down.weight",
-            name,
-        )
-        for name in made
-    }
-    return {names[name]: view for name, view in made.items()}
+    """`scans`, and gates and ups apart."""
+    return split_granite(config, scans(config, views))

@@ -91,6 +91,7 @@ ENTRY = HFArchitecture(
     permuted=True,
     rewrite=nemotron_tensors,
     choose=choose_nemotron,
+    also=("nemotron_h",),
     activation="mlp_hidden_act",
     defaults=defaults(
         4096,

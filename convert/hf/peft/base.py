@@ -79,12 +79,18 @@ def _of_file(file: GGUFFile) -> Base:
     kind = file.get("general.type", str, "model")
     if kind != "model":
         raise ConvertError(f"{name}: found general.type {one_line(kind)}, expected a model")
-    known = (x for x in HF_ARCHITECTURES.values() if x.name == file.architecture)
+    entries = HF_ARCHITECTURES.values()
+    known = (x for x in entries if file.architecture in (x.name, *x.also))
     architecture = next(known, None)
     if architecture is None:
         raise ConvertError(
             f"{name} has architecture {one_line(file.architecture)}, expected one that kvarn "
-            f"converts: {', '.join(sorted({x.name for x in HF_ARCHITECTURES.values()}))}"
+            f"converts: {', '.join(sorted({y for x in entries for y in (x.name, *x.also)}))}"
+        )
+    if architecture.factors is not None:
+        raise ConvertError(
+            f"{name} has architecture {architecture.name}, whose files do not tell what their "
+            "weights were multiplied by: expected the folder with the model's config.json"
         )
     shapes = {tensor.name: tensor.shape for tensor in file.tensors.values()}
     config = Config(_values(file, architecture), architecture.defaults)

@@ -17,7 +17,7 @@ from ....system.text import one_line
 from ...errors import ConvertError
 from ..safetensors import StoredTensor
 from ..tensors import is_drafting, plain_name, renamed, sees_or_hears
-from ..views import View, columns, in_order, mapped
+from ..views import View, columns, in_order, mapped, multiplied
 from .base import Base
 from .settings import MAX_NAME, AdapterSettings
 
@@ -136,6 +136,9 @@ def file_pairs(pairs: list[Pair], base: Base, settings: AdapterSettings) -> list
         a, b = View.of(pair.a), View.of(pair.b)
         rank = pair.a.shape[0]
         factor = settings.scale_of(pair.module) * rank / settings.file_alpha
+        if base.architecture.factors is not None:
+            name = f"{plain_name(pair.module)}.weight"
+            b = multiplied(b, base.architecture.factors(base.config, name, b.shape[0]))
         b = b if _counts_up(rows, b.shape[0]) else in_order(b, rows)
         a = a if _counts_up(cols, a.shape[1]) else columns(a, cols)
         made.append(FilePair(of_rows.name, a, _times(b, factor)))

@@ -25,15 +25,7 @@ from ...models import tiny_cases, tiny_models
 from ...models.adapters import projections, random_pairs, write_adapter
 
 NAMES = (
-    "llama-mha",
-    "gemma3",
-    "llama-experts",
-    "gemma4",
-    "qwen35",
-    "lfm2",
-    "deepseek2",
-    "nemotron_h_moe",
-    "falcon-h1",
+    "llama-mha gemma3 llama-experts gemma4 qwen35 lfm2 deepseek2 nemotron_h_moe falcon-h1".split()
 )
 N = 4096 + 500
 Told = tuple[GGUFFile, Attend, Estimate]
