@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -85,6 +86,30 @@ def test_logits_of_a_prompt_are_llama_cpps(
         got = plain_ops.read(model, plain_ops.PlainAttention(config), ids, 128, 1024)
     # Float32 on both sides; 27 layers add up.
     assert np.abs(got - expected).max() < 3e-4 * expected.std()
+
+
+@pytest.mark.parametrize("scaling", ["linear", "yarn"])
+@pytest.mark.parametrize("log_multiplier", [0.0, 0.1, 0.05])
+def test_scaled_positions_scale_scores_as_in_llama_cpp(
+    scaling: str,
+    log_multiplier: float,
+    llama_oracle: ModuleType,
+    plain_ops: ModuleType,
+    tmp_path: Path,
+) -> None:
+    keys = tiny_cases.YARN_ATTN | {"rope.scaling.type": scaling}
+    if log_multiplier:
+        keys["rope.scaling.yarn_log_multiplier"] = log_multiplier
+    case = replace(CASES["deepseek2-dense"], keys=CASES["deepseek2-dense"].keys | keys)
+    tiny_models.write(path := tmp_path / "tiny.gguf", case, SEED)
+    ids = ids_of(case, 60)
+    with llama_oracle.oracle(path, 256, case.n_vocab) as oracle:
+        expected = oracle.forward(ids)
+    with open_gguf(path) as file:
+        config = ModelConfig.from_metadata(file.metadata)
+        model = Transformer(config, Weights.load(file.tensors, config), 64)
+        got = plain_ops.read(model, plain_ops.PlainAttention(config), ids)
+    assert np.abs(got - expected).max() < 2e-4 * expected.std()
 
 
 @pytest.mark.parametrize("name", NAMES)
