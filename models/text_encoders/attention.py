@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
 
-_MOST_SCORES = 1 << 20
-"""Scores that one thread has in memory at a time (4 MiB, which caches hold)."""
+_MOST_SCORES = 1 << 16
+"""Scores that one thread has in memory at a time (256 KiB, which caches hold)."""
+_LARGE = 60.0
+"""Scores up to this size need no maximum subtracted: their exponentials, and sums of them, are
+floats of full precision."""
 
 Span = tuple[int, int, int]
 """First row, texts, tokens of each: texts of one length, one behind the other."""
@@ -88,15 +91,19 @@ def _attend(qkv: tuple[F32, F32, F32], part: tuple[Span, int, int], window: int,
         return rows.reshape(shape).transpose(0, 2, 3, 1, 4)
 
     q, k, v = map(by_head, qkv)
-    scores = np.matmul(q[..., start:stop, :], k.swapaxes(-1, -2))
-    scores *= np.float32(head_dim**-0.5)
+    scores = np.matmul(q[..., start:stop, :] * np.float32(head_dim**-0.5), k.swapaxes(-1, -2))
+    large = max(scores.max(), -scores.min()) > _LARGE
     if window and length > window // 2 + 1:
         distance = np.arange(length) - np.arange(start, stop)[:, None]
         scores[..., np.abs(distance) > window // 2] = -np.inf
-    scores -= scores.max(-1, keepdims=True)
+    if large:
+        scores -= scores.max(-1, keepdims=True)
     np.exp(scores, out=scores)
-    scores /= scores.sum(-1, keepdims=True)
-    by_head(out)[..., start:stop, :] = np.matmul(scores, v)
+    # A column of ones beside the values gives the sums, in the same product.
+    values = np.empty((*v.shape[:-1], head_dim + 1), np.float32)
+    values[..., :-1], values[..., -1] = v, 1
+    mixed = np.matmul(scores, values)
+    np.divide(mixed[..., :-1], mixed[..., -1:], out=by_head(out)[..., start:stop, :])
 
 
 def rotation(positions: NDArray[np.int64], base: float, n_rot: int) -> F32:

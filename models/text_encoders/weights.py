@@ -7,7 +7,7 @@ bits costs vectors more than the weights' own rounding does, and most of that in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,9 @@ def _layer(loader: Loader, config: TextEncoderConfig, index: int) -> LayerWeight
         q = loader.linear(f"{prefix}.attn_q", n_q, n_embd)
         k = loader.linear(f"{prefix}.attn_k", n_kv, n_embd)
         v = loader.unrounded(f"{prefix}.attn_v", n_kv, n_embd)
+    if config.architecture.positions == "table":
+        # The same for all keys of a query, which a softmax does not see; rotations would turn it.
+        k = replace(k, bias=None)
     gate: Linear | None = None
     if gated == "ffn_up":
         gate, up = loader.split(f"{prefix}.ffn_up", [n_ff, n_ff], n_embd)
