@@ -16,6 +16,7 @@ from ..errors import ConvertError
 from ..quantize import EncodeError, encode
 from ..quantize.mixes import Mix, ModelFacts, tensor_types
 from ..writing import check_room, pad
+from . import reranker
 from .architecture import HFArchitecture
 from .architectures import architecture_of, check
 from .config import Config
@@ -64,6 +65,8 @@ def convert(
     check_embedding(stored, n_vocab)
     vocabulary = read_vocabulary(source, architecture, n_vocab, pre)
     planned = plan(architecture, config, stored, len(vocabulary.tokens.texts))
+    if reranker.is_reranker(source, values, architecture.name):
+        planned.append(reranker.classifier(planned, vocabulary.tokens.texts))
     if vocabulary.by_rules:
         notice(
             f"the pre-tokenizer is {vocabulary.pre} by its rules: llama.cpp's table of hashes does "
@@ -79,6 +82,7 @@ def convert(
     add_description(writer, source, name)
     architecture.add_keys(writer, config)
     modules.add(writer)
+    reranker.add_keys(writer)
     writer.add_file_type(mix.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     vocabulary.add(writer)
