@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
 from queue import Empty
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,8 @@ def helped(n: int, helper: Help, task: Any, say: Say) -> Iterator[None]:
     the block has to do the work that it leaves, and a line tells of it. An error in the block ends
     the processes.
     """
+    from multiprocessing import get_context
+
     spawning = get_context("spawn")
     lines: Queue[str] = spawning.Queue()
     processes = [spawning.Process(target=_help, args=(helper, task, lines)) for _ in range(n)]
@@ -73,6 +74,8 @@ def end_with_parent() -> None:
 
 
 def _wait_and_end() -> None:
+    from multiprocessing import parent_process
+
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
 from contextlib import ExitStack
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -73,7 +72,7 @@ def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
 
     If a process ends before its task, the remaining tasks do not run, and a line says so.
     """
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 

@@ -63,6 +63,8 @@ def byte_bar(title: str) -> AbstractContextManager[Progress]:
 
 def index_context(context: Context) -> None:
     """Index the tokens of the context, as those of a pack that was read with another method."""
+    if not context.tokens:  # so that a run without a pack does not import tqdm
+        return
     with progress_bar("indexing", "layer") as progress:
         context.index(progress)
 
@@ -182,6 +184,8 @@ class ReadingBar:
     def __call__(self, done: int, total: int) -> None:
         """`done` of `total` tokens of the prompt have been read."""
         if self._bar is None:
+            if done == total:  # in one chunk; importing tqdm would take longer than most
+                return
             self._bar = bar(self._title, "tok", total=total, bar_format=_WITH_POSTFIX)
         now = time.perf_counter()
         self._pace.add(self.n_before + self._done, done - self._done, now - self._last)

@@ -48,3 +48,25 @@ def test_the_default_model_starts_without_numba(kv_type: str, attend: str, keep:
             check=True,
         )
     assert done.stdout.split() == ["3", "True"]
+
+
+SHORT = """
+import sys
+before = set(sys.modules)
+from kvarn.cli import main
+code = main(["run", sys.argv[1], "-p", "hi", "-n", "1"])
+print()
+print(code, *sorted((set(sys.modules) - before) & set(sys.argv[2:])))
+"""
+
+
+def test_a_short_prompt_loads_no_bars_and_no_processes() -> None:
+    needless = ["tqdm", "multiprocessing", "numba"]
+    for _ in range(2):  # the first may compile
+        done = subprocess.run(
+            [sys.executable, "-c", SHORT, MODEL, *needless],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert done.stdout.splitlines()[-1] == "0", done.stderr
