@@ -81,11 +81,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("wheel", metavar="WHEEL", type=Path)
     parser.add_argument("models", metavar="MODEL", type=Path, nargs="+")
     parser.add_argument("--command", metavar="WORDS", action="append", help="instead of all")
+    parser.add_argument("--python", default=sys.executable, help="which installs it (this one)")
     options = parser.parse_args(arguments)
     n_wrong = 0
     try:
         with tempfile.TemporaryDirectory() as folder:
-            bin_folder = install(options.wheel, Path(folder, "venv"))
+            bin_folder = install(options.wheel, Path(folder, "venv"), options.python)
             show(f"{'cpu':7} {'model':30} {'compiled':>8}  {'imported':14}  command")
             for name in variants(bin_folder):
                 for model in options.models:
@@ -102,12 +103,17 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if n_wrong else 0
 
 
-def install(wheel: Path, to: Path) -> Path:
+def install(wheel: Path, to: Path, python: str = sys.executable) -> Path:
     """Make an environment with the wheel and what `serve` needs; the folder of its programs."""
-    source = f"kvarn[serve] @ {wheel.absolute().as_uri()}"
     for words in (
-        [sys.executable, "-m", "venv", str(to)],
-        [str(to / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", source],
+        [python, "-m", "venv", str(to)],
+        [
+            str(to / "bin/pip"),
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            f"{wheel.absolute()}[serve]",
+        ],
     ):
         done = subprocess.run(words, capture_output=True, text=True, check=False, env=_plain())
         if done.returncode:
