@@ -119,6 +119,46 @@ def test_a_trigger_begins_the_constraint(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        Constraint("json_schema", '{"const": 1}', trigger=("aab", "<é>")),
+        Constraint("regex", "(yes|no)", after="</b>"),
+    ],
+    ids=["trigger", "after"],
+)
+def test_masks_that_are_kept_are_those_of_llguidance(
+    tokenizer: Tokenizer, constraint: Constraint
+) -> None:
+    """After any text: parts of triggers, characters that tokens cut, control tokens."""
+    from kvarn.runtime.sampling.constraints.matcher import Matcher, _compiled
+    from kvarn.runtime.sampling.constraints.vocabulary import control_tokens
+
+    random = np.random.default_rng(3)
+    controls = list(control_tokens(tokenizer).values())[:3]
+    texts = ["a", "aa", "b", "<", "<é", "é", "\U0001d11e", "</", "</b", " ", "x", "yes", "1"]
+    pieces = [id for text in texts for id in tokenizer.encode(text)] + controls
+    logits, n_kept = np.zeros(tokenizer.n_vocab, np.float32), 0
+    for _ in range(3):
+        matcher, plain = Matcher(constraint, tokenizer), _compiled(constraint, tokenizer)[0]
+        plain = plain.deep_copy()
+        for _ in range(20):
+            allowed = matcher.allowed(logits).ids
+            bits = np.frombuffer(plain.compute_bitmask(), np.uint8)
+            expected = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: logits.size])
+            np.testing.assert_array_equal(allowed, expected)
+            n_kept += matcher._awaiting.key in matcher._masks
+            choices = np.intersect1d(pieces, expected)
+            token = int(random.choice(choices if choices.size else expected))
+            if token in tokenizer.eog_ids:
+                break
+            matcher.accept(token)
+            assert plain.consume_token(token)
+            if matcher.is_complete:
+                break
+    assert n_kept > 10 and len(matcher._masks) < n_kept
+
+
 def test_a_trigger_may_be_a_control_token(data_dir: Path) -> None:
     tokenizer = load_tokenizer(data_dir / "vocab" / "ggml-vocab-llama-bpe.gguf")
     start, header = tokenizer.id_of(CONTROL), tokenizer.id_of("<|start_header_id|>")
