@@ -34,6 +34,8 @@ STARTS = [
 REQUESTS = [text for _, text in BLOCKS if text.startswith("curl ")]
 CHAT = "/v1/chat/completions"
 PATHS = {"claude": "/v1/messages", "codex": "/v1/responses"}
+NPM = {"qwen": "@qwen-code/qwen-code@0.15"}
+"""Programs that npm installs for the test where they are missing."""
 
 
 def blocks_with(program: str) -> str:
@@ -118,12 +120,33 @@ def test_settings_of_editors_name_the_server() -> None:
     assert continues["models"][0]["model"] == provider["available_models"][0]["name"] == "default"
 
 
+def installed(program: str, folder: Path) -> str:
+    """The folder of a program that npm installs; skips where that is not possible."""
+    if program not in NPM or shutil.which("npm") is None:
+        pytest.skip(f"{program} is not on the PATH")
+    command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), NPM[program]]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"npm did not install {NPM[program]} within 240 seconds")
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        pytest.skip(f"npm does not install {NPM[program]}: {lines[:1]}")
+    return str(folder / "node_modules" / ".bin")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["llm", "aider", "qwen", "claude", "codex", "opencode"])
-def test_programs_are_answered(program: str, server: Served) -> None:
+def test_programs_are_answered(
+    program: str, server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each as its section says."""
     if shutil.which(program) is None:
-        pytest.skip(f"{program} is not on the PATH")
+        place = installed(program, tmp_path / "npm")
+        monkeypatch.setenv("PATH", place, prepend=os.pathsep)
     answer = typed(blocks_with(program), server)
     assert ANSWER in answer
     statuses = server.statuses(PATHS.get(program, CHAT))
