@@ -13,6 +13,7 @@ from ..store import KVStore
 from ..store.ram.slots import SlotStore
 from .base import BoundAttend
 from .errors import AttendError
+from .full import FullAttention
 from .topk import TopK
 
 SHARE = "1.5%"
@@ -69,8 +70,6 @@ class Auto(TopK):
         return stored <= self.full_up_to or super().reads_all(stored, group, share)
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
-        from .full import FullAttention
-
         bound: BoundAttend
         if n_ctx <= self.full_up_to:
             bound = FullAttention()

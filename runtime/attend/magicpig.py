@@ -66,8 +66,6 @@ class MagicPig(Sparse):
 
     def key_tables(self) -> Tables:
         """The tables that the option names; `AttendError` for others than there can be."""
-        from ...ops.select.tables.planes import Tables
-
         words = _TABLES.fullmatch(str(self.tables).strip())
         if words is None:
             raise AttendError(f"tables are {self.tables!r}, expected bits x number, such as 10x150")

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.config import ModelConfig
+from ...ops.attention.arguments import Dense
 from ...ops.attention.layout import SEGMENT
+from ...ops.attention.prefill.listed import ListedScratch, ReadRows, listed_attention
+from ...ops.select import Range
 from ..attend import BoundAttend, LayerView
 from ..attend.reads import LayerReads, sums_of
 from ..attend.sparse.probe import Probe
@@ -59,8 +62,6 @@ class SparsePrompts(AroundPrompts):
         n_ctx: int,
         index: RowIndex,
     ) -> None:
-        from ...ops.attention.prefill.listed import ListedScratch
-
         super().__init__(inner, len(config.attention_layers))
         self._options, self._config, self._index = options, config, index
         self.notices = tuple(dict.fromkeys((*inner.notices, *index.notices)))
@@ -143,17 +144,12 @@ class SparsePrompts(AroundPrompts):
         """k tokens for each head of at most `ROWS` rows q (T, H, E), k no more than the method's:
         lists (T, J, room), of which the first counts (T, J) count, until the next call; and the
         bytes of the index that were read."""
-        from ...ops.select import Range
-
         (first, stop), lists, counts = between, self._lists[: len(q)], self._counts[: len(q)]
         n = self._index.choose_rows(layer, q, Range(first, stop, stop), k, lists, counts)
         return lists, counts, n
 
     def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
         """At most `ROWS` rows from position `start` on."""
-        from ...ops.attention.arguments import Dense
-        from ...ops.attention.prefill.listed import ReadRows, listed_attention
-
         softmaxes = self._softmaxes[: len(q)]
         began = time.perf_counter()
         lists, counts, index_bytes = self.choose(layer, q, between, self._options.k)

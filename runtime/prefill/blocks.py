@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ...ops.attention.arguments import Dense
+from ...ops.attention.prefill.listed import ListedScratch, ReadRows, listed_attention
 from ..attend import Attend, BoundAttend
 from ..attend.sparse import Sparse
 from ..methods import option
@@ -144,8 +146,6 @@ class BlockPrompts(AroundPrompts):
     def __init__(
         self, inner: BoundAttend, prefill: BlocksPrefill, config: ModelConfig, store: KVStore
     ) -> None:
-        from ...ops.attention.prefill.listed import ListedScratch
-
         super().__init__(inner, len(config.attention_layers))
         self._prefill, self._store, self._counts_all = prefill, store, not inner.prompt_reads
         self._scratch = ListedScratch(config.n_heads, config.n_kv_heads, store.layout)
@@ -162,9 +162,6 @@ class BlockPrompts(AroundPrompts):
 
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """Rows of one chunk, which lies in one block."""
-        from ...ops.attention.arguments import Dense
-        from ...ops.attention.prefill.listed import ReadRows, listed_attention
-
         start, reads = int(start), self.prompt_reads[layer.number]
         block = start // self._prefill.size * self._prefill.size
         if layer.config.window is not None or not 0 < block < (self._store.n_apart or 0):

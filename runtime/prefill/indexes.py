@@ -7,7 +7,18 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.select import Range
+from ...ops.select import (
+    Range,
+    RowRerankedScratch,
+    RowSignatureScratch,
+    RowSketchScratch,
+    SignedQueries,
+    Wanted,
+    best_signed_rows,
+    best_sketched_rows,
+    nearest_rows,
+)
+from ...ops.select.work import ROWS
 from ..attend import LayerView
 from ..attend.hash import SignatureIndex
 from ..attend.indexes.sketches import RERANKED, SketchIndex
@@ -44,8 +55,6 @@ class RowSignatures(RowIndex, SignatureIndex):
     """The index of `hash`, for many rows at a time."""
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ...ops.select import RowRerankedScratch, RowSignatureScratch
-
         heads = self._config.n_heads, self._config.n_kv_heads
         self._rows = (
             RowSignatureScratch(*heads, n_ctx, k)
@@ -70,15 +79,6 @@ class RowSignatures(RowIndex, SignatureIndex):
         lists: NDArray[np.uint32],
         counts: NDArray[np.int64],
     ) -> int:
-        from ...ops.select import (
-            RowRerankedScratch,
-            SignedQueries,
-            Wanted,
-            best_signed_rows,
-            nearest_rows,
-        )
-        from ...ops.select.work import ROWS
-
         keys, s, n_kv_heads = self.keys(layer), self._rows, self._config.n_kv_heads
         signatures = np.empty(q.shape[:2], np.uint64)
         self._networks[layer.index].sign_rows(q, signatures)
@@ -102,8 +102,6 @@ class RowSketches(RowIndex, SketchIndex):
     """
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ...ops.select import RowSketchScratch
-
         CentredIndex.prepare(self, n_ctx, k)
         config, most = self._config, RERANKED * k
         self._rows = RowSketchScratch(config.n_heads, config.n_kv_heads, n_ctx, most, self._layout)
@@ -124,9 +122,6 @@ class RowSketches(RowIndex, SketchIndex):
         lists: NDArray[np.uint32],
         counts: NDArray[np.int64],
     ) -> int:
-        from ...ops.select import Wanted, best_sketched_rows
-        from ...ops.select.work import ROWS
-
         wanted = Wanted(k, RERANKED * k, SEED)
         best_sketched_rows(q, self.keys(layer), among, wanted, lists, counts, scratch=self._rows)
         readings = -(-len(q) // ROWS)

@@ -8,12 +8,13 @@ from typing import ClassVar
 from ..attend import Attend, BoundAttend, Hash
 from ..attend.encoders.sidecar import own_encoders
 from ..attend.hash import check_rerank
+from ..attend.indexes.sketches import NAME
 from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
 from ..store.facts import PrefillFacts
 from .base import Prefill, PrefillError
-from .indexes import RowIndex
+from .indexes import RowIndex, RowSignatures, RowSketches
 
 INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")
@@ -112,8 +113,6 @@ class SparsePrefill(Prefill):
         return replace(self, index=index, rerank=self.rerank or RERANK)
 
     def facts(self, model: ModelInfo) -> PrefillFacts:
-        from ..attend.indexes.sketches import NAME
-
         method = self.resolved(model)
         assert method.index is not None
         column = NAME if method.index == "sketch" else Hash().encoder_or_simhash(model)[0].name
@@ -143,7 +142,6 @@ class _SparsePrompts(Attend):
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import RowOptions, SparsePrompts
-        from .indexes import RowSignatures, RowSketches
 
         bound = self.attend.open(model, store, n_ctx)
         index: RowIndex

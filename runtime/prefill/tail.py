@@ -9,6 +9,7 @@ from ...models.config import ModelConfig
 from ...ops.attention.layout import SEGMENT
 from ...ops.attention.prefill.listed import ReadRows
 from ...ops.attention.work import ROWS
+from ...ops.select import RowMeansScratch, add_row_means
 from ..attend import LayerView
 from ..attend.indexes.means import BlockMeans
 from ..store import KVStore
@@ -20,8 +21,6 @@ class RowTail:
     """Means as `topk --tail means` has them; they are its column."""
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
-        from ...ops.select import RowMeansScratch
-
         self._config, self._means = config, BlockMeans(config, store)
         self.column = self._means.column
         self._scratch = RowMeansScratch(config.n_heads, config.n_kv_heads, config.head_dim)
@@ -48,8 +47,6 @@ class RowTail:
 
         Returns the bytes of the column that one thread reads for them.
         """
-        from ...ops.select import add_row_means
-
         n_full = -(-read.dense.first // SEGMENT)
         add_row_means(
             q,

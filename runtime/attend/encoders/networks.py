@@ -15,7 +15,7 @@ from ....models.config import ModelConfig
 from ....ops.attention.layout import SEGMENT
 from ....ops.cpu import CPU
 from ....ops.device import Places
-from ....ops.select import Network
+from ....ops.select import Network, hyperplanes
 from ...store import Column
 from ..base import LayerView
 
@@ -117,8 +117,6 @@ class SimHash(Encoder):
 
     def planes(self, head_dim: int, layer: int) -> F32:
         """The directions of one layer, float32 (E, bits)."""
-        from ....ops.select import hyperplanes
-
         return hyperplanes(head_dim, self.bits, (self.seed, layer), "by element")
 
     def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
@@ -182,8 +180,6 @@ class Learned(Encoder):
 
 def _for_centred(network: Network, centre: F32) -> Network:
     """The network for inputs without their `centre` (E,)."""
-    from ....ops.select import Network
-
     n_in, n_out = network.widths[:2]
     weights, end = network.weights.copy(), n_in * n_out
     weights[end : end + n_out] += centre @ weights[:end].reshape(n_in, n_out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....models.config import ModelConfig
-from ....ops.select import Range, Wanted
+from ....ops.select import ExactScratch, Lists, Range, Wanted, largest
 from ...store import KVStore
 from ..base import F32, I32, LayerView
 from ..sparse import Chosen, SlotIndex
@@ -18,8 +18,6 @@ class FlatIndex(SlotIndex):
         self._config, self._layout = config, store.layout
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ....ops.select import ExactScratch
-
         config = self._config
         self._scratch = ExactScratch(config.n_heads, config.n_kv_heads, n_ctx, k, self._layout)
 
@@ -30,8 +28,6 @@ class FlatIndex(SlotIndex):
         """Nothing: there is no column."""
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
-        from ....ops.select import Lists, largest
-
         lists = Lists(chosen.lists, chosen.counts)
         largest(
             q, layer.store.segments(layer.index), among, wanted, lists, taken=chosen.taken,

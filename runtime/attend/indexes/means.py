@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....models.config import ModelConfig
 from ....ops.attention.layout import SEGMENT
 from ....ops.device import Array
-from ....ops.select import Range, Wanted
+from ....ops.select import MeansScratch, Range, Wanted, add_means, block_means, means_item_bytes
 from ...store import Column, KVStore
 from ..base import F32, LayerView
 from ..sparse import SEED, Chosen, TokenIndex
@@ -15,14 +15,10 @@ class BlockMeans:
     """The mean key and value of each block of 32 similar keys, in column `means-SEED`."""
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
-        from ....ops.select import means_item_bytes
-
         self.column: Column = store.column(f"means-{SEED}", means_item_bytes(config.head_dim))
 
     def write(self, layer: LayerView, first: int, stop: int) -> None:
         """Write the means of segments first … stop - 1."""
-        from ....ops.select import block_means
-
         if first < stop:
             store, i = layer.store, layer.index
             keys = store.segments(i), store.layout, store.n_kv_heads
@@ -39,8 +35,6 @@ class MeansIndex(TokenIndex):
         self.column = self._means.column
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ....ops.select import MeansScratch
-
         self._chooses.prepare(n_ctx, k)
         config = self._config
         self._tail = MeansScratch(config.n_heads, config.n_kv_heads, config.head_dim, n_ctx)
@@ -78,8 +72,6 @@ class MeansIndex(TokenIndex):
     def add_rest(
         self, layer: LayerView, q: Array, among: Range, chosen: Chosen, masses: F32, out: F32
     ) -> int:
-        from ....ops.select import add_means
-
         items = self._means.column.segments(layer.index)[: among.stop // SEGMENT]
         add_means(
             q, chosen.lists, chosen.counts, items, out,

@@ -8,7 +8,18 @@ from typing import ClassVar
 import numpy as np
 
 from ....ops.attention.layout import SEGMENT, n_segments
-from ....ops.select import Hashing, Range, Tables, Wanted
+from ....ops.select import (
+    DrawScratch,
+    Hashing,
+    Range,
+    Tables,
+    TableStore,
+    Wanted,
+    draw,
+    hash_keys,
+    sort_runs,
+    table_planes,
+)
 from ....ops.select.tables.planes import RUN
 from ...loading.model_info import ModelInfo
 from ...memory import human_bytes
@@ -47,8 +58,6 @@ class TableIndex(CentredIndex):
         self._hashings: dict[int, Hashing] = {}
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ....ops.select import DrawScratch, sort_runs
-
         super().prepare(n_ctx, k)
         self._check_bytes(n_ctx)
         config, tables = self._config, self._tables
@@ -101,8 +110,6 @@ class TableIndex(CentredIndex):
     def add(
         self, layer: LayerView, frame: KeyFrame, columns: list[Column], first: int, stop: int
     ) -> None:
-        from ....ops.select import hash_keys, sort_runs
-
         i, store, items = layer.index, layer.store, columns[0].segments(layer.index)
         hash_keys(
             self._hashing(i, frame.centre), store.segments(i), store.layout, items, first, stop
@@ -112,8 +119,6 @@ class TableIndex(CentredIndex):
 
     def _hashing(self, i: int, centre: F32) -> Hashing:
         """What keys and queries of layer i are hashed with."""
-        from ....ops.select import Hashing, table_planes
-
         known = self._hashings.get(i)
         if known is None:
             planes = table_planes(self._config.head_dim, self._tables, (self._seed, i))
@@ -123,8 +128,6 @@ class TableIndex(CentredIndex):
         return known
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
-        from ....ops.select import TableStore, draw
-
         i, (column,) = layer.index, self.columns(layer)
         centre = self._frames.of(layer, self._stages[i]).centre
         stored = TableStore(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....models.config import ModelConfig
 from ....ops.device import Array, Device
-from ....ops.select import Range, Wanted
+from ....ops.select import Range, Wanted, taken_words
 from ...store import Column
 from ..base import F32, I32, U32, U64, LayerView
 
@@ -41,8 +41,6 @@ class Chosen:
         config: ModelConfig, device: Device, room: int, *, weighed: bool, n_slots: int = 0
     ) -> Chosen:
         """Lists of up to `room` tokens; n_slots: of a context that evicts."""
-        from ....ops.select import taken_words
-
         kv_heads, (tokens, lengths) = config.n_kv_heads, device.list_types
         return Chosen(
             device.zeros((kv_heads, room), tokens),
@@ -127,8 +125,6 @@ class TokenIndex(ABC):
 
     def wanted(self, among: Range, k: int) -> Wanted:
         """The argument of `choose` by which each query head takes k tokens."""
-        from ....ops.select import Wanted
-
         return Wanted(k, k, SEED)
 
     def bytes_read(self, layer: int, among: Range, attended: int) -> int:

@@ -15,6 +15,7 @@ from ...store import KVStore
 from ...store.ram.slots import SlotStore
 from ..base import BoundAttend
 from ..errors import AttendError
+from .attention import SparseAttention
 from .index import SlotIndex, TokenIndex
 from .options import SparseOptions
 
@@ -26,8 +27,6 @@ class Sparse(SparseOptions, ABC):
     """A sparse method: its options, and how it is opened."""
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
-        from .attention import SparseAttention
-
         if self.host_only and isinstance(store.device, KVDevice):
             raise AttendError(f"{self.host_only}: K and V have to be in the host's memory")
         dense = self.dense_in(model.config)

@@ -39,7 +39,6 @@ class SlotAttention(SparseAttention):
     def _among_slots(self, layer: LayerView, position: int, stored: int) -> Range | None:
         """All slots in use, those of sinks and window marked as taken; None: everything is read."""
         from ....ops.evict import outside
-        from ....ops.select import Range
 
         if self._among(layer, stored) is None:
             return None
