@@ -9,7 +9,7 @@
 
 One record for each layer and step in which a method chose, in the order of computation; the tokens
 last, as they are when recording ends. All numbers are little-endian. A token attended to takes
-about a byte and a half. Files of version 1 have neither tokens nor the header's last three entries.
+about a byte and a half.
 
 A step reads the token at position `stored` - 1. Where guesses of a draft were wrong, or a context
 was cut, later records of the same layer and `stored` take the place of earlier ones.
@@ -36,7 +36,7 @@ from .errors import AttendError
 
 U32 = NDArray[np.uint32]
 
-_VERSION = "kvarn_selections"
+_KEY, _VERSION = "kvarn_selections", 2
 _HEAD = struct.Struct("<III")
 _DAMAGE = ValueError, LookupError, TypeError, RecursionError, struct.error, zlib.error
 _MOST_BYTES = 8 << 30
@@ -49,13 +49,13 @@ _LEVEL = 1  # of zlib: differences are small numbers, a higher level gains littl
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What selections were recorded from; model, fingerprint and method: "" in version 1."""
+    """What selections were recorded from."""
 
     n_layers: int
     n_kv_heads: int
-    model: str = ""
-    fingerprint: str = ""
-    method: str = ""
+    model: str
+    fingerprint: str
+    method: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class Selection:
 class Selections:
     """The selections of a file, by layer and in the order of steps.
 
-    tokens: ids of the context, uint32 (T,); None in version 1.
+    tokens: ids of the context, uint32 (T,).
     """
 
     source: Source
     layers: tuple[tuple[Selection, ...], ...]
-    tokens: U32 | None
+    tokens: U32
 
     @property
     def most(self) -> int:
@@ -101,7 +101,7 @@ class SelectionWriter:
 
     def __init__(self, file: BinaryIO, source: Source) -> None:
         self._file = file
-        file.write(json.dumps({_VERSION: 2, **asdict(source)}).encode() + b"\n")
+        file.write(json.dumps({_KEY: _VERSION, **asdict(source)}).encode() + b"\n")
 
     def add(self, layer: int, stored: int, lists: U32, counts: NDArray[np.int64]) -> None:
         """Add a step: of `stored` tokens, KV head j attended to lists[j, : counts[j]]."""
@@ -137,9 +137,8 @@ def selection_file(
 def _parsed(data: bytes) -> Selections:
     first, _, _ = data.partition(b"\n")
     header = json.loads(first)
-    version = header.pop(_VERSION)
-    if version not in (1, 2):
-        raise ValueError(f"version {version}, expected 1 or 2")
+    if (version := header.pop(_KEY)) != _VERSION:
+        raise ValueError(f"version {version}, expected {_VERSION}")
     source = _source(header)
     layers: dict[int, list[Selection]] = {i: [] for i in range(source.n_layers)}
     at, tokens, left = len(first) + 1, None, available_bytes() // _NUMBER_BYTES
@@ -148,7 +147,7 @@ def _parsed(data: bytes) -> Selections:
         at += _HEAD.size
         if tokens is not None:
             raise ValueError("a record follows the last one")
-        if layer == _TOKENS and version > 1 and stored <= _MOST_TOKENS:
+        if layer == _TOKENS and stored <= _MOST_TOKENS:
             tokens = _unpacked(data[at : at + n], stored)
         else:
             counts = np.frombuffer(data, "<u4", source.n_kv_heads, at).astype(np.int64)
@@ -158,7 +157,7 @@ def _parsed(data: bytes) -> Selections:
                 raise ValueError("it names more tokens than memory has room for")
             layers[layer].append(Selection(stored, _lists(data[at : at + n], counts, stored)))
         at += n
-    if version > 1 and tokens is None:
+    if tokens is None:
         raise ValueError("it ends before its tokens")
     return Selections(source, tuple(map(tuple, layers.values())), tokens)
 

@@ -114,7 +114,7 @@ class BlocksPrefill(Prefill):
 
     def facts(self, model: ModelInfo) -> PrefillFacts:
         until = self.n_apart(self.until or 0)
-        if self.rest == "exact":  # what older versions of kvarn can name, and refuse
+        if self.rest == "exact":
             return PrefillFacts(self.name, "", self.size, 0, False, "", 1, self.size, until)
         facts = self._of_rest().facts(model)
         return replace(facts, mode=self.name, size=self.size, until=until)

@@ -121,7 +121,7 @@ def workplace(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (place / "t.txt").write_text(TEXT)
     (place / "precious").write_text("a user's own")
     model = load(tiny_path)
-    source = Source(model.config.n_layers, 2, model.name, model.fingerprint)
+    source = Source(model.config.n_layers, 2, model.name, model.fingerprint, "")
     with selection_file(place / "s.bin", source, [1, 2, 3]) as writer:
         writer.add(0, 3, np.zeros((2, 1), np.uint32), np.ones(2, np.int64))
     write_sidecar(place / "model.hash.gguf", encoders_of(model), model.file.architecture)

@@ -1,6 +1,5 @@
 """Packs know the tokenizer that made their tokens."""
 
-import json
 import struct
 from pathlib import Path
 
@@ -11,15 +10,7 @@ from kvarn.runtime.gguf import GGUFFile
 from kvarn.runtime.loading.fingerprint import tokenizer_digest
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, PackError
-from kvarn.runtime.store.disk.format.manifest import Manifest, _check
-
-
-def without_digest(path: Path) -> None:
-    """The pack as it was made before packs had one."""
-    data = json.loads((path / "pack.json").read_text())
-    del data["model"]["tokenizer"]
-    data["check"] = _check(data)
-    (path / "pack.json").write_text(json.dumps(data, indent=2) + "\n")
+from kvarn.runtime.store.disk.format.manifest import Manifest
 
 
 @pytest.fixture
@@ -62,20 +53,6 @@ def test_a_pack_refuses_another_tokenizer(
             other.context(64, store=disk)
         assert other.info.tokenizer_digest in str(caught.value)
     assert not (tmp_path / "child").exists()
-
-
-def test_a_pack_without_a_digest_is_used_with_one_line(
-    tiny: Model, pack: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_digest(pack)
-    facts = Manifest.read(pack)
-    assert facts.encode() == (pack / "pack.json").read_bytes()  # written as it was
-    lines: list[str] = []
-    monkeypatch.setattr(tiny, "_notice", lines.append)
-    with tiny.context(64, store=Disk(pack)) as context:
-        assert context.tokens == [1, 2, 3]
-    assert len(lines) == 1
-    assert "does not say which tokenizer" in lines[0]
 
 
 def test_the_digest_is_of_the_tokenizer_and_nothing_else(tiny_path: Path, tmp_path: Path) -> None:

@@ -70,10 +70,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check_output(options.output, options.selections, options.model)
     selections = Selections.read(options.selections)
-    if selections.tokens is None:
-        raise KvarnError(
-            f"{options.selections} was recorded by an older kvarn without its text: record it again"
-        )
     view = View.of(selections, options.part, options.skip)
     path = usual_model_path(say) if options.model is None else model_file(options.model)
     check_output(options.output, path)

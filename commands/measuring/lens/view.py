@@ -45,7 +45,6 @@ class View:
 
         Raises `KvarnError` if there are none, or more than `MOST_PARTS` parts.
         """
-        assert selections.tokens is not None
         n_tokens = len(selections.tokens)
         recorded: dict[int, dict[int, Selection]] = {}
         for layer, steps in enumerate(selections.layers):

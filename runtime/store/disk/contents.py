@@ -31,14 +31,9 @@ LOCK = "lock"
 CONVERSATION = "conversation.json"
 """The messages of a session, see `chat.session`."""
 
-# Written under another name and then renamed. A killed process leaves that name: it ends in `.part`
-# (system.files), or in `.new` in packs of older versions of kvarn.
+# Written under another name and then renamed (system.files). A killed process leaves that name.
 _REPLACED = (manifest.NAME, centre.NAME, snapshot.NAME, CONVERSATION)
-_ASIDE = re.compile(
-    "|".join(
-        rf"{re.escape(name)}\.new|\.{re.escape(name)}\.[0-9a-f]{{16}}\.part" for name in _REPLACED
-    )
-)
+_ASIDE = re.compile(rf"\.({'|'.join(map(re.escape, _REPLACED))})\.[0-9a-f]{{16}}\.part")
 _FIXED = {*_REPLACED, LOCK, superblock.NAME, checkpoints.NAME, states.NAME, log.NAME}
 _NUMBERED = re.compile(
     rf"{tail.NAMES.pattern}|layer-[0-9]{{3}}\.kv|index-(?:{log.COLUMN_NAME.pattern})"

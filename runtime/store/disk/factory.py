@@ -265,12 +265,7 @@ def _with_known_tokens(store: S, path: Path, model: ModelInfo) -> S:
 
 def _check_tokenizer(path: Path, digest: str, model: ModelInfo) -> None:
     """`PackError` if another tokenizer than the model's made the pack's tokens."""
-    if not digest:
-        model.tell(
-            f"pack {path} does not say which tokenizer made its tokens: assuming that of "
-            f"{model.name}"
-        )
-    elif digest != model.tokenizer_digest:
+    if digest != model.tokenizer_digest:
         raise PackError(
             path,
             f"its tokens were made by another tokenizer (digest {one_line(digest)}) than that of "

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -252,7 +252,6 @@ class PackFolder:
         ids = [token for segment in tables.tokens for token in segment.ids]
         named = {c.segment: c for c in commit.checkpoints}
         before = self.read_recent(named, n_full if recent else 0)
-        commit = replace(commit, probe=commit.probe or self.manifest.probe)
         return State(commit, tables, rows, ids + last, hidden, before)
 
     def read_tail(self, place: Tail, n_tokens: int) -> tuple[NDArray[np.uint8], list[int]]:

@@ -156,7 +156,7 @@ def test_a_page_stays_within_its_size(recorded: Recorded, capsys) -> None:
 
 def test_layers_that_did_not_choose_are_told_apart(tmp_path: Path) -> None:
     path, lists = tmp_path / "s", np.array([[0, 9], [3, 8]], np.uint32)
-    with selection_file(path, Source(4, 2), range(20)) as writer:
+    with selection_file(path, Source(4, 2, "", "", ""), range(20)) as writer:
         for layer, stored in ((1, 10), (3, 10), (1, 11), (1, 30), (1, 0)):
             n = np.array([2, 1]) if stored else np.array([0, 0])
             writer.add(layer, stored, lists, n)
@@ -197,17 +197,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
 ) -> None:
     out, model = ["-o", str(tmp_path / "p.html")], ["-m", str(recorded.model)]
     file, copy = str(recorded.path), tmp_path / "copy.bin"
-    first, _, records = recorded.path.read_bytes().partition(b"\n")
-    header = {k: v for k, v in json.loads(first).items() if k.startswith("n_")}
-    copy.write_bytes(
-        json.dumps({"kvarn_selections": 1, **header}).encode()
-        + b"\n"
-        + records[: records.rindex(b"\xff" * 4)]
-    )
-    assert "an older kvarn without its text: record it again" in refusal(
-        capsys, str(copy), *out, *model
-    )
-    with selection_file(copy, Source(2, 2), [1, 2]):
+    with selection_file(copy, Source(2, 2, "", "", ""), [1, 2]):
         pass
     assert "nothing was selected" in refusal(capsys, str(copy), *out, *model)
     mini = str(default_model_path())
@@ -215,7 +205,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
     assert f"recorded with {recorded.selections.source.model} (fingerprint " in told
     assert "kvarn-mini.gguf is another model (" in told and "give the recorded one with -m" in told
     assert "5 generated tokens" in refusal(capsys, file, *out, *model, "--skip", "5")
-    with selection_file(copy, Source(1, 1), range(9000)) as writer:
+    with selection_file(copy, Source(1, 1, "", "", ""), range(9000)) as writer:
         writer.add(0, 9000, np.zeros((1, 1), np.uint32), np.array([1]))
     assert "--part 3 or more" in refusal(capsys, str(copy), *out, *model, "--part", "2")
     assert "holds no selections" in refusal(capsys, *model, str(recorded.model), *out)

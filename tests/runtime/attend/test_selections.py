@@ -1,6 +1,5 @@
 """Recorded selections: files give back which tokens were read, and damaged ones are refused."""
 
-import json
 import struct
 from pathlib import Path
 
@@ -53,34 +52,12 @@ def test_files_give_back_what_was_written(tmp_path: Path, counts: list[int]) -> 
         writer.add(1, 1 << 20, lists, np.array(counts))
         tokens.append(7)
     found = Selections.read(path)
-    assert found.source == source and found.tokens is not None
+    assert found.source == source
     assert found.tokens.tolist() == [5, 0, 4_000_000_000, 7]
     assert [len(layer) for layer in found.layers] == [0, 1, 0]
     assert found.most == max(counts)
     for one, n, positions in zip(lists, counts, found.layers[1][0].lists):
         np.testing.assert_array_equal(positions, one[:n])
-
-
-def as_version_1(data: bytes) -> bytes:
-    """What kvarn wrote before it recorded tokens."""
-    first, _, records = data.partition(b"\n")
-    header = json.loads(first)
-    old = {"kvarn_selections": 1, **{key: header[key] for key in ("n_layers", "n_kv_heads")}}
-    return json.dumps(old).encode() + b"\n" + records[: records.rindex(b"\xff" * 4)]
-
-
-def test_files_of_version_1_are_read(tiny: Model, tmp_path: Path) -> None:
-    path = tmp_path / "selections"
-    decoded(tiny, METHOD, path)
-    new = Selections.read(path)
-    path.write_bytes(as_version_1(path.read_bytes()))
-    found = Selections.read(path)
-    assert found.tokens is None and found.source == Source(tiny.config.n_layers, 2)
-    for old_steps, steps in zip(found.layers, new.layers, strict=True):
-        for old, step in zip(old_steps, steps, strict=True):
-            assert old.stored == step.stored
-            for one, other in zip(old.lists, step.lists, strict=True):
-                np.testing.assert_array_equal(one, other)
 
 
 def test_tokens_are_those_at_the_end(tiny: Model, tmp_path: Path) -> None:
@@ -95,7 +72,7 @@ def test_tokens_are_those_at_the_end(tiny: Model, tmp_path: Path) -> None:
         context.decode(9)
         raise KeyboardInterrupt
     found = Selections.read(path)
-    assert found.tokens is not None and found.tokens.tolist() == [*range(300), 1, 9]
+    assert found.tokens.tolist() == [*range(300), 1, 9]
     assert [step.stored for step in found.layers[0]] == [301, 302, 303, 302]
     info = tiny.info
     assert found.source == Source(
@@ -140,7 +117,7 @@ def test_what_a_file_names_is_bounded_before_it_takes_memory(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, lists = tmp_path / "selections", np.arange(600, dtype=np.uint32).reshape(2, 300)
-    with selection_file(path, Source(2, 2), []) as writer:
+    with selection_file(path, Source(2, 2, "", "", ""), []) as writer:
         writer.add(0, 700, lists, np.array([300, 300]))
     whole = path.read_bytes()
     many = whole.replace(struct.pack("<II", 300, 300), struct.pack("<II", 300, 701))

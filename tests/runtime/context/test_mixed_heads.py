@@ -20,11 +20,10 @@ from kvarn.runtime.attend.sparse import SEED, SparseAttention
 from kvarn.runtime.keep import KEEPS, KeepError
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.prefill import BlocksPrefill, Prefill, SparsePrefill
-from kvarn.runtime.store import Disk, PackError, Ram
+from kvarn.runtime.store import Disk, Ram
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.folder import PackFolder
-from kvarn.runtime.store.disk.format import manifest
 
 from ...models import tiny_cases, tiny_models
 from ..attend.spy import Spy
@@ -118,19 +117,14 @@ def test_children_and_copies_hold_the_same(
     assert verify(tmp_path / "child") == []
 
 
-def test_their_packs_have_a_format_of_their_own(
-    model: kvarn.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_their_packs_name_the_heads_of_each_layer(model: kvarn.Model, tmp_path: Path) -> None:
     with model.context(N_CTX, store=Disk(tmp_path / "pack")):
         pass
     data = json.loads((tmp_path / "pack" / "pack.json").read_text())
     heads = [[layer.n_kv_heads, layer.head_dim] for layer in model.config.kv_layers]
-    assert data["format"] == 9 and data["model"]["heads"] == heads
+    assert data["model"]["heads"] == heads
     folder = PackFolder(tmp_path / "pack")
     assert [list(folder.manifest.model.heads_of(i)) for i in range(len(heads))] == heads
-    monkeypatch.setattr(manifest, "FORMAT", 8)
-    with pytest.raises(PackError, match="it has format 9, this kvarn reads formats up to 8"):
-        PackFolder(tmp_path / "pack")
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)

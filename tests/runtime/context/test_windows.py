@@ -131,14 +131,13 @@ def test_a_mark_is_returned_to_bit_for_bit_from_anywhere(mini: Model, context: C
 def test_a_pack_of_before_is_opened_and_gone_on_with(
     mini: Model, tmp_path: Path, whole: dict[int, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Format 1 stores all layers whole."""
+    """It stores all layers whole."""
     ids, path = ids_of(mini, N), tmp_path / "pack"
     with monkeypatch.context() as patch:
         patch.setattr(factory, "windows_of", lambda config: ())
         with mini.context(N_CTX, store=Disk(path)) as context:
             context.prefill(ids[:4000])
     assert PackFolder(path).manifest.windows == ()
-    assert b'"format": 1,' in (path / "pack.json").read_bytes()
     with mini.context(N_CTX, store=Disk(path)) as context:
         np.testing.assert_array_equal(context.logits, whole[4000])
         np.testing.assert_array_equal(context.prefill(ids[4000:]), whole[N])

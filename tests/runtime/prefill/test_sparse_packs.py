@@ -19,12 +19,13 @@ from kvarn.runtime.attend import Hash
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack, pack_info
 from kvarn.runtime.prefill import Exact, PrefillError, SparsePrefill
-from kvarn.runtime.store import Disk, PackError, ProbeFacts
+from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk import store as disk_store
 from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.files import digest
+from kvarn.runtime.store.disk.format.prompts import probe_of
 
 from ..reading import ids_of
 
@@ -59,7 +60,6 @@ def _bytes_of(path: Path) -> dict[str, bytes]:
 def test_a_pack_says_how_it_was_read(pack: Path, model: Model, tmp_path: Path) -> None:
     data = json.loads((pack / "pack.json").read_text())
     column = "simhash-32-20240517"
-    assert data["format"] == 5
     assert data["prefill"] == {
         "mode": "sparse",
         "index": "hash",
@@ -73,14 +73,13 @@ def test_a_pack_says_how_it_was_read(pack: Path, model: Model, tmp_path: Path) -
     assert info.indexes == ["means-20240517", column]
     assert not list(verify(pack))
     build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
-    assert json.loads((tmp_path / "exact" / "pack.json").read_text())["format"] == 1
+    assert "prefill" not in json.loads((tmp_path / "exact" / "pack.json").read_text())
     assert pack_info(tmp_path / "exact").prefill == "exact"
 
 
 def test_a_pack_goes_on_with_as_many_candidates_as_it_was_begun_with(
     pack: Path, model: Model, tmp_path: Path
 ) -> None:
-    """The default of today, in a format that older versions refuse; 1 is what older packs have."""
     ids, path = ids_of(model, N), tmp_path / "pack"
     for prefill, stop in ((RERANKED, 1600), (None, N)):
         with model.context(N + 100, store=Disk(path), prefill=prefill) as context:
@@ -91,7 +90,7 @@ def test_a_pack_goes_on_with_as_many_candidates_as_it_was_begun_with(
     with model.context(N + 100, prefill=SPARSE) as context:
         assert not np.array_equal(context.prefill(ids), logits)
     data = json.loads((path / "pack.json").read_text())
-    assert (data["format"], data["prefill"]["rerank"]) == (6, 2)
+    assert data["prefill"]["rerank"] == 2
     facts = Disk(path).recorded_prefill()
     assert facts is not None and facts.rerank == 2
     assert str(facts) == "sparse (index simhash-32-20240517, k 40 of 80, from 1024, tail)"
@@ -180,23 +179,6 @@ class Stopping:
         self._flag[0] = layer == 1
 
 
-def test_a_probe_of_an_older_kvarn_goes_on(model: Model, tmp_path: Path) -> None:
-    """It stood in pack.json, in means."""
-    ids, path = ids_of(model, N), tmp_path / "pack"
-    with model.context(N, store=Disk(path), prefill=SPARSE) as context:
-        context.prefill(ids[:1536])
-    data = json.loads((path / "pack.json").read_text())
-    write_checked(path, {**data, "probe": {"0": [8, 0.5, 0.25]}})
-    (old,) = pack_info(path).probe
-    assert old == ProbeFacts(0, 8, 0.5, 0.25)
-    export_pack(path, tmp_path / "file")
-    import_pack(tmp_path / "file", tmp_path / "copy")
-    for pack in (path, tmp_path / "copy"):
-        build_pack(model, pack, ids, N, prefill=replace(SPARSE, probe=64))
-        (both,) = pack_info(pack).probe
-        assert both.n_tokens == 8 + -(-(N - 1536) // 64)
-
-
 def test_what_a_probe_measures_is_kept_and_grows(model: Model, tmp_path: Path) -> None:
     """The means over all sessions."""
     ids, path = ids_of(model, N), tmp_path / "pack"
@@ -217,11 +199,9 @@ def test_what_a_probe_measures_is_kept_and_grows(model: Model, tmp_path: Path) -
     later = (both.output_error - share * first.output_error) / (1 - share)
     assert 0.5 * whole["output_error"] < later < 2 * whole["output_error"]
     assert 0 < first.output_error != both.output_error
-    damaged = json.loads((path / "pack.json").read_text())
     for probe in ({"7": [1, 0.5, 0.5]}, {"0": [0, 0.5, 0.5]}, {"0": [1, "a", 0.5]}, {"0": [1]}, []):
-        write_checked(path, {**damaged, "probe": probe})
-        with pytest.raises(PackError, match=r"pack.json is not one that kvarn writes"):
-            pack_info(path)
+        with pytest.raises(ValueError, match=r"found|unpack|probe is"):
+            probe_of(probe, 4)
 
 
 def _stop_at(n_tokens: int):

@@ -20,8 +20,7 @@ from .exporting import Progress
 from .unpack import unpack
 
 _IMPORTING = ".importing-"
-# The second form is that of `tempfile`, which older versions of kvarn used.
-_ASIDE = re.compile(rf"{re.escape(_IMPORTING)}(?:[0-9a-f]{{16}}|[a-z0-9_]{{8}})")
+_ASIDE = re.compile(rf"{re.escape(_IMPORTING)}[0-9a-f]{{16}}")
 
 
 def import_pack(source: Path, path: Path, progress: Progress | None = None) -> None:

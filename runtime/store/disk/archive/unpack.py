@@ -26,7 +26,6 @@ _BLOCK = tarfile.BLOCKSIZE
 _PIECE = 1 << 20
 _MOST_END = 2 * _BLOCK + tarfile.RECORDSIZE
 _LARGE = re.compile(rb"([0-9]{1,3}) size=([1-9][0-9]{0,18})\n")
-_COLUMN = re.compile(rf"index-(?:{log.COLUMN_NAME.pattern})")
 
 
 def unpack(fd: int, folder: Path, source: Path, progress: Progress | None) -> None:
@@ -146,7 +145,7 @@ def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
         n_bytes = pack.part_bytes(plane, state.tables.item_bytes.get(plane, 0))
         for name in pack.names(plane):
             size = len(places) * stride_of(n_bytes)
-            archive.header(name, size, size, columns=plane != KV)
+            archive.header(name, size, size)
             fd = files.open_file(pack.path / name, writable=True)
             try:
                 for number in range(len(places)):
@@ -175,7 +174,6 @@ class _Archive:
     def __init__(self, fd: int, source: Path, progress: Progress | None) -> None:
         self._fd, self._source, self._progress = fd, source, progress
         self._size, self._offset = os.fstat(fd).st_size, 0
-        self._empty: set[str] = set()
 
     @property
     def left(self) -> int:
@@ -208,14 +206,9 @@ class _Archive:
         self.check_zeros(self.take(-n % _BLOCK))
         return data
 
-    def header(self, name: str, low: int, high: int, columns: bool = False) -> int:
-        """Size of the next member, which must be `name` and have `low` to `high` bytes.
-
-        columns: empty files of other columns may come before it.
-        """
+    def header(self, name: str, low: int, high: int) -> int:
+        """Size of the next member, which must be `name` and have `low` to `high` bytes."""
         entry = self._entry()
-        while columns and entry.name != name and self._is_empty_column(entry):
-            entry = self._entry()
         if entry.name != name:
             raise self.error(f"{entry.name!r:.80} is out of place in it: {name} was to follow")
         if not low <= entry.size <= min(high, self.left):
@@ -227,22 +220,11 @@ class _Archive:
 
     def end(self) -> None:
         """`PackError` unless the archive ends here."""
-        while self.left > _MOST_END or any(self._peek()):
-            if not self._is_empty_column(entry := self._entry()):
-                raise self.error(f"{entry.name!r:.80} is out of place in it: it was to end")
+        if self.left > _MOST_END or any(files.read_at(self._fd, _BLOCK, self._offset)):
+            raise self.error(f"{self._entry().name!r:.80} is out of place in it: it was to end")
         if self.left < 2 * _BLOCK:
             raise self.error(f"it ends early, after {self._size:,} bytes")
         self.check_zeros(self.take(self.left))
-
-    def _peek(self) -> bytes:
-        return files.read_at(self._fd, _BLOCK, self._offset)
-
-    def _is_empty_column(self, entry: tarfile.TarInfo) -> bool:
-        """Whether it is the empty file of a column that was cut back to nothing; it is skipped."""
-        if entry.size or not _COLUMN.fullmatch(entry.name) or entry.name in self._empty:
-            return False
-        self._empty.add(entry.name)
-        return len(self._empty) <= log.MOST_COLUMNS
 
     def _entry(self) -> tarfile.TarInfo:
         """The next header of a regular file, with the size that a pax header before it gives."""

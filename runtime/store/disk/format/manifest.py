@@ -1,58 +1,38 @@
 """`pack.json`: what a pack was made with and for, written when the pack is made.
 
-    {"format": 1, "id": "…",
+    {"format": 10, "id": "…",
      "model": {"name", "fingerprint", "n_layers", "n_kv_heads", "head_dim", "n_embd", "path",
-               "tokenizer"},
-     "kv": {"k", "v", "segment"}, "rope": {"long"},
+               "tokenizer", ["heads",] ["adapters"]},
+     "kv": {"k", "v", "segment", ["centre"]}, "rope": {"long"},
      "parent": {"path", "id", "n_segments", "log_bytes", "log_chain"} or null,
-     "goal": N, "check": "…"}
+     "goal": N, ["slots",] ["prefill",] ["windows",] ["states",] "check": "…"}
 
-"tokenizer" is the digest of the tokenizer (`loading.fingerprint`). Packs of older versions of kvarn
-lack it; those versions ignore it when they read a newer pack.
+tokenizer   the digest of the tokenizer (`loading.fingerprint`)
+heads       [[KV heads, head size], …] of each layer, where layers differ; "n_kv_heads" and
+            "head_dim" are those of the layers without a window. Heads of more than 512 numbers are
+            keys and values at once (`ops.attention.shared`)
+adapters    [[digest, scale, path], …], where the model has some
+centre      the digest of the file `centre` (centre.py), where keys are stored without their mean
+slots       of a context that evicts: {"keep": "…", "sizes": […], ["whole": […]]}, the last one the
+            numbers of layers that hold a prompt whole
+prefill     how prompts were read, if not exactly (prompts.py)
+windows     where there are any: for each layer the window beyond which it is not stored, or 0
+states      the bytes of what layers carry from token to token besides K and V (states.py), if any
+check       the digest of the canonical JSON of all the rest, in hexadecimal
 
-A context that evicts has format 2, which adds "slots": {"keep": "…", "sizes": […]}, and in it, for
-layers that hold a prompt whole, "whole": […], their numbers. Format 3 adds to format 1
-"centre": "…" in "kv", the digest of the file `centre` (centre.py); format 4 has both. Format 5 is
-that of packs whose prompts were not read exactly; it adds to format 1 or 3
-
-     "prefill": {"mode", "index", "k", "from", "tail", "column digest"}
-
-Format 6 adds to format 5 "rerank" in "prefill": candidates by signatures for each token that is
-chosen, if not 1. Older versions of kvarn added to both, where a probe had measured what was left
-out, "probe": {"LAYER": [tokens measured, mean share of the softmax covered, mean output error]}.
-
-Packs that were read in blocks (mode "blocks") have "size" and "until", too, as `PrefillFacts` says.
-Older versions of kvarn read them, and do not go on in their way.
-
-Format 7 adds to format 1, 3, 5 or 6 "windows": […], for each layer the window beyond which it is
-not stored, 0 for layers that are stored whole.
-
-Format 8 adds to any of these "states": N, the bytes of what layers carry from token
-to token besides K and V (states.py).
-
-Format 9 is that of models whose layers differ in their keys, or whose heads have more than 256
-numbers. It adds to any of these, in "model", "heads": [[KV heads, head size], …] of each layer,
-where layers differ; "n_kv_heads" and "head_dim" are those of the layers without a window. Heads of
-more than 512 numbers are keys and values at once (`ops.attention.shared`).
-
-Format 10 is that of models with low-rank adapters. It adds to any of these, in "model",
-"adapters": [[digest, scale, path], …].
-
-`check` is the digest of the canonical JSON of all the rest, in hexadecimal.
+Formats 1 to 9, of development versions, have a part of these keys and are read alike.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .....models.config.bounds import (
     MAX_EMBD,
-    MAX_HEAD_DIM,
     MAX_HEADS,
     MAX_LAYERS,
     MAX_ROW,
@@ -61,7 +41,7 @@ from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
 from ....loading.adapter_files import AdapterFacts
 from ...base import SlotPlan
-from ...facts import PrefillFacts, ProbeSums
+from ...facts import PrefillFacts
 from ...windowed import MOST_WINDOW
 from .. import files
 from ..errors import PackDamaged, PackError
@@ -71,9 +51,6 @@ from .adapters import adapters_data, adapters_of
 from .values import number, text
 
 FORMAT = 10
-_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS = 1, 2, 3, 4
-_SPARSE, _RERANKED, _WINDOWED, _WITH_STATES = 5, 6, 7, 8
-_HEADS, _ADAPTED = 9, 10
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -99,7 +76,7 @@ class ModelFacts:
     path: str = ""
     """Where the model's file was, for commands without -m."""
     tokenizer: str = ""
-    """Digest of the tokenizer, see `ModelInfo`; "" in packs of older versions of kvarn."""
+    """Digest of the tokenizer, see `ModelInfo`."""
     heads: tuple[tuple[int, int], ...] = ()
     """KV heads and head size of each layer, where layers differ in them; else ()."""
     adapters: tuple[AdapterFacts, ...] = ()
@@ -117,8 +94,8 @@ class ModelFacts:
         return same == other
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; without the tokenizer's digest if that is unknown, and heads that are alike."""
-        optional = ("tokenizer", "heads", "adapters")
+        """For JSON; without heads that are alike, and adapters where there are none."""
+        optional = ("heads", "adapters")
         data = asdict(self) | {"adapters": adapters_data(self.adapters)}
         return {key: value for key, value in data.items() if key not in optional or value}
 
@@ -160,8 +137,6 @@ class Manifest:
     slots: SlotPlan | None = None
     centre: str = ""
     prefill: PrefillFacts | None = None
-    probe: Mapping[int, ProbeSums] = field(default_factory=dict)
-    """What older versions of kvarn have measured beside sparse reading, by layer."""
     windows: tuple[int, ...] = ()
     state_bytes: int = 0
     id: str = field(default_factory=new_id)
@@ -171,22 +146,6 @@ class Manifest:
         """The types of K and V, for messages."""
         return self.k_type if self.k_type == self.v_type else f"{self.k_type}/{self.v_type}"
 
-    @property
-    def _format(self) -> int:
-        if self.model.adapters:
-            return _ADAPTED
-        if self.model.heads or self.model.head_dim > MAX_HEAD_DIM:
-            return _HEADS
-        if self.state_bytes:
-            return _WITH_STATES
-        if self.windows:
-            return _WINDOWED
-        if self.prefill is not None:
-            return _SPARSE if self.prefill.rerank == 1 else _RERANKED
-        if self.slots is None:
-            return _CENTRED if self.centre else _PLAIN
-        return _CENTRED_SLOTS if self.centre else _SLOTS
-
     def write(self, folder: Path) -> None:
         """Write `pack.json`; OSError if that fails."""
         files.replace(folder / NAME, self.encode())
@@ -194,7 +153,7 @@ class Manifest:
     def encode(self) -> bytes:
         """The bytes of `pack.json`."""
         data: dict[str, Any] = {
-            "format": self._format,
+            "format": FORMAT,
             "id": self.id,
             "model": self.model.as_dict(),
             "kv": {"k": self.k_type, "v": self.v_type, "segment": SEGMENT},
@@ -265,24 +224,19 @@ def _typed(data: dict[str, Any]) -> Manifest:
     sizes = {name: number(model[name], 1, most) for name, most in _MOST.items()}
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv!r:.100}")
-    form = number(data["format"], _PLAIN, FORMAT)
-    with_states = form >= _WITH_STATES and (form < _HEADS or "states" in data)
-    slots = form in (_SLOTS, _CENTRED_SLOTS) or (form >= _WITH_STATES and "slots" in data)
-    windowed = form == _WINDOWED or (form >= _WITH_STATES and "windows" in data)
-    sparse = form in (_SPARSE, _RERANKED) or (form >= _WINDOWED and "prefill" in data)
-    centred = form in (_CENTRED, _CENTRED_SLOTS) or (form >= _SPARSE and "centre" in kv)
+    number(data["format"], 1, FORMAT)
     if type(data["rope"]["long"]) is not bool:
         raise ValueError("rope.long is neither true nor false")
     name, fingerprint, path = (text(model[key]) for key in ("name", "fingerprint", "path"))
-    windows = _windows(data["windows"], sizes["n_layers"]) if windowed else ()
+    windows = _windows(data["windows"], sizes["n_layers"]) if "windows" in data else ()
     facts = ModelFacts(
         name,
         fingerprint,
         **sizes,
         path=path,
-        tokenizer=text(model.get("tokenizer", "")),
-        heads=_heads(model["heads"], sizes) if form >= _HEADS and "heads" in model else (),
-        adapters=adapters_of(model["adapters"]) if form == _ADAPTED else (),
+        tokenizer=text(model["tokenizer"]),
+        heads=_heads(model["heads"], sizes) if "heads" in model else (),
+        adapters=adapters_of(model["adapters"]) if "adapters" in model else (),
     )
     _check_heads(facts, windows)
     return Manifest(
@@ -292,22 +246,13 @@ def _typed(data: dict[str, Any]) -> Manifest:
         data["rope"]["long"],
         None if parent is None else _parent(parent),
         number(data["goal"]),
-        _slots(data["slots"], sizes["n_layers"]) if slots else None,
-        bytes.fromhex(kv["centre"]).hex() if centred else "",
-        prompts.prefill_of(data["prefill"]) if sparse else None,
-        _probe(data.get("probe", {}), sizes["n_layers"]) if sparse else {},
+        _slots(data["slots"], sizes["n_layers"]) if "slots" in data else None,
+        bytes.fromhex(kv["centre"]).hex() if "centre" in kv else "",
+        prompts.prefill_of(data["prefill"]) if "prefill" in data else None,
         windows,
-        number(data["states"], 1, states.MOST_BYTES) if with_states else 0,
+        number(data["states"], 1, states.MOST_BYTES) if "states" in data else 0,
         text(data["id"]),
     )
-
-
-def _probe(data: dict[str, Any], n_layers: int) -> dict[int, ProbeSums]:
-    means = prompts.probe_of(data, n_layers)
-    return {
-        layer: ProbeSums(n := mean.n_tokens, n * mean.covered_mass, n * mean.output_error)
-        for layer, mean in means.items()
-    }
 
 
 def _slots(data: dict[str, Any], n_layers: int) -> SlotPlan:

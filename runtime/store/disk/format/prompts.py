@@ -11,7 +11,7 @@ from .values import number, real, text
 
 
 def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
-    """For JSON; of packs of format 5, without "rerank"; "size" and "until" for mode blocks."""
+    """For JSON; "rerank" where it is not 1, "size" and "until" for mode blocks."""
     rerank = {"rerank": facts.rerank} if facts.rerank > 1 else {}
     blocks = {"size": facts.size, "until": facts.until} if facts.size else {}
     return {

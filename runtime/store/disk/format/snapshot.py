@@ -42,7 +42,7 @@ class Facts:
 
     reserved: tokens that the store had room for, which determines the size of its parts. columns:
     bytes per item of each. digest: of all contents, in hexadecimal. n_extra: bytes at the end
-    that the keep method added. n_prompt: see `Saved`; older versions of kvarn did not know it.
+    that the keep method added. n_prompt: see `Saved`.
     """
 
     n_tokens: int
@@ -51,8 +51,8 @@ class Facts:
     columns: dict[str, int]
     n_bytes: int
     digest: str
-    n_extra: int = 0
-    n_prompt: int = 0
+    n_extra: int
+    n_prompt: int
 
 
 @dataclass(frozen=True)

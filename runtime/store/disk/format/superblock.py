@@ -75,7 +75,7 @@ class Commit:
     log_chain: str
     tail: Tail
     n_prompt: int = 0
-    """See `Saved`; older versions of kvarn did not write it, nor `probe`."""
+    """See `Saved`."""
     probe: Mapping[int, ProbeSums] = field(default_factory=dict)
     """By layer, what was measured of prompts that were read sparsely."""
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -85,7 +85,7 @@ class Commit:
     n_apart: int | None = None
     """See `KVStore`; written where prompts are read in blocks."""
     pins: tuple[Pin, ...] = ()
-    """The oldest first; older versions of kvarn do not read them."""
+    """The oldest first."""
 
     @property
     def epochs(self) -> set[int]:

@@ -44,7 +44,7 @@ def forge(path: Path, change: Callable[[dict], object]) -> None:
 
 
 def test_rm_takes_a_pack_and_its_folder(full: Path) -> None:
-    for name in ("conversation.json", "snapshot.new", ".snapshot.0123456789abcdef.part"):
+    for name in ("conversation.json", ".snapshot.0123456789abcdef.part"):
         (full / name).write_text("")
     assert remove_pack(full) == []
     assert not full.exists()

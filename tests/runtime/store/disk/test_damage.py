@@ -14,6 +14,7 @@ from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
+from kvarn.runtime.store.disk.format import manifest
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.system.errors import KvarnError
 
@@ -164,6 +165,14 @@ def test_other_folders_and_files_are_no_packs(tmp_path: Path) -> None:
     os.mkfifo(pipe / "commits")
     with pytest.raises(OSError, match="not a regular file"):
         opened(pipe, writable=False)
+
+
+@pytest.mark.parametrize("form", range(1, 10))
+def test_formats_of_development_versions_are_read_alike(pack: Path, form: int) -> None:
+    data = json.loads((pack / "pack.json").read_text())
+    data["check"] = manifest._check(data | {"format": form})
+    (pack / "pack.json").write_text(json.dumps(data | {"format": form}))
+    assert PackFolder(pack).manifest.id == data["id"]
 
 
 def test_a_newer_format_is_named_with_ours(pack: Path) -> None:
