@@ -85,9 +85,7 @@ def copied_metadata(metadata: Metadata) -> dict[str, bytes]:
 
 
 def header(
-    metadata: Mapping[str, bytes],
-    tensors: Sequence[TensorPlan],
-    alignment: int = DEFAULT_ALIGNMENT,
+    metadata: Mapping[str, bytes], tensors: Sequence[TensorPlan], alignment: int = DEFAULT_ALIGNMENT
 ) -> bytes:
     """All that comes before the tensors, padding included.
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from gguf import GGUFWriter
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32
 from .config import Config
 from .views import View, Views
 
@@ -39,7 +38,7 @@ class HFArchitecture:
     """Added tokens are control tokens only where they are marked special, however they look."""
     shifted: str | tuple[str, ...] = "norm.weight"
     """How the names of norms end to whose weights `norm_shift` is added."""
-    given: Callable[[Config], Mapping[str, NDArray[np.float32]]] | None = None
+    given: Callable[[Config], Mapping[str, F32]] | None = None
     """Makes vectors that the file has and the shards have not."""
     rewrite: Callable[[Config, Views], Mapping[str, View]] | None = None
     """Makes the file's tensors of stored ones where more than the name differs."""
@@ -51,7 +50,7 @@ class HFArchitecture:
     """The entry in its place, by the settings of a model."""
     also: tuple[str, ...] = ()
     """Names of the files of entries that `choose` makes, which no other entry has."""
-    factors: Callable[[Config, str, int], list[NDArray[np.float32]]] | None = None
+    factors: Callable[[Config, str, int], list[F32]] | None = None
     """(config, name of a stored tensor, its rows) → what its weights are multiplied by, one after
     the other: a factor of each row, or one of all, (rows,) or (1,)."""
     encodes: bool = False

@@ -24,10 +24,7 @@ _RANGES = {
     "original_max_position_embeddings": (1, MAX_CONTEXT),
 }
 
-_GLOBAL_KEYS = {
-    "head_dim": "global_head_dim",
-    "num_key_value_heads": "num_global_key_value_heads",
-}
+_GLOBAL_KEYS = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
 _WHOLE = "full_attention"
 _RANGES |= {name: _RANGES[key] for key, name in _GLOBAL_KEYS.items()}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import U8
 from ...ops.types import QUANT_TYPES, row_bytes
 from ...system.files import check_target, new_file
 from ..errors import ConvertError
@@ -160,7 +160,7 @@ def write_file(
         pad(file)
 
 
-def _encoded(tensor: Planned, first: int, stop: int, type_name: str) -> NDArray[np.uint8]:
+def _encoded(tensor: Planned, first: int, stop: int, type_name: str) -> U8:
     """Rows first .. stop - 1 in a type; `ConvertError` naming the tensor where that fails."""
     rows = tensor.view.rows(first, stop)
     if tensor.view.type_name is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from gguf import GGUFWriter
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number
@@ -34,7 +34,7 @@ def add_keys(writer: GGUFWriter, config: Config) -> None:
     writer.add_sliding_window_pattern(windowed)
 
 
-def norms(config: Config) -> dict[str, NDArray[np.float32]]:
+def norms(config: Config) -> dict[str, F32]:
     """Weights of the norms of queries, by which transformers multiplies, and of keys: ones."""
     scales = {"attn_q_norm": config.number("qk_scale_factor"), "attn_k_norm": 1.0}
     return {

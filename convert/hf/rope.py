@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from gguf import GGUFWriter, RopeScalingType
-from numpy.typing import NDArray
 
 from ...models.config.architectures import ARCHITECTURES
 from ...models.config.bounds import MAX_CONTEXT
@@ -24,6 +23,7 @@ from ...models.config.rope_keys import (
     YARN_BETAS,
     yarn_amplitude,
 )
+from ...ops.arrays import F32
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number
@@ -106,7 +106,7 @@ def add_scaling(writer: GGUFWriter, config: Config) -> None:
         writer.add_rope_scaling_attn_factors(long_factors(config).amplitude)
 
 
-def factor_tensors(name: str, config: Config) -> dict[str, NDArray[np.float32]]:
+def factor_tensors(name: str, config: Config) -> dict[str, F32]:
     """Divisors of the frequencies that a file of architecture `name` has as tensors, by name."""
     kind = scaling_kind(name, config)
     if kind == "llama3":
@@ -179,7 +179,7 @@ def _yarn_amplitude(config: Config, factor: float) -> float:
     return yarn_amplitude(factor, scale_all) / yarn_amplitude(factor, scale)
 
 
-def llama3_factors(config: Config) -> NDArray[np.float32]:
+def llama3_factors(config: Config) -> F32:
     """Divisors of the frequencies, float32 (head_dim / 2,).
 
     A frequency f = theta^(-2i/E) whose wavelength 2π/f is below original/high_freq_factor stays,
@@ -206,7 +206,7 @@ STILL = 1e30
 """A divisor of frequencies with which pairs do not rotate, as llama.cpp's converter writes it."""
 
 
-def proportional_factors(config: Config) -> NDArray[np.float32]:
+def proportional_factors(config: Config) -> F32:
     """Divisors of the frequencies of layers without a window, float32 (head_dim / 2,).
 
     A share of the pairs rotates, the first ones, with the frequencies that all would have.
@@ -224,8 +224,8 @@ def proportional_factors(config: Config) -> NDArray[np.float32]:
 class LongFactors:
     """LongRoPE: divisors of the frequencies, float32 (n_rot / 2,), and the rotation's amplitude."""
 
-    long: NDArray[np.float32]
-    short: NDArray[np.float32]
+    long: F32
+    short: F32
     amplitude: float
 
 
@@ -247,7 +247,7 @@ def long_factors(config: Config) -> LongFactors:
     return LongFactors(long, short, amplitude)
 
 
-def _factors(config: Config, key: str) -> NDArray[np.float32]:
+def _factors(config: Config, key: str) -> F32:
     n = config.rotated_dims // 2
     values = config.rope.get(key)
     if not isinstance(values, list) or len(values) != n:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ops.arrays import F32, U8
 from ...system.text import brief
 from ..errors import ConvertError
 from .jsons import parse_json
@@ -53,7 +54,7 @@ class StoredTensor:
         """Product of all dimensions but the last; 1 for a vector."""
         return math.prod(self.shape[:-1])
 
-    def rows(self, first: int, stop: int) -> NDArray[np.float32]:
+    def rows(self, first: int, stop: int) -> F32:
         """Rows first .. stop - 1 as float32 (stop - first, n_columns).
 
         Raises `ConvertError` for a type that holds no plain weights and for a file cut short.
@@ -68,7 +69,7 @@ class StoredTensor:
             raw = (raw.astype(np.uint32) << 16).view(np.float32)
         return raw.astype(np.float32, copy=False)
 
-    def bytes_of_rows(self, first: int, stop: int) -> NDArray[np.uint8]:
+    def bytes_of_rows(self, first: int, stop: int) -> U8:
         """Rows first .. stop - 1 of a tensor of `BYTES`, (stop - first, n_columns)."""
         return self._read(first, stop, "u1")
 

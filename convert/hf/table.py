@@ -15,10 +15,7 @@ from .families.entries import ENTRIES
 from .families.experts import split_granite
 
 _LLAMA = HFArchitecture(
-    "llama",
-    keys.add_llama,
-    permuted=True,
-    defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-6),
+    "llama", keys.add_llama, permuted=True, defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-6)
 )
 _MISTRAL = HFArchitecture(
     "llama",
@@ -225,9 +222,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5, sliding_window=4096),
     ),
     "HunYuanDenseV1ForCausalLM": HFArchitecture(
-        "hunyuan-dense",
-        keys.add_hunyuan,
-        defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5),
+        "hunyuan-dense", keys.add_hunyuan, defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5)
     ),
     "Ernie4_5ForCausalLM": _ERNIE,
     "Ernie4_5_ForCausalLM": _ERNIE,

@@ -69,10 +69,7 @@ class Planned:
 
 
 def plan(
-    architecture: HFArchitecture,
-    config: Config,
-    stored: Mapping[str, StoredTensor],
-    n_vocab: int,
+    architecture: HFArchitecture, config: Config, stored: Mapping[str, StoredTensor], n_vocab: int
 ) -> list[Planned]:
     """The tensors of the file, in the order of llama.cpp's converter: factors, then as stored.
 

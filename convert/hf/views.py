@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ops.arrays import F32, I64
 from .safetensors import BYTES, StoredTensor
 
 Rows = Callable[[int, int], NDArray[Any]]
@@ -47,12 +48,12 @@ Views = Mapping[str, View]
 """By transformers' names, or by those of the file."""
 
 
-def given(values: NDArray[np.float32]) -> View:
+def given(values: F32) -> View:
     """A vector of values that were computed."""
     return View(values.shape, lambda first, stop: values.reshape(1, -1)[first:stop])
 
 
-def mapped(view: View, function: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> View:
+def mapped(view: View, function: Callable[[F32], F32]) -> View:
     """function(x) of every weight x."""
     return replace(view, rows=lambda first, stop: function(view.rows(first, stop)))
 
@@ -80,7 +81,7 @@ def reshaped(view: View, *shape: int) -> View:
     return View(shape, read, view.type_name)
 
 
-def in_order(view: View, order: NDArray[np.int64], *leading: int) -> View:
+def in_order(view: View, order: I64, *leading: int) -> View:
     """Row i of the result is row order[i]; for a vector, its values. leading: the sizes of all
     dimensions of the result but the last (default: one of all rows)."""
     if len(view.shape) == 1:
@@ -96,7 +97,7 @@ def in_order(view: View, order: NDArray[np.int64], *leading: int) -> View:
     return View((*(leading or (len(order),)), view.shape[-1]), read, view.type_name)
 
 
-def columns(view: View, order: NDArray[np.int64]) -> View:
+def columns(view: View, order: I64) -> View:
     """Column i of the result is column order[i]."""
 
     def read(first: int, stop: int) -> NDArray[Any]:

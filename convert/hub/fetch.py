@@ -72,12 +72,7 @@ class Download:
     """A download into `out`: how many bytes are there, and their hash."""
 
     def __init__(
-        self,
-        repo: str,
-        commit: str,
-        file: Listed,
-        out: BinaryIO,
-        step: Callable[[int, int], None],
+        self, repo: str, commit: str, file: Listed, out: BinaryIO, step: Callable[[int, int], None]
     ) -> None:
         self._repo, self._file, self._out, self._step = repo, file, out, step
         self._path = f"{repo}/resolve/{commit}/{quote(file.name)}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ops.arrays import F32, I64
 from ...ops.select import ExactScratch, products
 from .observer import Observer, stored_keys
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from ...runtime.attend import LayerView
     from .settings import Settings
 
-    F32 = NDArray[np.float32]
-    I64 = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ops.arrays import F32, F64, I64
 from ...runtime.attend.encoders import Learned, SimHash
 from ...runtime.attend.sparse import SEED
 from ...runtime.context.reading.prompt import CHUNK
@@ -24,8 +25,6 @@ from .settings import LearnError, Settings
 from .student import Student
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ...runtime.context import Context
     from ...runtime.model import Model
     from ...runtime.store import Ram
@@ -173,7 +172,7 @@ class Learning:
 
         progress is called with (contexts read, contexts in all).
         """
-        measured: dict[tuple[int, str], list[NDArray[np.float64]]] = {}
+        measured: dict[tuple[int, str], list[F64]] = {}
         with self._reading() as (context, observer):
             for number in range(self._texts.n_held_out):
                 queries = self._read_held_out(context, observer, number)
@@ -218,7 +217,7 @@ class Learning:
         with self._model.context(self._settings.length, Watching(observer), store=store) as context:
             yield context, observer
 
-    def _rows(self, start: int, n: int, wanted: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def _rows(self, start: int, n: int, wanted: int, rng: np.random.Generator) -> I64:
         """Up to `wanted` rows of a chunk of n tokens, ascending. Their queries have enough tokens
         to choose from."""
         settings = self._settings
@@ -227,7 +226,7 @@ class Learning:
         return np.sort(rng.choice(rows, min(wanted, len(rows)), replace=False))
 
     def _learn(
-        self, observer: Observer, positions: NDArray[np.int64], rng: np.random.Generator, at: int
+        self, observer: Observer, positions: I64, rng: np.random.Generator, at: int
     ) -> dict[int, tuple[float, float]]:
         """A few steps of every layer on the recorded queries; returns the means of each layer."""
         settings, figures = self._settings, {}
@@ -248,10 +247,10 @@ class Learning:
 
     def _read_held_out(
         self, context: Context, observer: Observer, number: int
-    ) -> dict[int, list[tuple[int, NDArray[np.float32]]]]:
+    ) -> dict[int, list[tuple[int, F32]]]:
         """Read it; of each layer some queries of its later half, (position, q (H, E))."""
         ids, rng = self._texts.held_out(number), np.random.default_rng((number, 3))
-        queries: dict[int, list[tuple[int, NDArray[np.float32]]]] = {i: [] for i in self._students}
+        queries: dict[int, list[tuple[int, F32]]] = {i: [] for i in self._students}
         context.truncate(0)
         for start in range(0, len(ids), CHUNK):
             part = ids[start : start + CHUNK]
@@ -264,8 +263,8 @@ class Learning:
         return queries
 
     def _measure(
-        self, observer: Observer, layer: int, asked: list[tuple[int, NDArray[np.float32]]]
-    ) -> dict[str, NDArray[np.float64]]:
+        self, observer: Observer, layer: int, asked: list[tuple[int, F32]]
+    ) -> dict[str, F64]:
         config, view, stop = self._model.config, observer.views[layer], self._settings.length
         bits = self._settings.bits
         whole = -(-config.head_dim // 8) + 2

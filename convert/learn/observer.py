@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...models.config import ModelConfig
+from ...ops.arrays import F32, I64
 from ...ops.attention.layout import SEGMENT, TILE, TILES
 from ...ops.reference.attention import read_kv
 from ...runtime.attend import Attend, BoundAttend, LayerView
@@ -17,9 +17,6 @@ from ...runtime.attend.full import FullAttention
 from ...runtime.loading.model_info import ModelInfo
 from ...runtime.store import KVStore
 from .principal import Moments
-
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

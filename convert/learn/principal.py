@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    F32 = NDArray[np.float32]
-    F64 = NDArray[np.float64]
+from ...ops.arrays import F32, F64
 
 _RIDGE = 1e-4
 """What is added to the moments of queries, as a share of their mean square: queries may not span

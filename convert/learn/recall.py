@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ops.arrays import F32, F64
 from ...ops.attention.layout import SEGMENT
 from ...ops.reference.attention import read_kv
 from ...ops.reference.select import lots_reference, position_hash_reference
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from .labels import Scores
     from .settings import Settings
 
-    F32 = NDArray[np.float32]
 
 SHARES = (0.01, 0.02)
 """Shares of the candidates: how many are wanted, which is how many a method may choose."""
@@ -97,7 +97,7 @@ def measure(
     queries: Iterable[tuple[int, F32]],
     rankings: dict[str, Ranking],
     settings: Settings,
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, F64]:
     """The recall (queries, SHARES) of each ranking, for queries (position, q (H, E)).
 
     It is the share of the k tokens with the largest a ‖v‖ between sink and window that are among

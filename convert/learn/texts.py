@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import I32
 from ...runtime.documents import read_document
 from ...runtime.tokenizer import Tokenizer
 from .settings import LearnError
@@ -35,7 +35,7 @@ class Texts:
             # What is written in a document is text, also where it looks like a control token.
             parts.append(np.array(tokenizer.encode(text, bos=False, special=False), np.int32))
         self.digest = state.hexdigest()
-        self._ids: NDArray[np.int32] = np.concatenate(parts)
+        self._ids: I32 = np.concatenate(parts)
         n = len(self._ids) // (length - len(self._bos))
         if n < 2:
             raise LearnError(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...jit.arena import aligned
 from ...jit.launch import Arguments
 from ...jit.threads import n_threads
+from ...ops.arrays import F32, U8
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...runtime.engine import on_engine
 from ..errors import ConvertError
 from .kernels.rows import WORK_BYTES, Rows, can_round, largest_bits_kernel, make_encode_rows
-
-F32 = NDArray[np.float32]
-U8 = NDArray[np.uint8]
 
 # fmt: off
 ENCODABLE = (

@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 import numpy as np
 from gguf import GGML_QUANT_VERSION
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32, U8
 from ...ops.linear import Weight, get_rows
 from ...ops.reference.quants import dequantise
 from ...ops.types import QUANT_TYPES
@@ -33,7 +33,6 @@ from .mixes import Mix, ModelFacts, tensor_types
 Progress = Callable[[int, int], None]
 """Called with (bytes read, bytes to read)."""
 
-F32 = NDArray[np.float32]
 _SLAB = 1 << 20  # weights that are in memory at a time: 4 MB as floats, which caches hold
 _FLOATS = ("F32", "F16", "BF16")
 _MAX_NAME = 127  # bytes of a name that llama.cpp keeps in quantize.imatrix.*
@@ -224,7 +223,7 @@ def _slabs(tensor: Tensor) -> list[slice]:
     ]
 
 
-def _read(shard: BinaryIO, tensor: Tensor, rows: slice) -> NDArray[np.uint8]:
+def _read(shard: BinaryIO, tensor: Tensor, rows: slice) -> U8:
     """Bytes of rows, uint8 (rows, bytes of a row). Not from the mapping: its pages would stay."""
     row_bytes = tensor.n_bytes // (tensor.n_elements // tensor.shape[-1])
     n_bytes = (rows.stop - rows.start) * row_bytes
@@ -240,12 +239,8 @@ def _read(shard: BinaryIO, tensor: Tensor, rows: slice) -> NDArray[np.uint8]:
 
 
 def _in_type(
-    tensor: Tensor,
-    plan: TensorPlan,
-    rows: slice,
-    data: NDArray[np.uint8],
-    entries: Mapping[str, F32],
-) -> NDArray[np.uint8]:
+    tensor: Tensor, plan: TensorPlan, rows: slice, data: U8, entries: Mapping[str, F32]
+) -> U8:
     """Rows in the planned type."""
     if tensor.type.name == plan.type_name:
         return data
@@ -259,7 +254,7 @@ def _in_type(
         raise ConvertError(f"tensor {tensor.name}, rows from {rows.start}: {error}") from error
 
 
-def _decoded(tensor: Tensor, data: NDArray[np.uint8]) -> F32:
+def _decoded(tensor: Tensor, data: U8) -> F32:
     """Rows as float32."""
     n_cols = tensor.shape[-1]
     if tensor.type.name == "F32":

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32, F64, I64
 from ...runtime.gguf import GGUFFile, open_gguf
 from ...runtime.gguf.layout import MAGIC
 from ...system.files import new_file
@@ -31,7 +31,6 @@ from ...system.reading import read_file, read_start
 from ..errors import ConvertError
 from ..writing import TensorPlan, header, pad, value_bytes
 
-F32 = NDArray[np.float32]
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 _MOST_BYTES = 8 << 30  # those of models of many experts come to 1 GB
 _I32, _I32_MAX = struct.Struct("<i"), (1 << 31) - 1
@@ -65,8 +64,8 @@ def read_imatrix(path: Path) -> Imatrix:
 
 def write_imatrix(
     path: Path,
-    sums: Mapping[str, NDArray[np.float64]],
-    counts: Mapping[str, NDArray[np.int64]],
+    sums: Mapping[str, F64],
+    counts: Mapping[str, I64],
     datasets: list[str],
     n_chunks: int,
     chunk_size: int,

@@ -6,17 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...models.workspace import Routed
+from ...ops.arrays import F64, I64
 from ...ops.device import Array
 from ...runtime.model import Model
 from ..errors import ConvertError
 from .imatrix import write_imatrix
 
-F32 = NDArray[np.float32]
-F64 = NDArray[np.float64]
-I64 = NDArray[np.int64]
 _LEAST_TOKENS = 16  # llama.cpp leaves smaller batches out, but for experts
 
 

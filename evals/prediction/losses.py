@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32, F64
 from ..quality.intervals import Interval, mean, t_quantile, variance
-
-F64 = NDArray[np.float64]
-
 
 BLOCK = 50
 """Neighbouring tokens share an interval's unit: what one of them lacks, the next ones lack, too."""
@@ -20,7 +17,7 @@ LEAST_TEXTS = 6
 """With so many texts, these are the units: their means also differ by what they are about."""
 
 
-def log_softmax(logits: NDArray[np.float32]) -> F64:
+def log_softmax(logits: F32) -> F64:
     """log softmax(logits) of float32 (V,), computed in float64."""
     wide = logits.astype(np.float64)
     wide -= wide.max()

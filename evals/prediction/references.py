@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ops.arrays import F32
 from ...ops.select import Range, Wanted
 from ...runtime.attend import Attend, Full, LayerView, TopK
-from ...runtime.attend.base import F32
 from ...runtime.attend.sparse import Budgeted, Chosen, Sparse, TokenIndex
 from ...runtime.loading.model_info import ModelInfo
 from ...runtime.store import KVStore

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...runtime.keep.scored.base import F32, I32, Scored
+from ...ops.arrays import F32, I32
+from ...runtime.keep.scored.base import Scored
 from ...runtime.keep.scored.methods import highest_and_newest, pooled
 
 POOLING = 17

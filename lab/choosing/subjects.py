@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ctypes import c_uint8
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kvarn.ops.arrays import F32, I64, U32
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.select import (
     Frame,
@@ -32,8 +32,6 @@ from kvarn.ops.select import (
     sketch_keys,
 )
 from kvarn.runtime.store.ram.store import RamStore
-
-F32 = NDArray[np.float32]
 
 HEADS, KV_HEADS, HEAD_DIM, SEED = 32, 8, 64, 0
 SINKS = 128  # tokens that are read anyway
@@ -82,17 +80,17 @@ class Subject(ABC):
     def rows(self, rows: range) -> None:
         """Choose for all of the rows, as a sparse prefill does; `lists_of` has their lists."""
 
-    def alone(self) -> list[NDArray[np.uint32]]:
+    def alone(self) -> list[U32]:
         """Each KV head's list, without the first tokens."""
         return [one[SINKS:n] for one, n in zip(self._index, self._counts, strict=True)]
 
-    def lists_of(self, row: int) -> list[NDArray[np.uint32]]:
+    def lists_of(self, row: int) -> list[U32]:
         """Each KV head's list of a row, counted from the first one of the last call."""
         many, counts = self._many[row], self._many_counts[row]
         return [one[:n] for one, n in zip(many, counts, strict=True)]
 
-    def _column(self, name: str, item_bytes: int) -> NDArray[np.int64]:
-        places: NDArray[np.int64] = self.store.column(name, item_bytes).segments(0)
+    def _column(self, name: str, item_bytes: int) -> I64:
+        places: I64 = self.store.column(name, item_bytes).segments(0)
         for place in places:  # touched, so that its pages exist
             (c_uint8 * 1).from_address(int(place))[0] = 0
         return places

@@ -24,6 +24,7 @@ from kvarn.commands.measuring.perplexity import table
 from kvarn.commands.options.arms import budgets_of, keeps_from, words
 from kvarn.evals.prediction import MethodLosses, passages_of
 from kvarn.evals.prediction.losses import TextLosses, log_softmax
+from kvarn.ops.arrays import F64
 from kvarn.runtime.keep.scored import NaCl, Scored, ScoredSlots
 from kvarn.runtime.loading.load import load
 from kvarn.system.errors import KvarnError
@@ -32,7 +33,6 @@ from kvarn.system.terminal import say, show
 
 if TYPE_CHECKING:
     from kvarn.evals.prediction import Passage
-    from kvarn.evals.prediction.losses import F64
     from kvarn.runtime.attend import LayerView
     from kvarn.runtime.context import Context
     from kvarn.runtime.keep import Keep

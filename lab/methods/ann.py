@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import kvarn
+from kvarn.ops.arrays import F32, I64
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.attend import AttendError, LayerView
 from kvarn.runtime.attend.sparse import SEED, Budgeted, Chosen, TokenIndex
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from kvarn.models.config import ModelConfig
     from kvarn.ops.select import Range, Wanted
-    from kvarn.runtime.attend.base import F32, I64
     from kvarn.runtime.loading.model_info import ModelInfo
     from kvarn.runtime.store import KVStore
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from kvarn.ops.arrays import F32
 from kvarn.runtime.attend import LayerView, TopK
 from kvarn.runtime.attend.sparse import Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from kvarn.ops.select import Range, Wanted
-    from kvarn.runtime.attend.base import F32
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import kvarn
+from kvarn.ops.arrays import F32
 from kvarn.runtime.attend import Attend, AttendError, BoundAttend, LayerView
 from kvarn.runtime.attend.selections import Selections
 from kvarn.runtime.attend.sparse import Budgeted, Chosen, TokenIndex
@@ -14,7 +15,6 @@ from kvarn.runtime.methods import option
 
 if TYPE_CHECKING:
     from kvarn.ops.select import Range, Wanted
-    from kvarn.runtime.attend.base import F32
     from kvarn.runtime.loading.model_info import ModelInfo
     from kvarn.runtime.store import KVStore
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 import kvarn
+from kvarn.ops.arrays import F32
 from kvarn.runtime.attend import AttendError, LayerView
 from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
 
@@ -15,7 +16,6 @@ from .refined import Refined, RefinedTopK
 
 if TYPE_CHECKING:
     from kvarn.ops.select import Range, Wanted
-    from kvarn.runtime.attend.base import F32
     from kvarn.runtime.loading.model_info import ModelInfo
     from kvarn.runtime.store import KVStore
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from kvarn.evals.tasks import SCATTERED, TASKS, Filler, Sample, Task
+from kvarn.ops.arrays import F32, I64
 
 from .data import BOS, N_CONTROL, Ids, token_id
 
@@ -52,8 +52,8 @@ MOST_TEXT = 4096
 CHARS_PER_TOKEN = 3.5
 """A first guess, corrected where a context comes out too long."""
 
-Ids64 = NDArray[np.int64]
-Weights = NDArray[np.float32]
+Ids64 = I64
+Weights = F32
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kvarn.ops.arrays import U8
 from kvarn.system.errors import KvarnError
 
-U8 = NDArray[np.uint8]
 MAGIC = 0xAF143CD8
 CELL_BYTES = 12
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as GGMLType
-from numpy.typing import NDArray
 
+from kvarn.ops.arrays import U8
 from kvarn.runtime.home import home
 from kvarn.system.files import new_file, private_folder
 
@@ -174,11 +174,11 @@ def _keeps_more_bits(layer: int, n_layers: int) -> bool:
 class _Pool:
     """Random blocks of one type, to cut matrices from."""
 
-    blocks: NDArray[np.uint8]
+    blocks: U8
     n_cols: int
     n_bytes: int
 
-    def matrix(self, rows: int, cols: int) -> NDArray[np.uint8]:
+    def matrix(self, rows: int, cols: int) -> U8:
         return np.resize(self.blocks, (rows, cols // self.n_cols * self.n_bytes))
 
 
@@ -215,7 +215,7 @@ _SCALES: dict[GGMLType, dict[int, float]] = {
 """Byte offset in a block → the f16 number there."""
 
 
-def _set_scales(blocks: NDArray[np.uint8], kind: GGMLType) -> None:
+def _set_scales(blocks: U8, kind: GGMLType) -> None:
     if kind == GGMLType.MXFP4:  # 2^(exponent − 128) · one of 16 integers
         blocks[:, 0] = 120
         return

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from kvarn.ops.arrays import F32, U32
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .watch import Block
 
-    F32 = NDArray[np.float32]
     Mask = NDArray[np.bool_]
 
 CHOICES = {
@@ -112,7 +113,7 @@ def _error(out: F32, exact: F32) -> float:
     return float(np.mean(off / np.maximum(norm, np.finfo(np.float32).tiny)))
 
 
-def _listed(lists: list[NDArray[np.uint32]], stop: int) -> Mask:
+def _listed(lists: list[U32], stop: int) -> Mask:
     """(T, stop): what each row lists."""
     mask = np.zeros((len(lists), stop), bool)
     for to, tokens in zip(mask, lists, strict=True):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from kvarn.evals.prediction import MethodLosses, Passage, passages_of
 from kvarn.evals.prediction.losses import TextLosses, log_softmax
+from kvarn.ops.arrays import F32
 from kvarn.runtime.axes import PREFILL_AXIS
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.packs import build_pack
@@ -33,9 +34,6 @@ from kvarn.system.terminal import say, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from kvarn.runtime.model import Model
     from kvarn.runtime.prefill import Prefill
@@ -109,8 +107,8 @@ def compare(
 
 
 def _rows(
-    chunks: Iterator[NDArray[np.float32]],
-) -> Iterator[NDArray[np.float32]]:
+    chunks: Iterator[F32],
+) -> Iterator[F32]:
     for rows in chunks:
         yield from rows
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from kvarn.ops.arrays import F32, U32
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend import Attend, BoundAttend, LayerView
 from kvarn.runtime.attend.full import FullAttention
@@ -15,16 +16,12 @@ from kvarn.runtime.prefill import SparsePrefill
 from kvarn.runtime.prefill.attention import ROWS, Between, SparsePrompts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from kvarn.runtime.loading.model_info import ModelInfo
     from kvarn.runtime.model import Model
     from kvarn.runtime.store import KVStore
 
-    F32 = NDArray[np.float32]
 
-
-Lists = list[list["NDArray[np.uint32]"]]
+Lists = list[list[U32]]
 
 
 @dataclass(frozen=True)

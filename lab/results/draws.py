@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvarn.evals.prediction.compare import Passage, pack_name, passages_of
+from kvarn.ops.arrays import F32, F64
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
@@ -49,8 +50,6 @@ from .shadow import Shadow, Step
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    F32 = NDArray[np.float32]
-    F64 = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
 LONG_WINDOW = 256

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvarn.ops.arrays import F32, F64, I64
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    F32 = NDArray[np.float32]
-    F64 = NDArray[np.float64]
 
 
 def softmax(scores: F32) -> F64:
@@ -94,7 +93,7 @@ class Blocks:
         return np.bincount(self.of[places], weights, len(self.keys)).astype(np.float64)
 
 
-def _halves(keys: F32, part: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _halves(keys: F32, part: I64) -> list[I64]:
     """A part split at the median of its projections."""
     x = keys[part] - keys[part].mean(0)
     direction = x[np.argmax((x**2).sum(1))]

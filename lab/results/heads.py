@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvarn.ops.arrays import F32, F64
+
 from .estimators import Blocks, PlainTables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    F32 = NDArray[np.float32]
-    F64 = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
 SINK, WINDOW = 4, 64

@@ -27,6 +27,7 @@ from kvarn.evals.quality import Arm
 from kvarn.evals.quality.asking import opened
 from kvarn.evals.quality.plan import Cell
 from kvarn.evals.quality.reading import Read
+from kvarn.ops.arrays import F32, F64
 from kvarn.runtime.attend import Full, LayerView
 
 from .estimators import softmax
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from kvarn.runtime.loading.model_info import ModelInfo
     from kvarn.runtime.store import KVStore
 
-    from .estimators import F32, F64
 
 MOST_STEPS = 8
 """Tokens of a reply that are looked at."""

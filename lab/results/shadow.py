@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from kvarn.ops.arrays import F32
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend import Attend, BoundAttend, LayerView, TopK
 from kvarn.runtime.attend.full import FullAttention
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from kvarn.runtime.loading.model_info import ModelInfo
     from kvarn.runtime.methods import Progress
     from kvarn.runtime.store import KVStore
 
-    F32 = NDArray[np.float32]
     Note = Callable[["Step"], None]
 
 

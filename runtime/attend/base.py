@@ -7,22 +7,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...models.config.layers import AttentionConfig
+from ...ops.arrays import F32, I32, I64, U32
 from ...ops.attention.softmax import Softmax
 from ...ops.device import Device, Scratch
 from ..loading.model_info import ModelInfo
 from ..methods import Method, Progress
 from ..store import KVStore
 from .reads import LayerReads
-
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-U32 = NDArray[np.uint32]
-U64 = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +153,6 @@ class BoundAttend(ABC):
         which hold them and others in no order."""
         self(layer, q, stored - len(q), out)
 
-    def attend_prompt(
-        self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]
-    ) -> None:
+    def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """The same for tokens of a prompt, even a single one."""
         self(layer, q, start, out)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...ops.arrays import F32
 from ..loading.model_info import ModelInfo
 from ..store import KVStore
-from .base import F32, Attend, BoundAttend, LayerView
+from .base import Attend, BoundAttend, LayerView
 
 
 @dataclass(frozen=True)

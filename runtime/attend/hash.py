@@ -14,13 +14,14 @@ from typing import ClassVar
 import numpy as np
 
 from ...models.config import ModelConfig
+from ...ops.arrays import F32, I32
 from ...ops.select import Range, SignedKeys, Wanted
 from ...system.errors import KvarnError
 from ...system.values import Budget
 from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
-from .base import F32, I32, LayerView
+from .base import LayerView
 from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
 from .errors import AttendError

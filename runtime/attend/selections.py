@@ -27,14 +27,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import I64, U32
 from ...system.files import new_file
 from ...system.reading import read_file
 from ..memory import available_bytes
 from .errors import AttendError
-
-U32 = NDArray[np.uint32]
 
 _KEY, _VERSION = "kvarn_selections", 2
 _HEAD = struct.Struct("<III")
@@ -103,7 +101,7 @@ class SelectionWriter:
         self._file = file
         file.write(json.dumps({_KEY: _VERSION, **asdict(source)}).encode() + b"\n")
 
-    def add(self, layer: int, stored: int, lists: U32, counts: NDArray[np.int64]) -> None:
+    def add(self, layer: int, stored: int, lists: U32, counts: I64) -> None:
         """Add a step: of `stored` tokens, KV head j attended to lists[j, : counts[j]]."""
         gaps = [np.diff(row[:n], prepend=np.uint32(0)) for row, n in zip(lists, counts)]
         body = zlib.compress(np.concatenate(gaps).astype("<u4").tobytes(), _LEVEL)
@@ -182,7 +180,7 @@ def _unpacked(body: bytes, n: int) -> U32:
     return np.frombuffer(raw, "<u4")
 
 
-def _lists(body: bytes, counts: NDArray[np.int64], stored: int) -> tuple[U32, ...]:
+def _lists(body: bytes, counts: I64, stored: int) -> tuple[U32, ...]:
     """The positions of each KV head; ValueError unless they ascend and lie below `stored`."""
     if counts.max() > stored:
         raise ValueError(f"a record names {counts.max():,} of {stored:,} tokens")

@@ -33,9 +33,7 @@ class TopK(Tailed):
     sink: int = 4
     window: int = 256
     index: str = option(
-        "sketch",
-        "search all keys, or their sketches of one bit per dimension",
-        choices=NAMES,
+        "sketch", "search all keys, or their sketches of one bit per dimension", choices=NAMES
     )
 
     def __post_init__(self) -> None:

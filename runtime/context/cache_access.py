@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...ops.arrays import U32
 from ..attend import AttendError
 from ..attend.recording import recording
 from ..attend.selections import Source
@@ -16,9 +17,6 @@ from ..methods import called
 from ..store import KVStore
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
     from ..store import StoreError
@@ -59,7 +57,7 @@ class CacheAccess:
         """Bytes of the KV cache held now."""
         return self._cache.store.n_bytes
 
-    def kept(self, layer: int) -> NDArray[np.uint32]:
+    def kept(self, layer: int) -> U32:
         """Positions of the tokens that each KV head of a layer keeps, uint32 (J, n), unordered."""
         return self._cache.kept(layer, len(self.tokens))
 

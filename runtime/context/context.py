@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 from ...jit import forks
+from ...ops.arrays import F32
 from ..cache import Axes, closed_on_error, open_cache
 from ..engine import on_engine
 from ..methods import called
@@ -21,9 +22,6 @@ from .reading.token_reader import TokenReader
 from .saving import Saving
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ..draft import Draft
     from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
@@ -107,7 +105,7 @@ class Context(CacheAccess):
         self._reader.stop_flag = flag
 
     @property
-    def logits(self) -> NDArray[np.float32]:
+    def logits(self) -> F32:
         """Logits of the last token read, float32 (V,)."""
         known = self._reader.logits
         return on_engine(self._reader.compute_logits) if known is None else known
@@ -178,7 +176,7 @@ class Context(CacheAccess):
         progress: Progress | None = None,
         *,
         special: bool = False,
-    ) -> NDArray[np.float32]:
+    ) -> F32:
         """Read `prompt` after the tokens already there; return the last logits, float32 (V,).
 
         Control tokens count in what `ChatTemplate.render` gives; in other text if `special`.
@@ -208,7 +206,7 @@ class Context(CacheAccess):
         """
         fill(self._cache, self._reader, self._saving, n_tokens, progress)
 
-    def decode(self, token: int, draft: Sequence[int] = ()) -> NDArray[np.float32]:
+    def decode(self, token: int, draft: Sequence[int] = ()) -> F32:
         """Read one generated token and return its logits, float32 (V,).
 
         `draft` holds guesses, at most `draft_room`, of the tokens after it. They are read in the
@@ -285,7 +283,7 @@ class Context(CacheAccess):
         generation = self.generation(prompt, max_tokens, sampler, draft=draft)
         return generation.ids(stop_at_eos=stop_at_eos)
 
-    def read_all_logits(self, ids: Sequence[int], first: int = 0) -> Iterator[NDArray[np.float32]]:
+    def read_all_logits(self, ids: Sequence[int], first: int = 0) -> Iterator[F32]:
         """Read `ids` and yield the logits of each from number `first` on, float32 (rows, V).
 
         At most 32 rows at a time, so that a large vocabulary does not cost gigabytes.

@@ -11,8 +11,8 @@ generates then means nothing.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32
 from ...ops.attention.layout import SEGMENT
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError
@@ -22,9 +22,6 @@ from ..memory import available_bytes, human_bytes
 from ..methods import Progress
 from .reading.token_reader import TokenReader
 from .saving import Saving
-
-F32 = NDArray[np.float32]
-
 
 NOISE = 0.25
 """Standard deviation of the noise, as a share of that of each channel over the tokens read."""

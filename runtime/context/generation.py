@@ -6,14 +6,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from ...ops.arrays import F32
 from ..sampling import NotFinite, Sampler
 from ..stats import Clock, Stats
 from ..stops import StopMatcher, stop_strings
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ..draft import Draft
     from ..loading.loaded_model import LoadedModel
     from ..sampling.state import SamplerState
@@ -37,7 +35,7 @@ class GenerationContext(Protocol):
     @property
     def draft_room(self) -> int: ...
     @property
-    def logits(self) -> NDArray[np.float32]: ...
+    def logits(self) -> F32: ...
     @property
     def store(self) -> KVStore: ...
     def encode(self, prompt: str | Sequence[int], /) -> list[int]: ...

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ...ops.arrays import F32
 from ..cache import KVCache
 from ..engine import on_engine
 from ..store.ram.slots import SlotCopy
@@ -23,7 +21,7 @@ class Mark:
     cache: KVCache
     tokens: list[int]
     of_prompt: bytes
-    hidden: NDArray[np.float32] | None
+    hidden: F32 | None
     copy: SlotCopy | None
     n_apart: int | None
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ops.arrays import F32, F64
 from ..attend.full import Full, FullAttention
 from ..cache import Axes, open_cache
 from ..store import Ram
 from .reading.token_reader import TokenReader
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ...models.transformer import Transformer
     from ...ops.device import Array
     from ..attend import Attend, LayerView
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
-    F32 = NDArray[np.float32]
 
 N_TOKENS, N_FIRST = 256, 4
 """Tokens that are read, and how many first ones do not count: they are unlike the rest."""
@@ -85,7 +83,7 @@ class _Watched(Full):
     """Full attention that adds up, in `sums` (layers, J, E), the squares of the queries of each KV
     head, which are the means over its query heads."""
 
-    sums: NDArray[np.float64]
+    sums: F64
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> FullAttention:
         return _WatchedAttention(self.sums)
@@ -94,7 +92,7 @@ class _Watched(Full):
 class _WatchedAttention(FullAttention):
     records = False
 
-    def __init__(self, sums: NDArray[np.float64]) -> None:
+    def __init__(self, sums: F64) -> None:
         self._sums = sums
 
     def attend_prompt(self, layer: LayerView, q: Array, start: int, out: Array) -> None:

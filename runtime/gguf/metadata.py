@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ops.arrays import I64
 from ...system.text import shown
 from .layout import (
     MAX_ARRAY_DEPTH,
@@ -41,7 +42,7 @@ class Entry:
     end: int
     item: ValueType | None = None
     count: int = 1
-    starts: NDArray[np.int64] | None = None
+    starts: I64 | None = None
     parts: tuple[Entry, ...] = ()
 
     @property
@@ -183,7 +184,7 @@ def _walk_array(cursor: Cursor, field: str, depth: int) -> Entry:
         item_bytes = cursor.count_bytes if item is ValueType.STRING else _SIZES[item]
     count = cursor.count(f"{field}: array length", item_bytes)
     start = cursor.position
-    starts: NDArray[np.int64] | None = None
+    starts: I64 | None = None
     parts: tuple[Entry, ...] = ()
     if item is ValueType.STRING:
         cursor.items(count, field)
@@ -196,7 +197,7 @@ def _walk_array(cursor: Cursor, field: str, depth: int) -> Entry:
     return Entry(ValueType.ARRAY, start, cursor.position, item, count, starts, parts)
 
 
-def _walk_strings(cursor: Cursor, count: int, field: str) -> NDArray[np.int64]:
+def _walk_strings(cursor: Cursor, count: int, field: str) -> I64:
     try:
         starts, cursor.position = walk_strings(
             cursor.view, cursor.position, count, cursor.count_bytes

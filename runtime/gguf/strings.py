@@ -7,8 +7,8 @@ after reading its length, so a vocabulary cannot be skipped at once.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import I64
 from .layout import U32, U64
 
 # Strings and bytes decoded at once: temporary copies stay small and in the CPU's cache.
@@ -33,9 +33,7 @@ def _too_long(index: int, length: int) -> BrokenString:
     return BrokenString(index, f"a length of {length:,} bytes")
 
 
-def walk_strings(
-    view: memoryview, position: int, count: int, count_bytes: int
-) -> tuple[NDArray[np.int64], int]:
+def walk_strings(view: memoryview, position: int, count: int, count_bytes: int) -> tuple[I64, int]:
     """The start of each of `count` strings (at its length), and the end of the last one.
 
     Some 30 ns per string of fewer than 256 bytes, 150 ns otherwise. Raises BrokenString when one
@@ -60,9 +58,7 @@ def walk_strings(
     return starts, position
 
 
-def _leap(
-    view: memoryview, position: int, starts: NDArray[np.int64], count_bytes: int
-) -> tuple[int, int]:
+def _leap(view: memoryview, position: int, starts: I64, count_bytes: int) -> tuple[int, int]:
     """Find many short strings at once; fills `starts`, returns how many and the end of the last.
 
     The length of a string under 256 bytes is one byte followed by zeros. All such places in a
@@ -85,9 +81,7 @@ def _leap(
     return n, position + int(nexts[n - 1])
 
 
-def _hop(
-    view: memoryview, position: int, starts: NDArray[np.int64], index: int, count_bytes: int
-) -> int:
+def _hop(view: memoryview, position: int, starts: I64, index: int, count_bytes: int) -> int:
     """Step over strings one by one; fills `starts`, returns the end of the last."""
     length_at = (U64 if count_bytes == U64.size else U32).unpack_from
     for i in range(len(starts)):
@@ -101,9 +95,7 @@ def _hop(
     return position
 
 
-def decode_strings(
-    view: memoryview, starts: NDArray[np.int64], end: int, count_bytes: int
-) -> list[str]:
+def decode_strings(view: memoryview, starts: I64, end: int, count_bytes: int) -> list[str]:
     """The strings that start at `starts`, the last of which ends at `end`.
 
     UTF-8; other bytes are kept as surrogate escapes. Some 100 ns per string: the lengths are

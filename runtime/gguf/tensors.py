@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import U8
 from ...ops.types import BY_ID, WITHDRAWN, QuantType
 from ...system.text import shown
 from .layout import MAX_DIMS, MAX_TENSOR_NAME_BYTES
@@ -31,7 +31,7 @@ class Tensor:
         return math.prod(self.shape)
 
     @property
-    def data(self) -> NDArray[np.uint8]:
+    def data(self) -> U8:
         """uint8[…, rows, bytes of a row]: a read-only view of the mapped file."""
         flat = np.frombuffer(self.source.view, np.uint8, self.n_bytes, self.offset)
         return flat.reshape(*self.shape[:-1], self.n_bytes // math.prod(self.shape[:-1]))

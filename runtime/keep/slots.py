@@ -11,10 +11,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from ...ops.arrays import U32
 
+if TYPE_CHECKING:
     from ...ops.device import Array
     from ...ops.evict import Staging
     from ..attend import BoundAttend, LayerView
@@ -63,7 +62,7 @@ class LayerSlots(ABC):
     def evicted(self, n_tokens: int) -> bool:
         """Whether one of `n_tokens` tokens has been evicted."""
 
-    def kept(self, n_tokens: int) -> NDArray[np.uint32]:
+    def kept(self, n_tokens: int) -> U32:
         """Positions (J, n) in the slots after `n_tokens` tokens."""
         return self.store.kept(self.layer, self.n_held(n_tokens))
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ops.arrays import F32, F64
 from ..attend.full import Full, FullAttention
 from ..attend.sparse.probe import scores_of
 from ..prefill import Exact
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ..attend.base import F32, LayerView
+    from ..attend.base import LayerView
     from ..context import Context
     from ..context.planning.request import ContextRequest
     from ..loading.model_info import ModelInfo
@@ -47,7 +46,7 @@ class Weights:
 
     def __init__(self, n_tokens: int) -> None:
         self.n_tokens = n_tokens
-        self.sums: NDArray[np.float64] = np.zeros(n_tokens)
+        self.sums: F64 = np.zeros(n_tokens)
 
 
 @dataclass(frozen=True)
@@ -93,14 +92,14 @@ def weights_of(
     document: Sequence[int],
     follow: Sequence[int],
     neutral: Sequence[int],
-) -> NDArray[np.float64]:
+) -> F64:
     """What `weighing` returns, in one go."""
     steps = weighing(open, asked, document, follow, neutral)
     try:
         while True:
             next(steps)
     except StopIteration as end:
-        weights: NDArray[np.float64] = end.value
+        weights: F64 = end.value
         return weights
 
 
@@ -110,7 +109,7 @@ def weighing(
     document: Sequence[int],
     follow: Sequence[int],
     neutral: Sequence[int],
-) -> Generator[None, int | None, NDArray[np.float64]]:
+) -> Generator[None, int | None, F64]:
     """What of their attention the ids `follow` give to each of the n tokens of a document beyond
     what the ids `neutral` give it, float64 (n,), with the sum 1; all 0 where that is nothing.
 
@@ -128,6 +127,6 @@ def weighing(
                 slice = yield
         weights.sums[:SINK] = 0
         shares.append(weights.sums / max(weights.sums.sum(), np.finfo(np.float64).tiny))
-    beyond: NDArray[np.float64] = np.maximum(shares[0] - shares[1], 0)
+    beyond: F64 = np.maximum(shares[0] - shares[1], 0)
     beyond /= max(beyond.sum(), np.finfo(np.float64).tiny)
     return beyond

@@ -9,13 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...jit.arena import Arena
 from ...models.config import ModelConfig
 from ...models.transformer import Transformer
 from ...models.weights import Weights
+from ...ops.arrays import F32
 from ...ops.cpu import CPU
 from ...ops.device import Device
 from ..chat.template import ChatTemplate
@@ -67,10 +65,10 @@ class LoadedModel:
             self.file, self.config, self.tell, *measures, sinks, self._computed, self.adapters
         )
 
-    def _measured_keys(self) -> NDArray[np.float32]:
+    def _measured_keys(self) -> F32:
         return on_engine(measured_keys, self.info, self.transformer)
 
-    def _measured_queries(self) -> NDArray[np.float32]:
+    def _measured_queries(self) -> F32:
         return on_engine(measured_queries, self.info, self.transformer)
 
     def tell(self, line: str) -> None:

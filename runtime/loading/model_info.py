@@ -11,18 +11,17 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from ...jit import kernel_cache
 from ...jit.kernel_cache import sources
 from ...models.config import ModelConfig
+from ...ops.arrays import F32
 from ...system.text import one_line
 from ..gguf import GGUFFile
 from .adapter_files import AdapterFacts
 from .fingerprint import fingerprint, tokenizer_digest
 
 T = TypeVar("T")
-F32 = NDArray[np.float32]
 
 _BASE = {"base", "pretrained"}
 _TUNED = {"chat", "instruct", "it", "sft", "dpo", "assistant"}

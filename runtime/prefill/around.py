@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ...ops.arrays import F32
 from ..attend import BoundAttend, LayerView
 from ..attend.base import ChoiceObserver
 from ..attend.reads import LayerReads
 from ..methods import Progress
-
-F32 = NDArray[np.float32]
-
 
 SINKS = 128
 """First tokens that every row reads: those of HashAttention; one block of keys."""

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...models.config import ModelConfig
+from ...ops.arrays import F32, I64, U32
 from ...ops.attention.arguments import Dense
 from ...ops.attention.layout import SEGMENT
 from ...ops.attention.prefill.listed import ListedScratch, ReadRows, listed_attention
@@ -24,9 +24,6 @@ from .around import SINKS, AroundPrompts
 from .base import CHUNK
 from .indexes import RowIndex
 from .tail import RowTail
-
-F32 = NDArray[np.float32]
-
 
 WINDOW = 128
 """Tokens before the open segment that every row reads."""
@@ -138,9 +135,7 @@ class SparsePrompts(AroundPrompts):
         if self._tail is not None:
             self._tail.index(layer, stop)
 
-    def choose(
-        self, layer: LayerView, q: F32, between: Between, k: int
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
+    def choose(self, layer: LayerView, q: F32, between: Between, k: int) -> tuple[U32, I64, int]:
         """k tokens for each head of at most `ROWS` rows q (T, H, E), k no more than the method's:
         lists (T, J, room), of which the first counts (T, J) count, until the next call; and the
         bytes of the index that were read."""
@@ -175,9 +170,7 @@ class SparsePrompts(AroundPrompts):
             for row in range(-start % self._options.probe, len(q), self._options.probe):
                 self._measure(layer, q[row : row + 1], start + row, row, between, out)
 
-    def _count(
-        self, layer: LayerView, start: int, between: Between, counts: NDArray[np.int64]
-    ) -> None:
+    def _count(self, layer: LayerView, start: int, between: Between, counts: I64) -> None:
         reads, layout, n = self.prompt_reads[layer.number], layer.store.layout, len(counts)
         row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
         stored = n * start + n * (n + 1) // 2

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ...ops.arrays import F32
 from ...ops.attention.arguments import Dense
 from ...ops.attention.prefill.listed import ListedScratch, ReadRows, listed_attention
 from ..attend import Attend, BoundAttend
@@ -20,15 +21,12 @@ from .exact import Exact
 from .sparse import SparsePrefill
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ...models.config import ModelConfig
     from ..attend import LayerView
     from ..keep import Keep
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
-    F32 = NDArray[np.float32]
 
 RESTS = ("exact", "sparse")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32, I64, U32
 from ...ops.select import (
     Range,
     RowRerankedScratch,
@@ -25,8 +25,6 @@ from ..attend.indexes.sketches import RERANKED, SketchIndex
 from ..attend.sparse import SEED, CentredIndex, TokenIndex
 from ..attend.sparse.frame import averaged
 
-F32 = NDArray[np.float32]
-
 
 class RowIndex(TokenIndex):
     """The index of an attend method, by which many rows choose at a time."""
@@ -37,13 +35,7 @@ class RowIndex(TokenIndex):
 
     @abstractmethod
     def choose_rows(
-        self,
-        layer: LayerView,
-        q: F32,
-        among: Range,
-        k: int,
-        lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
     ) -> int:
         """Choose for each row of q (R, H, E) as `choose` does: lists (R, J, room), counts (R, J).
 
@@ -71,13 +63,7 @@ class RowSignatures(RowIndex, SignatureIndex):
             self.cover(layer, first, stop)
 
     def choose_rows(
-        self,
-        layer: LayerView,
-        q: F32,
-        among: Range,
-        k: int,
-        lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
     ) -> int:
         keys, s, n_kv_heads = self.keys(layer), self._rows, self._config.n_kv_heads
         signatures = np.empty(q.shape[:2], np.uint64)
@@ -114,13 +100,7 @@ class RowSketches(RowIndex, SketchIndex):
             self.leave_out_with(layer, n, stop)
 
     def choose_rows(
-        self,
-        layer: LayerView,
-        q: F32,
-        among: Range,
-        k: int,
-        lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
     ) -> int:
         wanted = Wanted(k, RERANKED * k, SEED)
         best_sketched_rows(q, self.keys(layer), among, wanted, lists, counts, scratch=self._rows)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...models.config import ModelConfig
+from ...ops.arrays import F32
 from ...ops.attention.layout import SEGMENT
 from ...ops.attention.prefill.listed import ReadRows
 from ...ops.attention.work import ROWS
@@ -13,8 +11,6 @@ from ...ops.select import RowMeansScratch, add_row_means
 from ..attend import LayerView
 from ..attend.indexes.means import BlockMeans
 from ..store import KVStore
-
-F32 = NDArray[np.float32]
 
 
 class RowTail:
@@ -34,14 +30,7 @@ class RowTail:
             self._means.write(layer, first // SEGMENT, stop // SEGMENT)
         self.column.filled[layer.index] = stop
 
-    def add(
-        self,
-        layer: LayerView,
-        q: F32,
-        read: ReadRows,
-        softmaxes: F32,
-        out: F32,
-    ) -> int:
+    def add(self, layer: LayerView, q: F32, read: ReadRows, softmaxes: F32, out: F32) -> int:
         """Add the share of the tokens that the rows did not read to out; arguments as of
         `add_row_means`.
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32, I64
 from ...ops.attention.layout import TileLayout, n_segments
 from ...ops.cpu import CPU
 from ...ops.device import Device, Places
@@ -16,9 +16,6 @@ from ...system.errors import KvarnError
 from ..memory import available_bytes
 from .facts import ProbeSums
 from .states import States
-
-F32 = NDArray[np.float32]
-
 
 Allow = Callable[[int], None]
 """Called with the most bytes by which a save makes files grow; raises `StoreError` if they must
@@ -41,7 +38,7 @@ class Column(ABC):
     """
 
     item_bytes: int
-    filled: NDArray[np.int64]
+    filled: I64
     """(layers,): the items of tokens 0 to filled[layer] - 1 have been written. Appending an earlier
     token lowers it to that token."""
 
@@ -68,7 +65,7 @@ class Saved:
     """What a store held when it was opened: K and V of these tokens."""
 
     tokens: Sequence[int]
-    hidden: NDArray[np.float32] | None
+    hidden: F32 | None
     """Hidden state of the last token, after `output_norm`: float32 (D,); None: unknown."""
     n_prompt: int = 0
     """How many tokens, from the first on, are known to have been read as a prompt."""
@@ -102,7 +99,7 @@ class KVStore(ABC):
     are read apart; None: no prompt has said it yet. A commit saves it."""
     states: States | None = None
     """What layers carry besides K and V; None where they carry nothing."""
-    centre: NDArray[np.float32] | None = None
+    centre: F32 | None = None
     """Mean keys, float32 (layers, J, E), which callers of `append` subtract first: see `centre`."""
 
     @property

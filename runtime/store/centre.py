@@ -18,15 +18,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...models.config.bounds import MAX_WHOLE_HEAD_DIM
+from ...ops.arrays import F32
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ...models.config import ModelConfig
     from ..loading.model_info import ModelInfo
-
-    F32 = NDArray[np.float32]
 
 
 def has_centre(config: ModelConfig, k_type: str) -> bool:

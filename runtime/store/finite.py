@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ops.arrays import U8
 from ...ops.attention.layout import KV_TYPES, TILE, TILES, TileLayout
 
-U8 = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 _EXPONENT = np.uint16(0x7C00)  # of an f16; all bits set: NaN or infinity
 

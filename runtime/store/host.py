@@ -6,10 +6,10 @@ from abc import abstractmethod
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32, I64
 from ...ops.attention.layout import TileLayout
-from .base import F32, Column, KVStore
+from .base import Column, KVStore
 from .states import States
 from .windowed import Windowed
 
@@ -35,7 +35,7 @@ class HostStore(KVStore, Generic[C]):
     def _place(self) -> None:
         """Call `_place_segments`, because a place has changed."""
 
-    def _place_segments(self, whole: list[NDArray[np.int64]], n: int) -> None:
+    def _place_segments(self, whole: list[I64], n: int) -> None:
         """Take over the addresses of `n` segments, given for the layers without a window."""
         self._whole = whole
         self._places = whole if self.windowed is None else self.windowed.places(whole, n)
@@ -97,7 +97,7 @@ class HostStore(KVStore, Generic[C]):
             return windowed.layout, windowed.n_kv_heads
         return self.layout, self.n_kv_heads
 
-    def segments(self, layer: int) -> NDArray[np.int64]:
+    def segments(self, layer: int) -> I64:
         return self._places[layer]
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:

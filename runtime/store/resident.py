@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ...ops.arrays import F32, I64
 from ...ops.attention.layout import SEGMENT, TILE, TileLayout, n_segments
 from ...ops.cpu import CPU
 from .base import Allow, Column, KVStore, SlotPlan, StoreError
@@ -21,11 +22,8 @@ from .method import Store
 from .ram.factory import Ram
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ...ops.device import Array, KVDevice
     from ..loading.model_info import ModelInfo
-    from .base import F32
     from .ram.slots import SlotStore
 
 
@@ -264,17 +262,13 @@ class ResidentStore(KVStore):
             self._fetch(*places, column.item_bytes, segments)
         column.filled[:] = len(segments) * SEGMENT
 
-    def _fetch(
-        self, on_host: NDArray[np.int64], on_device: Array, item_bytes: int, segments: range
-    ) -> None:
+    def _fetch(self, on_host: I64, on_device: Array, item_bytes: int, segments: range) -> None:
         """Copy segments from the host, one at a time: those of a pack are mapped files."""
         for i in segments:
             items = CPU.read_items(on_host[i : i + 1], self.n_kv_heads, item_bytes)
             self.device.write_items(on_device[i : i + 1], items)
 
-    def _hand_over(
-        self, on_device: Array, on_host: NDArray[np.int64], item_bytes: int, segments: range
-    ) -> None:
+    def _hand_over(self, on_device: Array, on_host: I64, item_bytes: int, segments: range) -> None:
         """Copy segments to the host."""
         for i in segments:
             items = self.device.read_items(on_device[i : i + 1], self.n_kv_heads, item_bytes)

@@ -6,11 +6,9 @@ row:  [layer][kv head][K row][V row][scale row]: the token's bytes of each tile 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import U8
 from ...ops.attention.layout import TILE, TILES, TileLayout
-
-U8 = NDArray[np.uint8]
 
 
 class Rows:

@@ -15,13 +15,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...jit.arena import aligned
 from ...models.config import ModelConfig
-
-F32 = NDArray[np.float32]
-
+from ...ops.arrays import F32
 
 Shapes = Sequence[Sequence[tuple[int, ...]]]
 """Of the arrays of each layer that carries a state."""

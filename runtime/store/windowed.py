@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...models.config import ModelConfig
+from ...ops.arrays import I64, U8
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from .ram.anonymous import Pieces
-from .rows import U8, Rows
+from .rows import Rows
 
 MOST_WINDOW = 4096
 """Layers with a longer window are stored whole, like those without one: memory holds the window."""
@@ -158,7 +158,7 @@ class Windowed:
                 return rows[first - base : stop - base]
         return None
 
-    def places(self, whole: Sequence[NDArray[np.int64]], n: int) -> list[NDArray[np.int64]]:
+    def places(self, whole: Sequence[I64], n: int) -> list[I64]:
         """Addresses of `n` segments of all layers, those of the others given; 0 where a segment is
         not held."""
         table = np.zeros((len(self.layers) + len(self.whole), n), np.int64)

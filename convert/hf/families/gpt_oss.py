@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 from gguf import GGUFWriter
-from numpy.typing import NDArray
 
+from ....ops.arrays import U8
 from ....ops.types import QUANT_TYPES, row_bytes
 from ....system.text import brief
 from ...errors import ConvertError
@@ -102,7 +102,7 @@ def _packed(name: str, views: Views) -> View:
     n, n_rows, n_blocks = scales.shape
     n_bytes = row_bytes(QUANT_TYPES["MXFP4"], 32 * n_blocks)
 
-    def read(first: int, stop: int) -> NDArray[np.uint8]:
+    def read(first: int, stop: int) -> U8:
         codes = blocks.rows(first * n_blocks, stop * n_blocks)
         weights = np.stack([codes & 15, codes >> 4], axis=-1).reshape(-1, 32)
         out = np.empty((len(codes), 17), np.uint8)

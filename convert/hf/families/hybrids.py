@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter
-from numpy.typing import NDArray
 
+from ....ops.arrays import I64
 from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config, number
@@ -107,7 +107,7 @@ def squeezed(name: str, view: View) -> View:
     return reshaped(view, view.shape[0], view.shape[2])
 
 
-def _groups(name: str, view: View, config: Config) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _groups(name: str, view: View, config: Config) -> tuple[I64, I64]:
     """Rows of q, k, v, and of z, where each key head has its own, one after the other."""
     n_keys, n_values, dim = _heads(config)
     values = n_values // n_keys * dim

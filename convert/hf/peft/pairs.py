@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....ops.arrays import I64
 from ....system.text import one_line
 from ...errors import ConvertError
 from ..safetensors import StoredTensor
@@ -21,7 +21,6 @@ from ..views import View, columns, in_order, mapped, multiplied
 from .base import Base
 from .settings import MAX_NAME, AdapterSettings
 
-I64 = NDArray[np.int64]
 PREFIX = "base_model.model."
 _ENDS = (".lora_A.weight", ".lora_B.weight")
 _UNKNOWN = {

@@ -26,10 +26,7 @@ _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 def byte_level_tokens(
-    folder: Path,
-    saved: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    n_vocab: int | None,
+    folder: Path, saved: Mapping[str, Any], settings: Mapping[str, Any], n_vocab: int | None
 ) -> tuple[LibraryTokenizer, Tokens]:
     """The tokenizer, and its tokens as the file has them: `n_vocab` ids, or as there are.
 

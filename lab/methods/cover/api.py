@@ -3,24 +3,23 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvarn.jit.arena import aligned
 from kvarn.jit.launch import Arguments
 from kvarn.jit.threads import n_threads
+from kvarn.ops.arrays import F32, I64, U32
 from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.attention.layout import SEGMENT, TILE, TileLayout
 from kvarn.ops.attention.work import WORK_BYTES, gathered_work_bytes
 from kvarn.ops.errors import OpsError
 from kvarn.ops.select import ExactScratch, products
-from kvarn.ops.select.choice import F32, I64, Lists, Range, check_query
+from kvarn.ops.select.choice import Lists, Range, check_query
 from kvarn.ops.select.work import DIGIT
 
 from .arguments import Query, Scratch, Wanted
 
 SAMPLE = 512
 """Tokens of a sample: what is left out is a few per cent of the mass, and known to a tenth."""
-U32 = NDArray[np.uint32]
 NO_TOTALS = np.empty((0, 2), np.float32)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import kvarn
+from kvarn.ops.arrays import F32
 from kvarn.ops.select import Lists
 from kvarn.runtime.attend import AttendError, LayerView
 from kvarn.runtime.attend.indexes import FlatIndex
@@ -18,7 +19,6 @@ from .api import NO_TOTALS, SAMPLE, CoverScratch, Most, cover, totals_of
 if TYPE_CHECKING:
     from kvarn.models.config import ModelConfig
     from kvarn.ops.select import Range, Wanted
-    from kvarn.runtime.attend.base import F32
     from kvarn.runtime.loading.model_info import ModelInfo
     from kvarn.runtime.store import KVStore
 

@@ -1,16 +1,14 @@
 """The checking wrappers of the boxes of tiles: building them, and choosing by them."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvarn.jit.arena import aligned
 from kvarn.jit.launch import Arguments
 from kvarn.jit.threads import n_threads
+from kvarn.ops.arrays import F32, I64, U32
 from kvarn.ops.attention.layout import SEGMENT, TILE, TILES, TileLayout, stored_layout
 from kvarn.ops.errors import OpsError
 from kvarn.ops.select.choice import (
-    F32,
-    I64,
     Lists,
     Range,
     SelectScratch,
@@ -73,7 +71,7 @@ def highest_tiles(
     items: I64,
     among: Range,
     k: int,
-    index: NDArray[np.uint32],
+    index: U32,
     counts: I64,
     *,
     seed: int,

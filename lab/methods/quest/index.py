@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvarn.ops.arrays import F32
 from kvarn.ops.attention.layout import TILE
 from kvarn.runtime.attend.base import LayerView
 from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
@@ -14,7 +15,6 @@ from .layout import LINE, QUARTERS, dimensions_of, scales_offset, tile_item_byte
 if TYPE_CHECKING:
     from kvarn.models.config import ModelConfig
     from kvarn.ops.select import Range, Wanted
-    from kvarn.runtime.attend.base import F32
     from kvarn.runtime.store import KVStore
 
 NAME = "quest-box8"

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....models.config import ModelConfig
+from ....ops.arrays import F32, I32, U64
 from ....ops.attention.layout import SEGMENT
 from ....ops.cpu import CPU
 from ....ops.device import Places
 from ....ops.select import Network, hyperplanes
 from ...store import Column
 from ..base import LayerView
-
-F32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,13 @@ class LayerNetworks:
     queries: tuple[Network, ...]
     keys: tuple[Network, ...]
 
-    def sign_queries(self, q: F32, out: NDArray[np.uint64]) -> None:
+    def sign_queries(self, q: F32, out: U64) -> None:
         """Signatures of q float32 (H, E), one query head each, into out uint64 (H,)."""
         n = len(q) // len(self.queries)
         for i, network in enumerate(self.queries):
             CPU.select.encode_rows(network, q[i * n : (i + 1) * n], out[i * n : (i + 1) * n])
 
-    def sign_rows(self, q: F32, out: NDArray[np.uint64]) -> None:
+    def sign_rows(self, q: F32, out: U64) -> None:
         """Signatures of q float32 (T, H, E) into out uint64 (T, H)."""
         n = q.shape[1] // len(self.queries)
         for i, network in enumerate(self.queries):
@@ -56,15 +55,13 @@ class LayerNetworks:
             CPU.select.encode_keys(network, keys, layout, n_heads, items, first, stop)
 
     def sign_token(
-        self, layer: LayerView, column: Column, span: list[int], q: F32, out: NDArray[np.uint64]
+        self, layer: LayerView, column: Column, span: list[int], q: F32, out: U64
     ) -> None:
         """`sign_keys` of the token of that span, and `sign_queries` of its queries."""
         self.sign_keys(layer, column, *span)
         self.sign_queries(q, out)
 
-    def sign_slots(
-        self, layer: LayerView, column: Column, slots: NDArray[np.int32], n_tokens: int
-    ) -> None:
+    def sign_slots(self, layer: LayerView, column: Column, slots: I32, n_tokens: int) -> None:
         """The same for the keys in the slots slots[:, :n_tokens], int32 (J, …)."""
         layout = layer.store.layout
         for network, heads, keys, items in self._parts(layer, column):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ....models.config import ModelConfig
+from ....ops.arrays import F32, I32
 from ....ops.select import ExactScratch, Lists, Range, Wanted, largest
 from ...store import KVStore
-from ..base import F32, I32, LayerView
+from ..base import LayerView
 from ..sparse import Chosen, SlotIndex
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ....models.config import ModelConfig
+from ....ops.arrays import F32
 from ....ops.attention.layout import SEGMENT
 from ....ops.device import Array
 from ....ops.select import MeansScratch, Range, Wanted, add_means, block_means, means_item_bytes
 from ...store import Column, KVStore
-from ..base import F32, LayerView
+from ..base import LayerView
 from ..sparse import SEED, Chosen, TokenIndex
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from ....models.config import ModelConfig
+from ....ops.arrays import F32, I32
 from ....ops.select import Frame, Range, Rotation, SketchedKeys, Wanted
 from ...loading.model_info import ModelInfo
 from ...store import Column, KVStore
-from ..base import F32, I32, LayerView
+from ..base import LayerView
 from ..sparse import SEED, CentredIndex, Chosen, SlotIndex, TokenIndex
 from ..sparse.frame import KeyFrame, averaged
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ....ops.arrays import F32
 from ....ops.attention.layout import SEGMENT, n_segments
 from ....ops.select import (
     DrawScratch,
@@ -24,7 +25,7 @@ from ....ops.select.tables.planes import RUN
 from ...loading.model_info import ModelInfo
 from ...memory import human_bytes
 from ...store import Column, KVStore
-from ..base import F32, LayerView
+from ..base import LayerView
 from ..errors import AttendError
 from ..losses import MAGICPIG
 from ..sparse import SEED, CentredIndex, Chosen

@@ -11,12 +11,13 @@ from typing import ClassVar
 import numpy as np
 
 from ....models.config import ModelConfig
+from ....ops.arrays import U32
 from ....ops.attention.layout import SEGMENT
 from ....ops.device import Array, KVDevice
 from ....ops.select import Range
 from ...methods import Progress
 from ...store import KVStore
-from ..base import U32, BoundAttend, LayerView
+from ..base import BoundAttend, LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
 from .index import Chosen, TokenIndex

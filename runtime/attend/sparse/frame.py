@@ -32,16 +32,14 @@ from typing import NamedTuple
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
+from ....ops.arrays import F32, U8
 from ....ops.attention.layout import SEGMENT
 from ....ops.device import Array, Places
 from ....ops.select import Frame
 from ...loading.model_info import ModelInfo
 from ...store import KVStore
-from ..base import F32, LayerView
-
-U8 = NDArray[np.uint8]
+from ..base import LayerView
 
 STAGES = (1, 2, 4, 8, 16)
 """Full segments of which a frame is."""

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ....models.config import ModelConfig
+from ....ops.arrays import F32, I32, U32, U64
 from ....ops.device import Array, Device
 from ....ops.select import Range, Wanted, taken_words
 from ...store import Column
-from ..base import F32, I32, U32, U64, LayerView
+from ..base import LayerView
 
 SEED = 20_240_517
 """Of every choice at random: projections, and the order among equal scores."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....models.config import ModelConfig
+from ....ops.arrays import F32, U32
 from ....ops.attention.shared import SharedLayout
 from ....ops.select import ExactScratch
 from ...store import KVStore
-from ..base import F32, U32, LayerView
+from ..base import LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
 

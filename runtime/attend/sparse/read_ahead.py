@@ -5,10 +5,10 @@ from __future__ import annotations
 import mmap
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....ops.arrays import I64, U8, U32
 from ...store import KVStore
-from ..base import I64, U32, LayerView
+from ..base import LayerView
 
 PATIENCE = 8
 """Read-ahead goes on for this many layers after the last one that read from disk."""
@@ -38,7 +38,7 @@ class ReadAhead:
     def __init__(self, layers: list[int]) -> None:
         self._next = dict(zip(layers, layers[1:] + layers[:1]))
         self._last: dict[int, tuple[int, U32, I64]] = {}
-        self._pages: dict[int, NDArray[np.uint8]] = {}
+        self._pages: dict[int, U8] = {}
         self._asked: dict[int, int] = {}
         self._rests: dict[int, int] = {}
         self._left, self._bytes = 0, bytes_from_disk()

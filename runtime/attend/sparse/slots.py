@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....ops.arrays import F32, I32, U32
 from ....ops.select import Range
 from ...store.ram.slots import SlotStore
-from ..base import F32, I32, U32, LayerView
+from ..base import LayerView
 from .attention import SparseAttention
 from .index import Chosen, SlotIndex
 

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....jit.launch.launcher import Stopped
+from ....ops.arrays import F32
 from ....system.errors import OutOfDeviceMemory
 from .hosted import attention_for
 from .prompt import ContextError, check_readable, n_shared
 from .stopping import stopping
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ....models.attention import Attention
     from ....models.transformer import Transformer
     from ...cache import KVCache
     from ...methods import Progress
-
-    F32 = NDArray[np.float32]
 
 
 class TokenReader:

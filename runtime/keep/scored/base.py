@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....ops.arrays import F32, I32
 from ....ops.attention.layout import TILE
 from ...methods import option
 from ..base import KeepError
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ....ops.attention.softmax import Softmax
     from ...attend import LayerView
     from ..slots import SlotParts
-
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
 
 
 @dataclass(frozen=True)

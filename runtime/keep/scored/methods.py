@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ....ops.arrays import F32, I32
 from ...methods import option
 from ..base import KeepError
-from .base import F32, I32, Scored, ScoredSlots
+from .base import Scored, ScoredSlots
 
 
 def highest(scores: NDArray[np.floating], n: int) -> NDArray[np.intp]:

@@ -8,10 +8,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ....ops.arrays import F32, F64, I32
 from ....system.values import Budget, WrongValue
 from ...methods import option
 from ..base import KeepError
-from .base import F32, I32, Scored
+from .base import Scored
 from .methods import highest, newest
 
 _BUDGETS = np.array([0.10, 0.20, 0.30])
@@ -160,5 +161,5 @@ def _in_table(n_tokens: int, budget: int) -> float:
     return float(np.clip(budget / max(n_tokens, 1), _BUDGETS[0], _BUDGETS[-1]))
 
 
-def _row(values: NDArray[np.float64], share: float) -> float:
+def _row(values: F64, share: float) -> float:
     return float(np.interp(share, _BUDGETS, values))

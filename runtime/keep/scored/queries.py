@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-F32 = NDArray[np.float32]
-
+from ....ops.arrays import F32
 
 BLOCK = 512
 

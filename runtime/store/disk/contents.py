@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....ops.arrays import F32, U8
 from ....ops.attention.layout import SEGMENT
 from ....system.files import remove_folder
 from ....system.text import one_line
@@ -81,12 +81,7 @@ def is_busy(path: Path) -> bool:
     return False
 
 
-def create(
-    path: Path,
-    facts: Manifest,
-    means: NDArray[np.float32] | None = None,
-    recent: NDArray[np.uint8] | None = None,
-) -> None:
+def create(path: Path, facts: Manifest, means: F32 | None = None, recent: U8 | None = None) -> None:
     """Make an empty pack; `PackError` if the folder holds anything else, `PackBusy` if another
     process has made it meanwhile. If that fails, nothing of it is left.
 
@@ -123,12 +118,7 @@ def _check_free(path: Path) -> None:
         raise PackError(path, f"cannot make a pack in this folder: it holds {stranger}")
 
 
-def _fill(
-    path: Path,
-    facts: Manifest,
-    means: NDArray[np.float32] | None,
-    recent: NDArray[np.uint8] | None,
-) -> None:
+def _fill(path: Path, facts: Manifest, means: F32 | None, recent: U8 | None) -> None:
     """Write an empty pack's files; the lock is held."""
     _check_free(path)  # now that nobody else can be making one
     try:
@@ -147,7 +137,7 @@ def _fill(
         raise
 
 
-def _begin(path: Path, facts: Manifest, recent: NDArray[np.uint8] | None) -> None:
+def _begin(path: Path, facts: Manifest, recent: U8 | None) -> None:
     """The first superblock, of a commit without tokens of its own."""
     n_full = 0 if facts.parent is None else facts.parent.n_segments
     named: list[Checkpoint] = []

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....ops.arrays import F32, U8
 from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ....ops.attention.shared import layout_of
 from ....ops.errors import OpsError
@@ -63,11 +63,11 @@ class State:
 
     commit: Commit
     tables: Tables
-    rows: NDArray[np.uint8]
+    rows: U8
     """uint8 (tokens after the full segments, bytes of a row)."""
     tokens: list[int]
-    hidden: NDArray[np.float32] | None
-    recent: NDArray[np.uint8]
+    hidden: F32 | None
+    recent: U8
 
     @property
     def n_full(self) -> int:
@@ -165,7 +165,7 @@ class PackFolder:
             raise PackDamaged(self.path, f"{checkpoints.NAME} {damage} in slot {checkpoint.slot}")
         return data
 
-    def read_recent(self, named: Mapping[int, Checkpoint], n_full: int) -> NDArray[np.uint8]:
+    def read_recent(self, named: Mapping[int, Checkpoint], n_full: int) -> U8:
         """Rows of the last tokens of `n_full` full segments, as far as a window reaches, of the
         layers that have one; `PackDamaged` if checkpoints lack or are not as written."""
         data = []
@@ -197,7 +197,7 @@ class PackFolder:
             os.close(self._fds.pop(name))
         files.remove(self.path / name)
 
-    def centre(self) -> NDArray[np.float32] | None:
+    def centre(self) -> F32 | None:
         """The mean keys, float32 (layers, J, E); None if keys are stored whole."""
         if not self.manifest.centre:
             return None
@@ -209,7 +209,7 @@ class PackFolder:
         size = superblock.slot_bytes(self.manifest.model.n_embd)
         return [files.read_at(self.fd(superblock.NAME), size, i * size) for i in range(2)]
 
-    def commits(self) -> list[tuple[Commit, NDArray[np.float32] | None]]:
+    def commits(self) -> list[tuple[Commit, F32 | None]]:
         """The sound commits, the newest first."""
         n_embd = self.manifest.model.n_embd
         decoded = [superblock.decode(data, n_embd) for data in self.superblocks()]
@@ -242,7 +242,7 @@ class PackFolder:
                 time.sleep(0.001)
         raise AssertionError("unreachable")
 
-    def _state(self, commit: Commit, hidden: NDArray[np.float32] | None, recent: bool) -> State:
+    def _state(self, commit: Commit, hidden: F32 | None, recent: bool) -> State:
         tables = self._tables(commit.log_bytes, commit.log_chain)
         n_full = commit.n_tokens // SEGMENT
         if n_full > len(tables.tokens):
@@ -254,7 +254,7 @@ class PackFolder:
         before = self.read_recent(named, n_full if recent else 0)
         return State(commit, tables, rows, ids + last, hidden, before)
 
-    def read_tail(self, place: Tail, n_tokens: int) -> tuple[NDArray[np.uint8], list[int]]:
+    def read_tail(self, place: Tail, n_tokens: int) -> tuple[U8, list[int]]:
         """Rows and ids of the tokens of the open segment of a commit with so many tokens in all;
         `PackDamaged` if they are not as written."""
         data, chain, n_open = b"", b"", n_tokens % SEGMENT

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....ops.arrays import U8
 from ....ops.attention.layout import SEGMENT, n_segments
-from ..rows import U8
 from .errors import PackDamaged
 from .folder import PackFolder, State
 from .format.checkpoints import newest_end

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ....ops.arrays import F32
 from ..base import Saved
 from .checking.verify import check
 from .errors import PackError
@@ -33,9 +31,7 @@ class DiskSlots(SavedSlots):
         super().cut(n_tokens)
         self._unsaved = None  # the slots are about to change
 
-    def commit(
-        self, tokens: Sequence[int], hidden: NDArray[np.float32] | None, n_prompt: int = 0
-    ) -> None:
+    def commit(self, tokens: Sequence[int], hidden: F32 | None, n_prompt: int = 0) -> None:
         if not self.saves:
             return
         self._unsaved = Saved(list(tokens), hidden if hidden is None else hidden.copy(), n_prompt)

@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....ops.arrays import F32, I64
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
-from ..base import F32, Allow, Column, Saved, StoreError
+from ..base import Allow, Column, Saved, StoreError
 from ..facts import ProbeSums
 from ..host import HostStore
 from ..states import States
@@ -47,7 +47,7 @@ class DiskColumn(Column):
         self.item_bytes, self.plane = item_bytes, plane
         self.filled = np.full(n_layers, len(plane.places) * SEGMENT, np.int64)
 
-    def segments(self, layer: int) -> NDArray[np.int64]:
+    def segments(self, layer: int) -> I64:
         return self.plane.addresses[layer]
 
     def restart(self, first: int = 0) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ....ops.arrays import F32
 from ....ops.attention.layout import TileLayout
 from ....ops.attention.shared import layout_of
 from ...memory import available_bytes, human_bytes
@@ -17,9 +18,6 @@ from .slots import SlotStore
 from .store import RamStore
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ....models.config import ModelConfig
     from ...loading.model_info import ModelInfo
 
@@ -45,7 +43,7 @@ class Ram(Store):
         """How K and V are stored."""
         return layout_of(config.head_dim, self.k, self.v)
 
-    def centre(self, model: ModelInfo) -> NDArray[np.float32] | None:
+    def centre(self, model: ModelInfo) -> F32 | None:
         """The mean keys that are subtracted, if any are: see `centre`."""
         return mean_keys(model) if self.centred and has_centre(model.config, self.k) else None
 

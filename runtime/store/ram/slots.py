@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....ops.arrays import F32, I64, U32
 from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ....ops.device import Places
-from ..base import F32, Column, KVStore
+from ..base import Column, KVStore
 from .store import RamColumn, RamStore
 
 NO_BOUND = 1 << 31
@@ -36,7 +36,7 @@ class SlotCopy:
 
     reserved: int
     parts: list[bytes]
-    filled: Mapping[str, NDArray[np.int64]]
+    filled: Mapping[str, I64]
     extra: bytes
 
 
@@ -176,7 +176,7 @@ class SlotStore(KVStore):
     def drop_column(self, name: str) -> None:
         self._indexes.pop(name, None)
 
-    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+    def kept(self, layer: int, n_tokens: int) -> U32:
         """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""
         places, filled = self.positions.segments(layer), min(n_tokens, self.slots[layer])
         items = self.device.read_items(places, self.n_kv_heads, self.positions.item_bytes)

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....ops.arrays import I64
 from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ..base import Column
 from ..host import HostStore
@@ -65,7 +65,7 @@ class RamColumn(Column):
         self.filled = np.zeros(n_layers, np.int64)
         self.memory = _Segments(n_layers, SEGMENT * n_kv_heads * item_bytes, f"index {name}")
 
-    def segments(self, layer: int) -> NDArray[np.int64]:
+    def segments(self, layer: int) -> I64:
         return self.memory.addresses[layer]
 
 

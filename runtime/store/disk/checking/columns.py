@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .....ops.arrays import I64, U8
 from .....ops.attention.layout import SEGMENT
 from .....ops.select.means.layout import BLOCK, BLOCKS, TILES, means_item_bytes, means_layout
 from .....ops.select.tables.planes import RUN, Tables
 from ...finite import Flags, infinite_f16
 from ..files import DIGEST
 
-U8 = NDArray[np.uint8]
 _TABLES = re.compile(r"tables-([4-9]|1[0-6])x([2-9]|[1-9]\d{1,2}|1000)-")  # as `Tables` allows
 Faults = Iterator[tuple[str, Flags]]
 """A fault, in words, and which of the heads have it."""
@@ -64,7 +63,7 @@ def infinite_f32(numbers: U8) -> Flags:
     return np.asarray(~np.isfinite(np.ascontiguousarray(numbers).view("<f4")).all(-1))
 
 
-def _u16(numbers: U8) -> NDArray[np.int64]:
+def _u16(numbers: U8) -> I64:
     return np.ascontiguousarray(numbers).view("<u2").astype(np.int64)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .....ops.arrays import F32, U8
 from .....ops.attention.layout import SEGMENT, TILE
 from .....ops.cpu import CPU
 from ...base import StoreError
@@ -24,7 +24,6 @@ from ..planes.plane import read_slot
 from ..saved_slots import SavedSlots
 from .columns import ColumnSegment, column_faults
 
-U8 = NDArray[np.uint8]
 Progress = Callable[[int, int], None]
 """Called with (segments done, segments in all)."""
 
@@ -73,7 +72,7 @@ def _superblocks(folder: PackFolder) -> Iterator[str]:
             yield f"pack {folder.path}: {superblock.NAME} is damaged in slot {number}"
 
 
-def _hidden(folder: PackFolder, hidden: NDArray[np.float32] | None) -> Iterator[str]:
+def _hidden(folder: PackFolder, hidden: F32 | None) -> Iterator[str]:
     if hidden is not None and not np.isfinite(hidden).all():
         yield f"pack {folder.path}: the hidden state of its last token is not finite"
 

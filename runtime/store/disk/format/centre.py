@@ -11,8 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .....ops.arrays import F32
 from .. import files
 from ..errors import PackDamaged
 from .manifest import Manifest
@@ -20,13 +20,13 @@ from .manifest import Manifest
 NAME = "centre"
 
 
-def encode(centre: NDArray[np.float32]) -> tuple[bytes, str]:
+def encode(centre: F32) -> tuple[bytes, str]:
     """The bytes of the file, and their digest for `pack.json`."""
     data = centre.astype("<f4").tobytes()
     return data, files.digest(data).hex()
 
 
-def decode(data: bytes, facts: Manifest, pack: Path) -> NDArray[np.float32]:
+def decode(data: bytes, facts: Manifest, pack: Path) -> F32:
     """The mean keys, float32 (layers, J, E); `PackDamaged` if these are not the bytes written, or
     not finite."""
     if files.digest(data).hex() != facts.centre or len(data) != n_bytes(facts):

@@ -31,12 +31,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .....models.config.bounds import (
-    MAX_EMBD,
-    MAX_HEADS,
-    MAX_LAYERS,
-    MAX_ROW,
-)
+from .....models.config.bounds import MAX_EMBD, MAX_HEADS, MAX_LAYERS, MAX_ROW
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
 from ....loading.adapter_files import AdapterFacts
@@ -52,12 +47,7 @@ from .values import number, text
 
 FORMAT = 10
 NAME = "pack.json"
-_MOST = {
-    "n_layers": MAX_LAYERS,
-    "n_kv_heads": MAX_HEADS,
-    "head_dim": MAX_ROW,
-    "n_embd": MAX_EMBD,
-}
+_MOST = {"n_layers": MAX_LAYERS, "n_kv_heads": MAX_HEADS, "head_dim": MAX_ROW, "n_embd": MAX_EMBD}
 MOST_BYTES = 1 << 16
 """Of a pack.json; real ones take about a kilobyte."""
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
+from .....ops.arrays import F32
 from .. import files
 from ..errors import PackDamaged
 from ..files import DIGEST, digest
@@ -60,7 +60,7 @@ class Snapshot:
     """The state to be written; parts: the store's memory, piece by piece; extra: what follows."""
 
     tokens: Sequence[int]
-    hidden: NDArray[np.float32] | None
+    hidden: F32 | None
     reserved: int
     columns: dict[str, int]
     parts: Iterable[memoryview]
@@ -112,9 +112,7 @@ def read_facts(folder: Path) -> Facts | None:
     return facts
 
 
-def read(
-    folder: Path, facts: Facts, parts: Iterable[memoryview]
-) -> tuple[list[int], NDArray[np.float32] | None]:
+def read(folder: Path, facts: Facts, parts: Iterable[memoryview]) -> tuple[list[int], F32 | None]:
     """Fill the parts of a store; returns (token ids, hidden state).
 
     Raises `PackDamaged` if the contents have another size, or are not those that were written.

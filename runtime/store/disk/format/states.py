@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .....ops.arrays import F32
 from .. import files
 from ..errors import PackDamaged
 from .log import PackFiles
 from .values import number, text
-
-F32 = NDArray[np.float32]
 
 NAME = "states"
 MOST_BYTES = 1 << 34

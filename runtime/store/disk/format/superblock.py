@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .....models.config.bounds import MAX_LAYERS
+from .....ops.arrays import F32
 from ...facts import ProbeSums
 from ..files import DIGEST, digest
 from . import prompts
@@ -98,7 +98,7 @@ def slot_bytes(n_embd: int) -> int:
     return -(-(_BODY + 4 * n_embd) // 4096) * 4096
 
 
-def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
+def encode(commit: Commit, hidden: F32 | None) -> bytes:
     """The bytes of a superblock."""
     data = asdict(commit) | {"probe": prompts.probe_data(commit.probe)}
     del data["checkpoints"], data["states"], data["pins"]
@@ -116,7 +116,7 @@ def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
     return head + digest(body + state, head) + body + state
 
 
-def decode(data: bytes, n_embd: int) -> tuple[Commit, NDArray[np.float32] | None] | None:
+def decode(data: bytes, n_embd: int) -> tuple[Commit, F32 | None] | None:
     """The commit in the bytes of a slot; None if it is not sound."""
     start = _HEAD.size + DIGEST
     if len(data) < start:

@@ -15,12 +15,11 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .....ops.arrays import U8
 from ..errors import PackDamaged
 from ..files import DIGEST, digest
 
-U8 = NDArray[np.uint8]
 NAMES = re.compile(r"tail-[0-9]+")
 _HEAD = struct.Struct("<II")
 

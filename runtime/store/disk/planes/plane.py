@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .....ops.arrays import I64, U8
 from ...ram.anonymous import Pieces
 from .. import files
 from ..errors import PackDamaged
@@ -81,7 +81,7 @@ class Plane:
         self._contents = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
         self._pieces = Pieces(max(1, self.segment_bytes), self._contents)  # of no layer: no bytes
         self.n_segments = len(places)
-        self.addresses: list[NDArray[np.int64]] = []
+        self.addresses: list[I64] = []
         if io == "pread":
             self.hold()
         else:
@@ -174,7 +174,7 @@ class Plane:
         np.frombuffer(fresh[0], np.uint8)[: self.segment_bytes] = self.buffer(segment)
         return fresh
 
-    def buffer(self, segment: int) -> NDArray[np.uint8]:
+    def buffer(self, segment: int) -> U8:
         """All bytes of a segment in memory, file after file; of a shared one, to read."""
         return np.frombuffer(self._memory[segment][0], np.uint8)[: self.segment_bytes]
 
@@ -213,14 +213,14 @@ class Plane:
             table[:, segments] = self._file_addresses([self.places[n] for n in segments])
         self.addresses = list(table)
 
-    def _file_addresses(self, places: list[Place]) -> NDArray[np.int64]:
+    def _file_addresses(self, places: list[Place]) -> I64:
         """Addresses (layers, places) of segments in the files of one folder."""
         folder, slots = places[0].folder, np.array([place.slot for place in places])
         n_slots, stride = int(slots.max()) + 1, stride_of(self.part_bytes)
         bases = [self._file(folder, name).base(n_slots) for name in folder.names(self.name)]
         within = self._layer_bytes * np.arange(1 if self.name == KV else self._n_layers)
         layers = np.add.outer(np.array(bases, np.int64), within).ravel()
-        addresses: NDArray[np.int64] = np.add.outer(layers, slots * stride)
+        addresses: I64 = np.add.outer(layers, slots * stride)
         return addresses
 
     def _file(self, folder: PackFiles, name: str) -> _Slots:

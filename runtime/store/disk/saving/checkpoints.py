@@ -7,8 +7,8 @@ from itertools import count
 
 import numpy as np
 
+from .....ops.arrays import U8
 from .....ops.attention.layout import SEGMENT
-from ...rows import U8
 from ...windowed import Windowed
 from .. import files
 from ..errors import PackDamaged

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .....ops.arrays import F32
 from .....ops.attention.layout import SEGMENT
 from ...base import Saved
 from ...facts import ProbeSums
@@ -226,7 +226,7 @@ class Writer:
             self._pins = [*others, Pin(n_tokens, place)][-_MOST_PINS:]
         return tuple(self._pins)
 
-    def _put(self, commit: Commit, hidden: NDArray[np.float32] | None) -> None:
+    def _put(self, commit: Commit, hidden: F32 | None) -> None:
         """Write the superblock, then remove the tail files that none names any more."""
         size = superblock.slot_bytes(self._folder.manifest.model.n_embd)
         data = superblock.encode(commit, hidden)
