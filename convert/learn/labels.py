@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...models.config import ModelConfig
 from ...ops.arrays import F32, I64
 from ...ops.select import ExactScratch, products
+from ...runtime.attend import LayerView
 from .observer import Observer, stored_keys
+from .settings import Settings
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...models.config import ModelConfig
-    from ...runtime.attend import LayerView
-    from .settings import Settings
-
-    Bools = NDArray[np.bool_]
+Bools = NDArray[np.bool_]
 
 
 class Scores:

@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...ops.arrays import F32, F64, I64
 from ...runtime.attend.encoders import Learned, SimHash
 from ...runtime.attend.sparse import SEED
+from ...runtime.context import Context
 from ...runtime.context.reading.prompt import CHUNK
 from ...runtime.engine import on_engine
+from ...runtime.model import Model
+from ...runtime.store import Ram
 from .checkpoint import Checkpoint, State
 from .labels import Scores, make_batch
 from .observer import Observer, Watching
@@ -23,12 +26,7 @@ from .principal import Moments, principal_maps
 from .recall import RERANKED, SHARES, Recall, measure, signatures, sketches
 from .settings import LearnError, Settings
 from .student import Student
-
-if TYPE_CHECKING:
-    from ...runtime.context import Context
-    from ...runtime.model import Model
-    from ...runtime.store import Ram
-    from .texts import Texts
+from .texts import Texts
 
 MEASURED = 4
 """Queries of each chunk that recall is measured on, in the later half of a context."""

@@ -5,25 +5,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...models.config import ModelConfig
 from ...ops.arrays import F32, F64
 from ...ops.attention.layout import SEGMENT
 from ...ops.reference.attention import read_kv
 from ...ops.reference.select import lots_reference, position_hash_reference
+from ...runtime.attend import LayerView
+from ...runtime.attend.encoders import Encoder
 from ...runtime.attend.sparse import SEED
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...models.config import ModelConfig
-    from ...runtime.attend import LayerView
-    from ...runtime.attend.encoders import Encoder
-    from .labels import Scores
-    from .settings import Settings
-
+from .labels import Scores
+from .settings import Settings
 
 SHARES = (0.01, 0.02)
 """Shares of the candidates: how many are wanted, which is how many a method may choose."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ...models.config import ModelConfig
 from ...runtime.attend.encoders import Dense, LearnedLayer
+from .labels import Batch
 from .networks import LOSSES, HeadNetworks, LayerStudent
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...models.config import ModelConfig
-    from .labels import Batch
-    from .principal import Maps
-    from .settings import Settings
+from .principal import Maps
+from .settings import Settings
 
 _WARM_UP = 20  # steps
 _FALLING = 0.5  # last share of the steps, in which the rate falls to 0
