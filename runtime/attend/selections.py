@@ -32,6 +32,7 @@ from ...ops.arrays import I64, U32
 from ...system.files import new_file
 from ...system.reading import read_file
 from ..memory import available_bytes
+from .base import BoundAttend
 from .errors import AttendError
 
 _KEY, _VERSION = "kvarn_selections", 2
@@ -130,6 +131,19 @@ def selection_file(
         yield writer
     finally:
         finish.close()
+
+
+@contextmanager
+def recording(
+    attend: BoundAttend, path: str | Path, source: Source, tokens: Sequence[int]
+) -> Iterator[None]:
+    """Write the choices of a method with `selects` to a file, until the block ends."""
+    with selection_file(path, source, tokens) as writer:
+        attend.observer = writer
+        try:
+            yield
+        finally:
+            attend.observer = None
 
 
 def _parsed(data: bytes) -> Selections:

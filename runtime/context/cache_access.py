@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...ops.arrays import U32
 from ..attend import AttendError
-from ..attend.recording import recording
-from ..attend.selections import Source
+from ..attend.selections import Source, recording
 from ..cache import KVCache
 from ..engine import on_engine
 from ..methods import called

@@ -20,6 +20,7 @@ from ..cache import KVCache
 from ..engine import on_engine
 from ..memory import available_bytes, human_bytes
 from ..methods import Progress
+from .reading.prompt import ContextError
 from .reading.token_reader import TokenReader
 from .saving import Saving
 
@@ -42,7 +43,12 @@ def fill(
     progress: Progress | None = None,
 ) -> None:
     """Fill a context up to `n_tokens` tokens, and save on the way: see `Context.fill`."""
-    reader.check_fill(n_tokens)
+    n_held, most = len(reader.tokens), cache.most_tokens
+    if not 0 < n_held <= n_tokens <= most:
+        raise ContextError(
+            f"cannot fill a context of {n_held} tokens up to {n_tokens}: it must hold at least one "
+            f"token and has room for {most}"
+        )
     filling = on_engine(Filling, cache, reader, saving)
     filling.check_room(n_tokens)
     while len(reader.tokens) < n_tokens:

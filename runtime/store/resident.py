@@ -78,9 +78,6 @@ class ResidentColumn(Column):
     def segments(self, layer: int) -> Array:
         return self.items[layer]
 
-    def restart(self, first: int = 0) -> None:
-        np.minimum(self.filled, first, out=self.filled)
-
 
 class ResidentStore(KVStore):
     """K and V of up to `n_ctx` tokens on a device. behind: where they are saved, and what was
@@ -175,10 +172,7 @@ class ResidentStore(KVStore):
             column = ResidentColumn(item_bytes, self._aside[item_bytes].pop())
             self._columns[name] = column
             self._restore(name, column)
-        if column.item_bytes != item_bytes:
-            raise StoreError(
-                f"index {name} holds {column.item_bytes} bytes per token, expected {item_bytes}"
-            )
+        column.check_items(name, item_bytes)
         return column
 
     def set_aside(self, item_bytes: int, n: int = 1) -> None:

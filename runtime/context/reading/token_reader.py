@@ -148,14 +148,6 @@ class TokenReader:
         n = len(self.tokens)  # a drafted token must not evict any
         return max(0, min(self._chunk - n % self._chunk, self.cache.places_left(n)) - 1)
 
-    def check_fill(self, n_tokens: int) -> None:
-        """`ContextError` if the context cannot be filled up to `n_tokens`."""
-        if not 0 < len(self.tokens) <= n_tokens <= self.cache.most_tokens:
-            raise ContextError(
-                f"cannot fill a context of {len(self.tokens)} tokens up to {n_tokens}: it must "
-                f"hold at least one token and has room for {self.cache.most_tokens}"
-            )
-
     def chunks(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
         """`ids` in pieces for one pass each; read a piece before you ask for the next one."""
         done = 0
@@ -278,7 +270,7 @@ class TokenReader:
     def end(self, ids: Sequence[int], hidden: F32, *, prompt: bool) -> None:
         """The pass that has begun has read `ids`; hidden: the state (D,) of the last of them."""
         self.cache.done(len(ids))
-        self.tokens.extend(ids)
+        self.tokens.extend(ids)  # as `add`, without a call of Python for each token
         self.of_prompt.extend((b"\1" if prompt else b"\0") * len(ids))
         self._hidden_memory[:] = hidden
         self.hidden = self._hidden_memory

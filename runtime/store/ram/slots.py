@@ -75,19 +75,13 @@ class SlotStore(KVStore):
 
     def state_bytes(self, n_tokens: int) -> int:
         """Bytes of `parts` with `n_tokens` reserved."""
-        items = (
-            SEGMENT * self.n_kv_heads * sum(column.item_bytes for column in self.columns.values())
-        )
-        n_bytes = 0 if self.states is None else self.states.memory.nbytes
-        return (
-            n_bytes
-            + self.bytes_for(n_tokens)
-            + items
-            * sum(
-                n_segments(min(n_tokens, size)) * store.n_layers
-                for size, store in self._stores.items()
-            )
-        )
+        n_bytes = self.bytes_for(n_tokens)
+        n_bytes += 0 if self.states is None else self.states.memory.nbytes
+        item_bytes = sum(column.item_bytes for column in self.columns.values())
+        for size, store in self._stores.items():
+            n = n_segments(min(n_tokens, size)) * store.n_layers
+            n_bytes += n * SEGMENT * self.n_kv_heads * item_bytes
+        return n_bytes
 
     def shrink(self, n_tokens: int) -> None:
         """Free what is reserved beyond tokens 0 to n_tokens - 1."""

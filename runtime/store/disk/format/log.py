@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from .....ops.attention.layout import SEGMENT
 from ..errors import PackDamaged
 from ..files import DIGEST, digest
-from .segment_ids import SegmentIds, shared_ids
 
 NAME = "tokens"
 KV = ""
@@ -48,6 +51,29 @@ class PackFiles(Protocol):
     def names(self, plane: str) -> list[str]: ...
 
     def fd(self, name: str) -> int: ...
+
+
+class SegmentIds:
+    """The token ids of a full segment, as 1,024 x u32 (`data`) and as numbers: once in memory for
+    all contexts of the process. A number takes 32 bytes."""
+
+    __slots__ = ("__weakref__", "data", "ids")
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.ids = data, tuple(np.frombuffer(data, "<u4").tolist())
+
+
+_segment_ids: weakref.WeakValueDictionary[bytes, SegmentIds] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def shared_ids(data: bytes) -> SegmentIds:
+    """The ids of a full segment, given as 1,024 x u32."""
+    with _lock:
+        ids = _segment_ids.get(data)
+        if ids is None:
+            _segment_ids[data] = ids = SegmentIds(data)
+        return ids
 
 
 @dataclass(frozen=True, slots=True)

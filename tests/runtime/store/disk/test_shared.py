@@ -21,7 +21,7 @@ from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.errors import PackDamaged
 from kvarn.runtime.store.disk.files import digest
 from kvarn.runtime.store.disk.folder import PackFolder
-from kvarn.runtime.store.disk.format import segment_ids
+from kvarn.runtime.store.disk.format import log
 from kvarn.runtime.store.disk.format.log import KV
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.planes import shared
@@ -191,14 +191,14 @@ def test_only_what_is_not_held_yet_needs_memory(pack: Path) -> None:
 def test_ids_of_full_segments_are_there_once_as_long_as_somebody_reads_them(pack: Path) -> None:
     write(pack, TOKENS)
     gc.collect()
-    before = len(segment_ids._known)
+    before = len(log._segment_ids)
     stores = [opened(pack, writable=False) for _ in range(2)]
     first, second = (store._tables.tokens for store in stores)
     assert len(first) == 3 and all(map(is_, first, second))
     assert [token for segment in first for token in segment.ids] == TOKENS[: 3 * SEGMENT]
     assert all(map(is_, stores[0].saved.tokens[: 3 * SEGMENT], stores[1].saved.tokens))
-    assert len(segment_ids._known) == before + 3
+    assert len(log._segment_ids) == before + 3
     del first, second
     stores.clear()
     gc.collect()
-    assert len(segment_ids._known) == before
+    assert len(log._segment_ids) == before
