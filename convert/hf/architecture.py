@@ -60,6 +60,15 @@ class HFArchitecture:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-def defaults(n_ctx: int, theta: float, **more: Any) -> dict[str, Any]:
-    """What all configuration classes have, and `more`; for the field `defaults`."""
-    return {"max_position_embeddings": n_ctx, "rope_theta": theta, **more}
+def defaults(n_ctx: int, theta: float, eps: float | None = None, **more: Any) -> dict[str, Any]:
+    """What all configuration classes have, and `more`; for the field `defaults`. eps: of RMS
+    norms."""
+    norms = {} if eps is None else {"rms_norm_eps": eps}
+    return {"max_position_embeddings": n_ctx, "rope_theta": theta, **norms, **more}
+
+
+def routed(n: int, used: int, length: int, shared: int | None = None) -> dict[str, int]:
+    """Experts, those of a token, and the rows of the feed-forward of each; shared: and of the one
+    that all tokens take."""
+    sizes = {"num_experts": n, "num_experts_per_tok": used, "moe_intermediate_size": length}
+    return sizes if shared is None else {**sizes, "shared_expert_intermediate_size": shared}

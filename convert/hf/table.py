@@ -15,15 +15,13 @@ from .families.entries import ENTRIES
 from .families.experts import split_granite
 
 _LLAMA = HFArchitecture(
-    "llama", keys.add_llama, permuted=True, defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-6)
+    "llama", keys.add_llama, permuted=True, defaults=defaults(2048, 10_000.0, 1e-6)
 )
 _MISTRAL = HFArchitecture(
     "llama",
     keys.add_llama,
     permuted=True,
-    defaults=defaults(
-        131_072, 10_000.0, rms_norm_eps=1e-6, num_key_value_heads=8, sliding_window=4096
-    ),
+    defaults=defaults(131_072, 10_000.0, 1e-6, num_key_value_heads=8, sliding_window=4096),
 )
 _MISTRAL3 = HFArchitecture(
     "mistral3",
@@ -66,12 +64,7 @@ _ERNIE = HFArchitecture(
     "ernie4_5",
     keys.add_qwen,
     defaults=defaults(
-        131_072,
-        500_000.0,
-        rms_norm_eps=1e-5,
-        num_key_value_heads=2,
-        head_dim=128,
-        tie_word_embeddings=True,
+        131_072, 500_000.0, 1e-5, num_key_value_heads=2, head_dim=128, tie_word_embeddings=True
     ),
 )
 
@@ -84,15 +77,13 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
     "Qwen2ForCausalLM": HFArchitecture("qwen2", keys.add_qwen, defaults=_QWEN),
     "Qwen3ForCausalLM": HFArchitecture("qwen3", keys.add_qwen, defaults={**_QWEN, "head_dim": 128}),
     "Qwen3VLForConditionalGeneration": HFArchitecture(
-        "qwen3vl",
-        keys.add_qwen3vl,
-        defaults=defaults(128_000, 500_000.0, rms_norm_eps=1e-6, head_dim=128),
+        "qwen3vl", keys.add_qwen3vl, defaults=defaults(128_000, 500_000.0, 1e-6, head_dim=128)
     ),
     "Phi3ForCausalLM": HFArchitecture(
         "phi3",
         keys.add_phi3,
         added_tokens_as_listed=True,
-        defaults=defaults(4096, 10_000.0, rms_norm_eps=1e-5, original_max_position_embeddings=4096),
+        defaults=defaults(4096, 10_000.0, 1e-5, original_max_position_embeddings=4096),
     ),
     "GemmaForCausalLM": HFArchitecture(
         "gemma",
@@ -101,9 +92,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         drops_output=True,
         space_prefix=False,
         activation="hidden_activation",
-        defaults=defaults(
-            8192, 10_000.0, rms_norm_eps=1e-6, head_dim=256, tie_word_embeddings=True
-        ),
+        defaults=defaults(8192, 10_000.0, 1e-6, head_dim=256, tie_word_embeddings=True),
     ),
     "Gemma2ForCausalLM": HFArchitecture(
         "gemma2",
@@ -156,7 +145,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         defaults=defaults(
             131_072,
             10_000.0,
-            rms_norm_eps=1e-5,
+            1e-5,
             post_norm_eps=1e-8,
             head_dim=128,
             num_key_value_heads=2,
@@ -171,7 +160,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         keys.add_smollm3,
         permuted=True,
         defaults=defaults(
-            32_768, 2_000_000.0, rms_norm_eps=1e-6, num_key_value_heads=4, tie_word_embeddings=True
+            32_768, 2_000_000.0, 1e-6, num_key_value_heads=4, tie_word_embeddings=True
         ),
     ),
     "GraniteForCausalLM": HFArchitecture(
@@ -182,7 +171,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         defaults=defaults(
             2048,
             10_000.0,
-            rms_norm_eps=1e-6,
+            1e-6,
             attention_multiplier=1.0,
             embedding_multiplier=1.0,
             residual_multiplier=1.0,
@@ -190,12 +179,10 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         ),
     ),
     "Olmo2ForCausalLM": HFArchitecture(
-        "olmo2", keys.add_olmo2, defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5)
+        "olmo2", keys.add_olmo2, defaults=defaults(2048, 10_000.0, 1e-5)
     ),
     "Olmo3ForCausalLM": HFArchitecture(
-        "olmo2",
-        keys.add_olmo2,
-        defaults=defaults(2048, 500_000.0, rms_norm_eps=1e-5, sliding_window=4096),
+        "olmo2", keys.add_olmo2, defaults=defaults(2048, 500_000.0, 1e-5, sliding_window=4096)
     ),
     "Glm4ForCausalLM": HFArchitecture(
         "glm4",
@@ -203,7 +190,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         defaults=defaults(
             131_072,
             10_000.0,
-            rms_norm_eps=1.5625e-7,
+            1.5625e-7,
             num_key_value_heads=2,
             head_dim=128,
             partial_rotary_factor=0.5,
@@ -212,17 +199,13 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
     "SeedOssForCausalLM": HFArchitecture(
         "seed_oss",
         keys.add_qwen,
-        defaults=defaults(
-            524_288, 10_000.0, rms_norm_eps=1e-6, num_key_value_heads=8, head_dim=128
-        ),
+        defaults=defaults(524_288, 10_000.0, 1e-6, num_key_value_heads=8, head_dim=128),
     ),
     "Exaone4ForCausalLM": HFArchitecture(
-        "exaone4",
-        keys.add_exaone4,
-        defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5, sliding_window=4096),
+        "exaone4", keys.add_exaone4, defaults=defaults(2048, 10_000.0, 1e-5, sliding_window=4096)
     ),
     "HunYuanDenseV1ForCausalLM": HFArchitecture(
-        "hunyuan-dense", keys.add_hunyuan, defaults=defaults(2048, 10_000.0, rms_norm_eps=1e-5)
+        "hunyuan-dense", keys.add_hunyuan, defaults=defaults(2048, 10_000.0, 1e-5)
     ),
     "Ernie4_5ForCausalLM": _ERNIE,
     "Ernie4_5_ForCausalLM": _ERNIE,

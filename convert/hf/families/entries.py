@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..architecture import HFArchitecture, defaults
-from . import (
-    deepseek,
-    experts,
-    falcon_h1,
-    gemma4,
-    gpt_oss,
-    hybrids,
-    laguna,
-    mamba2,
-    nemotron_h,
-)
+from ..architecture import HFArchitecture, defaults, routed
+from . import deepseek, experts, falcon_h1, gemma4, gpt_oss, hybrids, laguna, mamba2, nemotron_h
 
 _QWEN_NORMS = ("layernorm.weight", "model.norm.weight", "q_norm.weight", "k_norm.weight")
 _DELTA = {
@@ -37,21 +27,13 @@ _QWEN35 = HFArchitecture(
     norm_shift=1.0,
     shifted=_QWEN_NORMS,
     rewrite=hybrids.cyclic_delta_nets,
-    defaults=defaults(32_768, 10_000.0, **(_DELTA | {"num_key_value_heads": 4})),
+    defaults=defaults(32_768, 10_000.0, **_DELTA | {"num_key_value_heads": 4}),
 )
 _QWEN35MOE = replace(
     _QWEN35,
     name="qwen35moe",
     add_keys=hybrids.add_qwen35moe,
-    defaults=defaults(
-        32_768,
-        10_000.0,
-        **_DELTA,
-        num_experts=256,
-        num_experts_per_tok=8,
-        moe_intermediate_size=512,
-        shared_expert_intermediate_size=512,
-    ),
+    defaults=defaults(32_768, 10_000.0, **_DELTA, **routed(256, 8, 512, 512)),
 )
 _GRANITE = HFArchitecture(
     "granitemoe",
@@ -61,7 +43,7 @@ _GRANITE = HFArchitecture(
     defaults=defaults(
         2048,
         10_000.0,
-        rms_norm_eps=1e-6,
+        1e-6,
         num_local_experts=8,
         num_experts_per_tok=2,
         attention_multiplier=1.0,
@@ -93,14 +75,7 @@ ENTRIES = {
         shifted=_QWEN_NORMS,
         rewrite=hybrids.delta_nets,
         defaults=defaults(
-            32_768,
-            10_000.0,
-            **_DELTA,
-            num_experts=512,
-            num_experts_per_tok=10,
-            norm_topk_prob=True,
-            moe_intermediate_size=512,
-            shared_expert_intermediate_size=512,
+            32_768, 10_000.0, **_DELTA, **routed(512, 10, 512, 512), norm_topk_prob=True
         ),
     ),
     "Qwen3MoeForCausalLM": HFArchitecture(
@@ -110,12 +85,10 @@ ENTRIES = {
         defaults=defaults(
             32_768,
             10_000.0,
-            rms_norm_eps=1e-6,
+            1e-6,
+            **routed(128, 8, 768),
             num_key_value_heads=4,
-            num_experts=128,
-            num_experts_per_tok=8,
             norm_topk_prob=False,
-            moe_intermediate_size=768,
         ),
     ),
     "Qwen2MoeForCausalLM": HFArchitecture(
@@ -123,14 +96,7 @@ ENTRIES = {
         experts.add_qwen_moe,
         rewrite=experts.split,
         defaults=defaults(
-            32_768,
-            10_000.0,
-            rms_norm_eps=1e-6,
-            num_experts=60,
-            num_experts_per_tok=4,
-            norm_topk_prob=False,
-            moe_intermediate_size=1408,
-            shared_expert_intermediate_size=5632,
+            32_768, 10_000.0, 1e-6, **routed(60, 4, 1408, 5632), norm_topk_prob=False
         ),
     ),
     "GptOssForCausalLM": gpt_oss.ENTRY,
@@ -144,7 +110,7 @@ ENTRIES = {
         defaults=defaults(
             131_072,
             1_000_000.0,
-            rms_norm_eps=1e-5,
+            1e-5,
             num_key_value_heads=8,
             num_local_experts=8,
             num_experts_per_tok=2,
@@ -171,10 +137,8 @@ ENTRIES = {
             128_000,
             1_000_000.0,
             **_LFM2,
-            num_experts=32,
-            num_experts_per_tok=4,
+            **routed(32, 4, 1792),
             num_dense_layers=2,
-            moe_intermediate_size=1792,
             norm_topk_prob=True,
             routed_scaling_factor=1.0,
         ),
@@ -184,12 +148,7 @@ ENTRIES = {
         experts.add_olmoe,
         rewrite=experts.split,
         defaults=defaults(
-            4096,
-            10_000.0,
-            rms_norm_eps=1e-5,
-            num_experts=64,
-            num_experts_per_tok=8,
-            norm_topk_prob=False,
+            4096, 10_000.0, 1e-5, num_experts=64, num_experts_per_tok=8, norm_topk_prob=False
         ),
     ),
     "GraniteMoeForCausalLM": _GRANITE,
@@ -211,7 +170,7 @@ ENTRIES = {
         defaults=defaults(
             131_072,
             10_000.0,
-            rms_norm_eps=1e-5,
+            1e-5,
             head_dim=128,
             num_key_value_heads=8,
             partial_rotary_factor=0.5,
@@ -267,16 +226,14 @@ ENTRIES = {
         defaults=defaults(
             202_752,
             10_000.0,
-            **(
-                _DEEPSEEK
-                | {
-                    "rms_norm_eps": 1e-5,
-                    "q_lora_rank": 768,
-                    "qk_nope_head_dim": 192,
-                    "v_head_dim": 256,
-                    "num_experts_per_tok": 4,
-                }
-            ),
+            **_DEEPSEEK
+            | {
+                "rms_norm_eps": 1e-5,
+                "q_lora_rank": 768,
+                "qk_nope_head_dim": 192,
+                "v_head_dim": 256,
+                "num_experts_per_tok": 4,
+            },
             n_routed_experts=64,
             n_shared_experts=1,
             n_group=1,
@@ -296,7 +253,7 @@ ENTRIES = {
         defaults=defaults(
             131_072,
             500_000.0,
-            rms_norm_eps=1e-5,
+            1e-5,
             num_key_value_heads=4,
             moe_num_experts=64,
             moe_k=6,
