@@ -35,9 +35,9 @@ def value(source: Source, sink: Sink, depth: int = 0) -> Steps[None]:
     if first == '"':
         yield from string(source, sink)
     elif first == "{":
-        yield from _members(source, sink, depth)
+        yield from _several(source, sink, depth, "{", "}")
     elif first == "[":
-        yield from _items(source, sink, depth)
+        yield from _several(source, sink, depth, "[", "]")
     else:
         yield from _scalar(source, sink)
 
@@ -82,44 +82,27 @@ def _scalar(source: Source, sink: Sink) -> Steps[None]:
     sink(text)
 
 
-def _items(source: Source, sink: Sink, depth: int) -> Steps[None]:
-    yield from source.expect("[")
-    sink("[")
+def _several(source: Source, sink: Sink, depth: int, opens: str, closes: str) -> Steps[None]:
+    """Read an array or an object, from its first character to its last."""
+    yield from source.expect(opens)
+    sink(opens)
     yield from source.space(sink)
-    if (yield from source.literal("]")):
-        sink("]")
+    if (yield from source.literal(closes)):
+        sink(closes)
         return
-    while True:
+    character = ","
+    while character == ",":
+        if opens == "{":
+            yield from string(source, sink)
+            yield from _colon(source, sink)
         yield from value(source, sink, depth + 1)
         yield from source.space(sink)
         character = yield from source.next()
-        if character not in ",]":
+        if character not in ("," + closes):
             raise Malformed
         sink(character)
-        if character == "]":
-            return
-        yield from source.space(sink)
-
-
-def _members(source: Source, sink: Sink, depth: int) -> Steps[None]:
-    yield from source.expect("{")
-    sink("{")
-    yield from source.space(sink)
-    if (yield from source.literal("}")):
-        sink("}")
-        return
-    while True:
-        yield from string(source, sink)
-        yield from _colon(source, sink)
-        yield from value(source, sink, depth + 1)
-        yield from source.space(sink)
-        character = yield from source.next()
-        if character not in ",}":
-            raise Malformed
-        sink(character)
-        if character == "}":
-            return
-        yield from source.space(sink)
+        if character == ",":
+            yield from source.space(sink)
 
 
 def _colon(source: Source, sink: Sink = len) -> Steps[None]:
