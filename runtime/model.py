@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING
 
+from ..ops.arrays import F32
 from ..system.values import count
 from .attend import Attend, Full
 from .attend.encoders import Learned
@@ -23,10 +23,6 @@ from .loading.devices import check_kv_on
 from .loading.loaded_model import LoadedModel
 from .prefill import Prefill
 from .store import Ram, Store
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class Model(LoadedModel):
@@ -85,7 +81,7 @@ class Model(LoadedModel):
 
     def embed(
         self, texts: Sequence[str] | str, pooling: str = "mean", *, truncate: bool = False
-    ) -> NDArray[np.float32]:
+    ) -> F32:
         """A vector of norm 1 for each text: float32 (texts, n_embd), of the hidden states of its
         tokens after the last norm. For models that were made for it, see `load_embedder`.
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..ops.arrays import F32, F64
 from ..system.errors import KvarnError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from .model import Model
     from .prefill import Prefill
     from .store import Store
@@ -78,7 +77,7 @@ def perplexity(
         yield Perplexity(value, value * error, count, chunk + 1, chunks)
 
 
-def _losses(logits: Iterator[NDArray[np.float32]], targets: list[int]) -> NDArray[np.float64]:
+def _losses(logits: Iterator[F32], targets: list[int]) -> F64:
     """−log p of each target; the last row of logits has none and is ignored."""
     out, done = np.empty(len(targets), np.float64), 0
     for rows in logits:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ...ops.device import Array, Recorded
-    from ..attend import BoundAttend, LayerView
-    from ..methods import Progress
-    from ..stats import Kept
-    from ..store import KVStore
-    from ..store.ram.slots import SlotCopy
+from ...ops.arrays import U32
+from ...ops.device import Array, Recorded
+from ..attend import BoundAttend, LayerView
+from ..methods import Progress
+from ..stats import Kept
+from ..store import KVStore
+from ..store.ram.slots import SlotCopy
 
 
 class KVCache(ABC):
@@ -91,7 +88,7 @@ class KVCache(ABC):
         some of the layers; all are indexed in order."""
 
     @abstractmethod
-    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+    def kept(self, layer: int, n_tokens: int) -> U32:
         """Positions that each KV head which a layer reads holds of `n_tokens` tokens, (J, n),
         unordered."""
 

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from ...models.config import ModelConfig
 from ...models.config.bounds import MAX_WHOLE_HEAD_DIM
-from ...ops.attention.layout import SEGMENT
+from ...models.config.layers import AttentionConfig
+from ...ops.attention.layout import SEGMENT, TileLayout
 from ...ops.attention.softmax import Softmax
-from ..attend import ATTENDS, AttendError, Full, LayerView
-from ..keep import Evicting, KeepAll, KeepError, Ring, SlotParts
+from ...ops.device import Scratch
+from ..attend import ATTENDS, Attend, AttendError, Full, LayerView
+from ..keep import Evicting, Keep, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
+from ..loading.model_info import ModelInfo
 from ..methods import called
-from ..prefill import Exact
-from ..store import StoreError
+from ..prefill import Exact, Prefill
+from ..store import KVStore, Store, StoreError
 from ..store.windowed import MOST_WINDOW
 from .base import KVCache, closed_on_error
 from .scored import ScoredCache
 from .slots import SlotCache
 from .whole import WholeCache
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...models.config import ModelConfig
-    from ...models.config.layers import AttentionConfig
-    from ...ops.attention.layout import TileLayout
-    from ...ops.device import Scratch
-    from ..attend import Attend
-    from ..keep import Keep
-    from ..loading.model_info import ModelInfo
-    from ..prefill import Prefill
-    from ..store import KVStore, Store
 
 
 @dataclass(frozen=True)

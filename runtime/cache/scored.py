@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ...ops.arrays import I64
 from ...ops.attention.layout import n_segments
-from ..keep import KeepError
+from ..attend import LayerView
+from ..keep import KeepError, LayerSlots, SlotParts
 from ..keep.scored import ScoredSlots
 from ..keep.scored.queries import BLOCK, bytes_of
 from ..memory import available_bytes, human_bytes
+from ..methods import Progress
 from ..stats import Kept
 from ..store import StoreError
-from ..store.ram.slots import NO_BOUND
+from ..store.ram.slots import NO_BOUND, SlotCopy
 from .slots import SlotCache
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ..attend import LayerView
-    from ..keep import LayerSlots, SlotParts
-    from ..methods import Progress
-    from ..store.ram.slots import SlotCopy
 
 _FACTS = 7
 
@@ -38,8 +33,8 @@ class ScoredKept(Kept):
     at most, in this order.
     """
 
-    dropped: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-    most_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
+    dropped: I64 = field(default_factory=lambda: np.zeros(1, np.int64))
+    most_bytes: I64 = field(default_factory=lambda: np.zeros(2, np.int64))
 
     @property
     def n_kept(self) -> int:
@@ -66,11 +61,7 @@ class ScoredCache(SlotCache):
     """Layers without a window hold a prompt whole, then what `ScoredSlots` keeps of it."""
 
     def __init__(
-        self,
-        parts: SlotParts,
-        layers: list[LayerView],
-        slots: Sequence[LayerSlots],
-        n_ctx: int,
+        self, parts: SlotParts, layers: list[LayerView], slots: Sequence[LayerSlots], n_ctx: int
     ) -> None:
         super().__init__(parts, layers, slots)
         self._queries, self._n_ctx = parts.queries, n_ctx

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ...ops.arrays import U32
+from ...ops.device import Array
+from ..attend import LayerView
+from ..keep import LayerSlots, SlotParts
+from ..methods import Progress
 from ..stats import Kept
+from ..store.ram.slots import SlotCopy
 from .base import KVCache
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ...ops.device import Array
-    from ..attend import LayerView
-    from ..keep import LayerSlots, SlotParts
-    from ..methods import Progress
-    from ..store.ram.slots import SlotCopy
 
 
 class SlotCache(KVCache):
@@ -50,7 +46,7 @@ class SlotCache(KVCache):
     def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
         self.attend.build(self.layers[layers], min(n_tokens, self._budget), progress)
 
-    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+    def kept(self, layer: int, n_tokens: int) -> U32:
         return self._slots[layer].kept(n_tokens)
 
     @property

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from ...ops.arrays import U32
+from ...ops.device import Array, Places, Recorded
+from ..attend import BoundAttend, LayerView
 from ..memory import human_bytes
+from ..methods import Progress
+from ..store import KVStore
 from .base import KVCache
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ...ops.device import Array, Places, Recorded
-    from ..attend import BoundAttend, LayerView
-    from ..methods import Progress
-    from ..store import KVStore
 
 
 class WholeCache(KVCache):
@@ -103,7 +100,7 @@ class WholeCache(KVCache):
                 "same --method keeps it"
             )
 
-    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+    def kept(self, layer: int, n_tokens: int) -> U32:
         n_heads = self.store.kv_heads_of(self.layers[layer].index)
         return np.tile(np.arange(n_tokens, dtype=np.uint32), (n_heads, 1))
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...system.errors import KvarnError
 from ...system.text import one_line
+from ..context import Progress
 from .options import BadArgument, parsed_json
-
-if TYPE_CHECKING:
-    from ..context import Progress
 
 _MOST_BYTES = 1 << 40
 """No text is larger: a length above it is a negative number, or no length at all."""

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ...models.config import ModelConfig
+    from ...ops.arrays import F32
     from ..gguf import GGUFFile
     from ..tokenizer import Tokenizer
 
@@ -38,7 +36,7 @@ class VerifyingSampler(Protocol):
     @property
     def is_complete(self) -> bool: ...
     def fork(self) -> VerifyingSampler: ...
-    def sample(self, logits: NDArray[np.float32], /) -> int: ...
+    def sample(self, logits: F32, /) -> int: ...
     def accept(self, token: int, /) -> None: ...
 
 

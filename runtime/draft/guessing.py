@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from ...ops.arrays import F32
 from ..sampling.candidates import best_token
 from ..sampling.errors import SamplingError
 from ..stats import Clock
-from .base import Drafter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from .base import VerifyingModel, VerifyingSampler
-    from .lengths import Lengths
-
-    F32 = NDArray[np.float32]
+from .base import Drafter, VerifyingModel, VerifyingSampler
+from .lengths import Lengths
 
 FEW = 16
 """Tokens up to which reading what was generated counts as a pass of the draft."""
@@ -59,11 +53,7 @@ class ModelDrafter(Drafter):
     """
 
     def __init__(
-        self,
-        guessing: Guessing,
-        lengths: Lengths,
-        model: VerifyingModel,
-        sampler: VerifyingSampler,
+        self, guessing: Guessing, lengths: Lengths, model: VerifyingModel, sampler: VerifyingSampler
     ) -> None:
         self._guessing, self._context, self.lengths = guessing, guessing.context, lengths
         self._sampler, self._ends = sampler, model.tokenizer.eog_ids

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from ...ops.arrays import I32
 
 # Knuth's multiplicative hash with 2^64 / golden ratio: its high bits are the entry's number.
 _FACTOR = 0x9E3779B97F4A7C15
@@ -94,9 +92,7 @@ class NgramIndex:
             entries.append((value * _FACTOR & _WORD) >> shift)
         return entries
 
-    def _fill(
-        self, table: NDArray[np.int32], tokens: Sequence[int], size: int, start: int, stop: int
-    ) -> None:
+    def _fill(self, table: I32, tokens: Sequence[int], size: int, start: int, stop: int) -> None:
         """Enter the n-grams of a size that end before `start` … `stop` - 1; of equals the last."""
         base = max(0, start - size)
         ids = np.asarray(tokens[base : stop - 1], np.uint64)

@@ -6,10 +6,10 @@ import math
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ...models.config import ModelConfig
 from ...models.config.layers import BesideConfig, ExpertsConfig
-from ...models.tensors import is_matrix, re_encoded_bytes, repacked_bytes
+from ...models.tensors import TensorLike, is_matrix, re_encoded_bytes, repacked_bytes
 from ...models.widths import input_widths, row_widths
 from ...models.workspace import Workspace
 from ...ops.attention.layout import SEGMENT, n_segments
@@ -17,16 +17,12 @@ from ...ops.attention.shared import layout_of
 from ...ops.cpu import CPU
 from ...ops.types import is_repacked
 from ...system.errors import KvarnError
+from ..attend import Attend
 from ..attend.encoders.sidecar import BITS, find_encoders
 from ..attend.sparse.frame import STAGES
+from ..gguf import GGUFFile
 from ..store import Ram
 from ..store.states import SPACING, States, wanted
-
-if TYPE_CHECKING:
-    from ...models.config import ModelConfig
-    from ...models.tensors import TensorLike
-    from ..attend import Attend
-    from ..gguf import GGUFFile
 
 _HEAD_BYTES = 80 << 10
 """Of a pack's superblocks, tables and manifest."""

@@ -7,10 +7,8 @@ them; a prompt multiplies each weight with each token, and each token with those
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ...models.config import ModelConfig
+from ...models.config import ModelConfig
 
 MEASURED = ("F16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0")
 """Types of weights whose kernels are measured; others count as Q8_0."""

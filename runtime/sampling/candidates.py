@@ -6,9 +6,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ops.arrays import F32, F64
 from .errors import NotFinite, SamplingError
 
-Floats = NDArray[np.float32]
+Floats = F32
 Ids = NDArray[np.intp]
 
 
@@ -74,7 +75,7 @@ def softmax(logits: Floats) -> Floats:
     return np.asarray(exps / np.float32(exps.sum(dtype=np.float64)))
 
 
-def log_softmax(logits: Floats) -> NDArray[np.float64]:
+def log_softmax(logits: Floats) -> F64:
     """log p_i = l_i − max l − log Σ exp(l_j − max l), in float64."""
     shifted = logits.astype(np.float64) - float(_finite(logits.max()))
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))

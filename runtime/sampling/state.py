@@ -6,10 +6,10 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import dropwhile
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..tokenizer import Tokenizer
 from .candidates import Candidates, Floats, best_token, log_softmax, softmax
 from .constraints.matcher import Matcher
 from .drawing import steering_of
@@ -18,9 +18,6 @@ from .errors import SamplingError
 from .filters import dynamic_temperature, min_p, top_k, top_n_sigma, top_p, typical_p, xtc
 from .options import SamplingOptions
 from .penalties import History, add_bias, checked_ids, penalise
-
-if TYPE_CHECKING:
-    from ..tokenizer import Tokenizer
 
 _Step = Callable[[Candidates], Candidates]
 _PENALTIES = ("penalties", "dry")
