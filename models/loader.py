@@ -99,7 +99,8 @@ class Loader:
                 kind, data, cols = *_transposed(kind, data), n
             full = f"{name}.weight[{number}]"
             weight = self.device.weight(kind, data, cols, full, self._arena)
-            adapter = self.adapters.low_rank(f"{name}.weight", rows, n_cols)
+            # Parts of heads take no adapters: one is refused as unused.
+            adapter = None if turned else self.adapters.low_rank(f"{name}.weight", rows, n_cols)
             parts.append(Linear(weight, None if bias is None else bias[rows], adapter))
             first += n
         if all(part.weight.is_copy for part in parts):

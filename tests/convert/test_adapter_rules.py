@@ -26,7 +26,7 @@ from .stored_adapters import StoredAdapter
 
 F32 = mix_of("f32")
 SETTINGS = {"peft_type": "LORA", "r": 3, "lora_alpha": 6}
-_NO_TARGETS = ("norm", "embed", ".experts.", "mtp.", "visual.", "vision")
+_NO_TARGETS = ("norm", "embed", ".experts.", "mtp.", "visual.", "vision", "kv_b_proj")
 
 
 def targets(stored: stored_models.Stored) -> dict[str, list[int]]:

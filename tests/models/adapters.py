@@ -17,7 +17,7 @@ Pairs = dict[str, tuple[np.ndarray, np.ndarray]]
 
 CASES = {case.name: case for case in tiny_cases.CASES}
 SEED = 1
-_NO_PROJECTIONS = ("token_embd", "norm", "conv", "inp_shexp", "sinks")
+_NO_PROJECTIONS = ("token_embd", "norm", "conv", "inp_shexp", "sinks", "attn_kv_b")
 
 
 def projections(case: Tiny) -> dict[str, tuple[int, int]]:

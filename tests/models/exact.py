@@ -12,6 +12,7 @@ from kvarn.jit.arena import Arena
 from kvarn.models import ModelConfig, rope
 from kvarn.models.config.layers import RopeConfig
 from kvarn.models.low_rank import Adapters
+from kvarn.models.mixers import latent
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.ops.types import QuantType
@@ -75,6 +76,7 @@ def exact_logits(
     attention.sinks = weights.sink_logits
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rope, "RopeTable", _Table)
+        patch.setattr(latent, "copy_part", plain.plain_copy_part)
         model = Transformer(config, weights, len(ids))
         hidden = model.forward(np.array(ids, np.int32), 0, attention, n_ctx)
         model.logits(hidden, out := np.zeros((len(ids), config.n_vocab)))

@@ -184,6 +184,14 @@ def _split_pairs(x: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
     first[:], second[:] = x[:, :, 0], x[:, :, 1]
 
 
+def plain_copy_part(
+    x: np.ndarray, first: int, out: np.ndarray, at: int, n: int, *, swap: bool = False
+) -> None:
+    """Parts of the rows of heads, which latent attention copies on the CPU alone."""
+    part = x[:, :, first : first + n]
+    out[:, :, at : at + n] = part.swapaxes(0, 1) if swap else part
+
+
 POINTWISE = SimpleNamespace(
     split_pairs=_split_pairs,
     add_row=_add_row,

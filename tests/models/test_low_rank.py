@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kvarn.models import ModelConfig
+from kvarn.models.errors import ModelError
 from kvarn.models.low_rank import Factors, joined
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
@@ -85,3 +86,13 @@ def test_joined_adapters_are_their_sum() -> None:
     ]
     whole = joined(parts)
     np.testing.assert_allclose(whole.b @ whole.a, sum(x.b @ x.a for x in parts), atol=1e-5)
+
+
+def test_an_adapter_of_a_matrix_that_is_taken_apart_is_refused() -> None:
+    case = CASES["deepseek2-old"]
+    arrays = tiny_models.tensors(case, SEED)
+    name = "blk.0.attn_kv_b.weight"
+    pairs = random_pairs({name: arrays[name].shape}, 3)
+    ids = tiny_models.prompt(case, SEED)[:12]
+    with pytest.raises(ModelError, match="attn_kv_b"):
+        exact_logits(tiny_models.metadata(case), arrays, ids, N_CTX, factors_of(pairs))

@@ -128,7 +128,10 @@ def file_pairs(pairs: list[Pair], base: Base, settings: AdapterSettings) -> list
     )
     for of_rows, of_columns in rows_and_columns:
         if len(of_rows.view.shape) != 2 or not of_rows.name.endswith(".weight"):
-            raise ConvertError(f"the adapter changes {of_rows.name}, which is no matrix")
+            raise ConvertError(
+                f"the adapter changes {of_rows.name}, which is no matrix in files of "
+                f"{base.architecture.name}"
+            )
         index, rows = _taken(_first_column(of_rows.view))
         _, cols = _taken(of_columns.view.rows(0, 1)[0])
         pair = pairs[index]
