@@ -13,6 +13,7 @@ import pytest
 
 from kvarn.commands.parser import module_of
 from kvarn.jit import kernel_cache
+from kvarn.jit.launch import launcher
 from kvarn.runtime.attend.encoders.sidecar import own_encoders
 from kvarn.runtime.capi.bundle import compile_into
 from kvarn.runtime.gguf import open_gguf
@@ -112,6 +113,7 @@ def test_a_kernel_that_is_not_kept_ends_it_at_once(
 ) -> None:
     names, ran = set[str](), []
     monkeypatch.setattr(kernel_cache.Counts, "names", names)
+    monkeypatch.setattr(launcher, "only_compile", lambda: None)  # else for all later tests, too
     rehearsals = [lambda: names.add("sources-1.digests"), lambda: names.add("lost-1.code"),
                   lambda: ran.append(1)]  # fmt: skip
     assert compile_into(tmp_path / "bundled", rehearsals) == 1

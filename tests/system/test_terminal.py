@@ -15,9 +15,9 @@ import pytest
 from kvarn.system import terminal
 
 PRODUCT = Path(terminal.__file__).parent.parent
-NO_DOORS = ("setup.py", "lab/mini", "lab/longctx", "lab/peers")
-"""No part of the command line: training and measuring from a checkout; a process whose output is
-read by the one that started it."""
+NO_DOORS = ("setup.py", "lab/mini", "lab/longctx", "lab/peers", "runtime/documents/__main__.py")
+"""No part of the command line: training and measuring from a checkout; processes whose output is
+read by those that started them."""
 HOSTILE = "\x1b]0;title\x07 \x9b2J größe 中\ud800 \udcff"
 ENCODINGS = ("utf-8", "ascii", "latin-1", "cp1252", "utf-16", "shift_jis")
 

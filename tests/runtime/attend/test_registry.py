@@ -73,7 +73,7 @@ class TestARegisteredMethod:
             main(["run", "--help-all"])
         words = " ".join(capsys.readouterr().out.split())
         assert "nth: every second token" in words
-        assert "--step N nth: read one token of every N (default 2)" in words
+        assert "--method nth: --step N read one token of every N (default 2)" in words
 
     def test_gives_the_command_line(
         self, tiny_path: Path, capsys: pytest.CaptureFixture[str]
