@@ -7,19 +7,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...runtime.attend import Attend
-from ...runtime.bench import Observer
-from ...runtime.context import Context
-from ...runtime.keep import Keep
-from ...runtime.model import Model
 from ...runtime.packs import build_pack
-from ...runtime.prefill import Prefill
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
 from .losses import MethodLosses, TextLosses, log_softmax
+
+if TYPE_CHECKING:
+    from ...runtime.attend import Attend
+    from ...runtime.bench import Observer
+    from ...runtime.context import Context
+    from ...runtime.keep import Keep
+    from ...runtime.model import Model
+    from ...runtime.prefill import Prefill
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import TileLayout
 from ...ops.cpu import CPU
-from ...runtime.attend import Attend, Full
-from ...runtime.keep import Keep, KeepAll
-from ...runtime.loading.model_info import ModelInfo
-from ...runtime.model import Model
-from ...runtime.prefill import Exact, Prefill
-from ...runtime.store import Column, Ram, RamStore
+from ...runtime.attend import Full
+from ...runtime.keep import KeepAll
+from ...runtime.prefill import Exact
+from ...runtime.store import Ram, RamStore
 from .oracle import Oracle
+
+if TYPE_CHECKING:
+    from ...runtime.attend import Attend
+    from ...runtime.keep import Keep
+    from ...runtime.loading.model_info import ModelInfo
+    from ...runtime.model import Model
+    from ...runtime.prefill import Prefill
+    from ...runtime.store import Column
 
 
 @dataclass(frozen=True)

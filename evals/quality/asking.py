@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from ...runtime.context import Context, Mark, Progress
-from ...runtime.model import Model
-from ...runtime.prefill import Prefill
 from ...runtime.sampling import Sampler
 from ...runtime.store import Disk, Ram
-from .arms import Arm
 from .folder import Answer
-from .reading import Read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ...runtime.context import Context, Mark, Progress
+    from ...runtime.model import Model
+    from ...runtime.prefill import Prefill
+    from .arms import Arm
+    from .reading import Read
+
 
 _COUNTERS = (
     "stored_tokens",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...runtime.chat import ChatTemplate
-from ...runtime.model import Model
 from ...runtime.tokenizer import Rendered
 from .plan import BREAK, EvalError
+
+if TYPE_CHECKING:
+    from ...runtime.chat import ChatTemplate
+    from ...runtime.model import Model
 
 MESSAGE = "Is this a message?"
 """What the template is tried with."""

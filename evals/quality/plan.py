@@ -8,13 +8,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...runtime.methods import called
-from ...runtime.model import Model
 from ...system.errors import KvarnError
 from ..tasks import ALL_TASKS, Filler, Sample
-from .arms import Arm
+
+if TYPE_CHECKING:
+    from ...runtime.model import Model
+    from .arms import Arm
+
 
 BREAK = "\n"
 """Separates a context from a question, and ends an answer where there is no end of a turn."""

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...runtime.attend.reads import probed
-from ...runtime.context import Progress
 from ...runtime.context.reading.prompt import prompt_ids
-from ...runtime.model import Model
 from ...runtime.packs import build_pack
 from ...runtime.stats import Stats
 from ...runtime.store import Disk
-from ...runtime.tokenizer import Tokenizer
 from ..tasks import Question, Sample
-from .arms import Arm
-from .chat import Chat
 from .folder import ContextFolder
-from .plan import BREAK, Asked, Cell, EvalError, Plan
+from .plan import BREAK, EvalError
+
+if TYPE_CHECKING:
+    from ...runtime.context import Progress
+    from ...runtime.model import Model
+    from ...runtime.tokenizer import Tokenizer
+    from .arms import Arm
+    from .chat import Chat
+    from .plan import Asked, Cell, Plan
 
 CHARS_PER_TOKEN = 4.0
 """The first guess of the search: typical of English."""

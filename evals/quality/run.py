@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...runtime.bench import Observer
 from ...runtime.memory import human_bytes
-from ...runtime.model import Model
-from .arms import Arm
 from .asking import opened
 from .chat import Chat
 from .folder import Answer, ContextFolder
-from .plan import Asked, Cell, Plan
+from .plan import Cell
 from .reading import Read, read_for
-from .rows import ALL, Contexts, Row, rows_of
+from .rows import ALL, Row, rows_of
 
-Answered = Callable[[Cell, int, Sequence[Answer]], None]
-"""Called with the cell, the number of the context and one arm's answers about it."""
+if TYPE_CHECKING:
+    from ...runtime.model import Model
+    from .arms import Arm
+    from .plan import Asked, Plan
+    from .rows import Contexts
 
+    Answered = Callable[[Cell, int, Sequence[Answer]], None]
+    """Called with the cell, the number of the context and one arm's answers about it."""
 
 _SUFFIXES: dict[Asked, str] = {"decoded": "", "apart": "-apart", "inside": "-inside"}
 """Tell the keys of answers apart by how their questions were read."""
