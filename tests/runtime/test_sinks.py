@@ -9,6 +9,7 @@ import pytest
 
 import kvarn
 from kvarn.ops.attention.prefill import listed
+from kvarn.runtime.prefill import attention, blocks
 
 from ..models import tiny_cases, tiny_models
 
@@ -93,7 +94,8 @@ def test_rows_that_read_lists_have_the_sinks(
         seen.append(options["softmax"].sinks)
         known(*args, **options)
 
-    monkeypatch.setattr(listed, "listed_attention", listed_attention)
+    for module in (attention, blocks):
+        monkeypatch.setattr(module, "listed_attention", listed_attention)
     with model.context(N + 8, prefill=prefill) as context:
         context.prefill(ids)
     layers = [i for i, layer in enumerate(model.config.kv_layers) if layer.window is None]

@@ -79,7 +79,7 @@ def test_a_pack_is_read_listed_used_and_removed(engine: Live, model: Model) -> N
     assert messages[-1].n_prompt == len(ids)  # type: ignore[attr-defined]
     assert pack_info(pack_path("mill")).complete
     assert not verify(pack_path("mill"))
-    (facts,) = engine.run(engine.client.packs())
+    facts = {one.name: one for one in engine.run(engine.client.packs())}["mill"]
     assert (facts.name, facts.n_tokens, facts.model) == ("mill", len(ids), "kvarn-mini")
     question, reading = "Who slept?", Reading(pack="mill")
     answer = engine.run(engine.answer(question, max_tokens=8, sampling=GREEDY, reading=reading))
