@@ -15,6 +15,9 @@ from ..stats import Clock
 from .base import Drafter, VerifyingModel, VerifyingSampler
 from .lengths import Lengths
 
+ONE_BY_ONE = 3
+"""Tokens up to which a draft reads what was generated as it decodes: a small model takes longer for
+the launches of a pass over several than for the tokens."""
 FEW = 16
 """Tokens up to which reading what was generated counts as a pass of the draft."""
 
@@ -128,6 +131,8 @@ class ModelDrafter(Drafter):
 
     def _read(self, tokens: Sequence[int]) -> F32:
         """Read tokens of any number, and count what that takes where they are few."""
+        if 1 < len(tokens) <= ONE_BY_ONE:
+            return [self._read([token]) for token in tokens][-1]
         clock = Clock()
         one = len(tokens) == 1
         logits = self._context.decode(tokens[0]) if one else self._context.prefill(tokens)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .pace import MEMORY, cost
 
@@ -18,7 +18,8 @@ TRIAL = 4
 FIRST_WAIT, LONGEST_WAIT = 32, 1024
 """Tokens generated before such a draft: twice as many after each."""
 CERTAIN = 0.95
-"""Share of right guesses with which a draft must pay to be tried again."""
+"""Share of right guesses with which a draft must pay to be tried again, by what passes usually
+take: seconds that were measured while the machine was busy would otherwise decide for ever."""
 
 
 class PassTimes:
@@ -49,7 +50,14 @@ class PassTimes:
         size = _size(n_tokens)
         known = (n for n, seconds in self._seconds.items() if seconds)
         nearest = min(known, key=lambda n: abs(n - size))
-        return min(self._seconds[nearest]) * cost(size) / cost(nearest)
+        seconds = min(self._seconds[nearest])
+        return seconds if nearest == size else seconds * _usual(size) / cost(nearest)
+
+
+def _usual(size: int) -> float:
+    """`cost` of a pass that is not measured yet; of up to 4 tokens the least, so that each is
+    tried: what they take beside each other differs from one machine to another."""
+    return cost(2) if 2 <= size <= 4 else cost(size)
 
 
 def _size(n_tokens: int) -> int:
@@ -91,16 +99,19 @@ class Lengths:
             return n
         if self._idle < self._wait:
             return 0
-        n = min(TRIAL, self.best(longest, CERTAIN))
+        n = min(TRIAL, self._best(longest, CERTAIN, self._ratio, _usual))
         if n:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
         return n
 
     def best(self, longest: int, rate: float) -> int:
         """Tokens that it pays to draft where this share of guesses is right."""
-        measured = self.drafting.are_known and self.verifying.are_known
-        drafting = self.drafting.of(1) if measured else self._ratio
-        times = self.verifying.of if measured else cost
+        if self.drafting.are_known and self.verifying.are_known:
+            return self._best(longest, rate, self.drafting.of(1), self.verifying.of)
+        return self._best(longest, rate, self._ratio, _usual)
+
+    @staticmethod
+    def _best(longest: int, rate: float, drafting: float, times: Callable[[int], float]) -> int:
         expected = right = 1.0
         best, length = WORTHWHILE / times(1), 0
         for n in range(1, longest + 1):

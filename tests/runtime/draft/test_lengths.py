@@ -9,11 +9,12 @@ from kvarn.runtime.draft.pace import cost
 
 
 def lengths(drafting: float, verifying: float = 1.0) -> Lengths:
-    """After passes that take so many seconds for a token."""
-    measured = Lengths(0.5)
+    """After passes that take so many seconds for a token, and `cost` for a few."""
+    measured = Lengths(drafting / verifying)
     for _ in range(3):
         measured.drafting.add(1, drafting)
-        measured.verifying.add(1, verifying)
+        for n in range(1, 5):
+            measured.verifying.add(n, verifying * cost(n))
     return measured
 
 
@@ -41,8 +42,8 @@ def test_costlier_drafts_are_shorter_and_one_as_costly_as_the_model_is_never_mad
 
 
 def test_until_passes_are_measured_the_sizes_of_files_decide() -> None:
-    for ratio in (0.05, 0.3, 1.0):
-        assert Lengths(ratio).best(16, 0.9) == lengths(ratio).best(16, 0.9)
+    """Then as many are drafted as one step of the kernels verifies."""
+    assert [Lengths(ratio).best(16, 0.9) for ratio in (0.05, 0.3, 1.0)] == [3, 3, 0]
 
 
 def test_wrong_guesses_end_drafts_which_are_tried_again_more_and_more_rarely() -> None:
@@ -88,3 +89,26 @@ def test_the_shortest_of_the_recent_passes_counts_and_the_first_does_not() -> No
     for _ in range(8):
         times.add(1, 4.0)
     assert times.of(1) == 4
+
+
+def test_sizes_up_to_4_are_tried_before_they_are_judged() -> None:
+    measured = Lengths(0.1)
+    for _ in range(2):
+        measured.drafting.add(1, 0.1)
+        measured.verifying.add(1, 1.0)
+    for n_tokens, seconds in ((2, 1.5), (3, 1.6), (4, 2.9)):
+        assert measured.verifying.of(n_tokens) <= 1.6
+        for _ in range(2):
+            measured.verifying.add(n_tokens, seconds)
+        assert measured.verifying.of(n_tokens) == seconds
+    assert measured.best(3, 0.9) == 2
+
+
+def test_seconds_of_a_busy_machine_do_not_end_drafts_for_ever() -> None:
+    measured, n_tokens = lengths(0.1), 0
+    for n in (2, 3, 4) * 8:
+        measured.verifying.add(n, 50.0)
+    while not (n := measured.next(16)):
+        measured.learn((), [1])
+        n_tokens += 1
+    assert 0 < n <= TRIAL and n_tokens == FIRST_WAIT
