@@ -6,11 +6,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import kvarn
+from kvarn.runtime import many_packs
 from kvarn.runtime.many_packs import PackOutcome, build_packs
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack
@@ -133,7 +135,7 @@ def test_a_pack_that_a_context_writes_is_left_to_it(
         slept.append(seconds)
         writer.close()
 
-    monkeypatch.setattr("kvarn.runtime.many_packs.time.sleep", end)
+    monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=end))
     ended = outcomes(tiny, {tmp_path / "a": ids, tmp_path / "b": ids[:9]})
     assert [*ended] == ["b", "a"] and len(slept) == 1
     assert (ended["a"].n_read, ended["b"].n_read) == (50, 9)
