@@ -45,10 +45,10 @@ def _attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
 
 
 @lazy_kernels
-def _merge(v_type: int, blocks: int) -> DefinedKernel:
+def _merge(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
     from .decode.token import make_merge
 
-    return make_merge(v_type, blocks)
+    return make_merge(k_type, v_type, blocks)
 
 
 @lazy_kernels

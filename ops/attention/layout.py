@@ -19,6 +19,13 @@ Tile of head_dim 64, both q8_0 (2,176 bytes):
      960  K row 15                  2032  V row 15                  2168  K0 K1 V0 V1 of token 15
 
 With f16 the scales are absent and the tile is exactly 4,096 bytes.
+
+Rows of more than 512 elements, those of latent attention, are keys and values at once and stored
+once (`SharedLayout`):
+
+    tile     = [16 rows][16 scale rows][zeros up to a multiple of 64 bytes]
+
+Whoever reads keys or values by the numbers of a layout finds the same bytes for both.
 """
 
 from dataclasses import dataclass
@@ -33,6 +40,8 @@ BLOCK = 32  # elements that share a scale
 TILES = SEGMENT // TILE
 
 F16, Q8_0, Q4_0 = 0, 1, 2  # codes of the KV types, for which kernels are specialised
+SHARED = 3  # in place of the code of V: values are keys
+MAX_APART, MAX_SHARED = 512, 1024  # elements of a row, where K and V stand apart, or are one
 
 
 class KVType(NamedTuple):
@@ -77,8 +86,8 @@ class TileLayout:
             if name not in KV_TYPES:
                 known = ", ".join(KV_TYPES)
                 raise OpsError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
-        if not 8 <= self.head_dim <= 512:
-            raise OpsError(f"KV cache: head_dim is {self.head_dim}; 8 to 512 is supported")
+        if not 8 <= self.head_dim <= MAX_APART:
+            raise OpsError(f"KV cache: head_dim is {self.head_dim}; 8 to {MAX_APART} is supported")
 
     @property
     def _k(self) -> KVType:
@@ -163,10 +172,58 @@ class TileLayout:
         return self._k.code, self._v.code, self.blocks
 
     @cached_property
-    def output_codes(self) -> tuple[int, int]:
-        """(v, blocks), for which kernels that merge outputs are specialised: the same for all types
-        of V that are not rotated."""
-        return self._v.code if self.rotates_v else F16, self.blocks
+    def output_codes(self) -> tuple[int, int, int]:
+        """`codes` for which kernels that merge outputs are specialised: the same for all types of
+        K, and of V that are not rotated."""
+        return F16, self._v.code if self.rotates_v else F16, self.blocks
+
+
+@dataclass(frozen=True)
+class SharedLayout(TileLayout):
+    """A `TileLayout` in which the value of a token is its key.
+
+    Raises OpsError for two types, or a row that no kernel serves.
+    """
+
+    def __post_init__(self) -> None:
+        if self.k_type not in KV_TYPES:
+            known = ", ".join(KV_TYPES)
+            raise OpsError(f"KV cache: unknown type {self.k_type!r}; use one of {known}")
+        if self.v_type != self.k_type:
+            raise OpsError(
+                f"KV cache: rows of {self.head_dim} are keys and values at once, found types "
+                f"{self.k_type}/{self.v_type}, expected one type"
+            )
+        if not MAX_APART < self.head_dim <= MAX_SHARED:
+            raise OpsError(
+                f"KV cache: rows of {self.head_dim}; {MAX_APART + 1} to {MAX_SHARED} is supported"
+            )
+
+    @cached_property
+    def v_offset(self) -> int:
+        """Byte of the first row."""
+        return 0
+
+    @cached_property
+    def v_scale(self) -> int:
+        """Byte of the first scale in a scale row."""
+        return 0
+
+    @cached_property
+    def codes(self) -> tuple[int, int, int]:
+        """(k, `SHARED`, blocks)."""
+        return self._k.code, SHARED, self.blocks
+
+    @cached_property
+    def output_codes(self) -> tuple[int, int, int]:
+        """As of a `TileLayout`."""
+        return self._k.code if self.rotates_k else F16, SHARED, self.blocks
+
+
+def layout_of(head_dim: int, k_type: str, v_type: str) -> TileLayout:
+    """How keys and values of this size are stored: rows that are too long for two, once."""
+    kind = SharedLayout if head_dim > MAX_APART else TileLayout
+    return kind(head_dim, k_type, v_type)
 
 
 def n_segments(n_tokens: int) -> int:
@@ -197,4 +254,5 @@ class StoredLayout(NamedTuple):
 def stored_layout(layout: TileLayout) -> StoredLayout:
     """The StoredLayout of a TileLayout; one for all callers."""
     names = StoredLayout._fields[3:]
-    return StoredLayout(*layout.codes, *(int(getattr(layout, name)) for name in names))
+    types = KV_TYPES[layout.k_type].code, KV_TYPES[layout.v_type].code
+    return StoredLayout(*types, layout.blocks, *(int(getattr(layout, name)) for name in names))

@@ -14,7 +14,7 @@ from numba.extending import (
 from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.simd import emits_for, read, write
-from .layout import BLOCK, F16, Q8_0, SEGMENT, TILE, TileLayout, kv_type
+from .layout import BLOCK, F16, Q8_0, SEGMENT, SHARED, TILE, kv_type, layout_of
 from .work import HEAD_PARTS
 
 VEC = v.vty(v.F32, 16)
@@ -22,11 +22,12 @@ WIDE = v.VARIANT == "avx512"  # 32 registers of 16 floats; elsewhere 16 register
 
 
 class Shape(types.Type):
-    """Types of K and V, blocks of 32 in a row, and query heads of a round (1 to 4)."""
+    """Types of K and V (or `SHARED`), blocks of 32 in a row, query heads of a round (1 to 4)."""
 
     def __init__(self, k_code: int, v_code: int, blocks: int, heads: int) -> None:
-        self.k_type, self.v_type = kv_type(k_code), kv_type(v_code)
-        self.layout = TileLayout(BLOCK * blocks, self.k_type.name, self.v_type.name)
+        self.k_type = kv_type(k_code)
+        self.v_type = self.k_type if v_code == SHARED else kv_type(v_code)
+        self.layout = layout_of(BLOCK * blocks, self.k_type.name, self.v_type.name)
         self.blocks, self.heads = blocks, heads
         self.padded, self.vectors = BLOCK * blocks, 2 * blocks
         super().__init__(f"kv_shape_{k_code}_{v_code}_{blocks}_{heads}")

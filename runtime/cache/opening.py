@@ -127,8 +127,6 @@ def _layer_views(
     model: ModelInfo, layers: Sequence[AttentionConfig], store: KVStore, n_ctx: int, max_chunk: int
 ) -> list[LayerView]:
     """The layers of a context whose layers hold up to `n_ctx` tokens each."""
-    from ...ops.attention.shared.scratch import attention_scratch
-
     scratch: dict[tuple[int, int, TileLayout], Scratch] = {}
     logits = [None if x is None else store.device.put(x) for x in model.sink_logits]
     views = []
@@ -136,7 +134,7 @@ def _layer_views(
     for number, (index, layer, of_sinks) in enumerate(zip(numbers, layers, logits, strict=True)):
         heads = layer.n_heads, store.kv_heads_of(index), store.layout_of(index)
         if heads not in scratch:
-            scratch[heads] = attention_scratch(store.device, *heads, max_chunk, n_ctx)
+            scratch[heads] = store.device.attention_scratch(*heads, max_chunk, n_ctx)
         softmax = Softmax(layer.attention_scale, layer.attention_softcap, of_sinks)
         views.append(LayerView(index, number, layer, store, scratch[heads], softmax))
     return views

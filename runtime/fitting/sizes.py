@@ -12,8 +12,7 @@ from ...models.config.layers import BesideConfig, ExpertsConfig
 from ...models.tensors import TensorLike, is_matrix, re_encoded_bytes, repacked_bytes
 from ...models.widths import input_widths, row_widths
 from ...models.workspace import Workspace
-from ...ops.attention.layout import SEGMENT, n_segments
-from ...ops.attention.shared import layout_of
+from ...ops.attention.layout import SEGMENT, layout_of, n_segments
 from ...ops.cpu import CPU
 from ...ops.types import is_repacked
 from ...system.errors import KvarnError
@@ -132,8 +131,6 @@ def index_bytes(config: ModelConfig, items: Mapping[str, int], n_ctx: int) -> in
 
 def buffer_bytes(config: ModelConfig, kv: tuple[str, str], n_ctx: int) -> int:
     """Of what the forward pass and exact attention work in, as they allocate it."""
-    from ...ops.attention.shared.scratch import attention_scratch
-
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()
@@ -142,7 +139,7 @@ def buffer_bytes(config: ModelConfig, kv: tuple[str, str], n_ctx: int) -> int:
         Workspace(config, CPU, CPU.chunk, row_widths(config), input_widths(config))
     ]
     heads = {(x.n_heads, x.n_kv_heads, x.head_dim) for x in config.attention_layers}
-    made += [attention_scratch(CPU, h, j, layout_of(e, *kv), CPU.chunk, n_ctx) for h, j, e in heads]
+    made += [CPU.attention_scratch(h, j, layout_of(e, *kv), CPU.chunk, n_ctx) for h, j, e in heads]
     n_bytes = tracemalloc.get_traced_memory()[0] - before
     if not was_tracing:
         tracemalloc.stop()

@@ -9,7 +9,7 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, bounds, kernel
 from ....jit.launch.views import address
 from ..arguments import GatheredMemory, GatheredTokens, Scoring
-from ..layout import F16, SEGMENT, TILE
+from ..layout import SEGMENT, TILE
 from ..shape import shape_of
 from .block import LogWeights, attend_tile, head_block, put_totals
 from .rows import locate_first, next_tile, tile_in
@@ -59,12 +59,12 @@ def make_gathered(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedK
     return gathered_kernel
 
 
-def make_merge(v_type: int, blocks: int) -> DefinedKernel:
+def make_merge(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
     """The outputs of `make_gathered`'s blocks to those of the token: `TileLayout.output_codes`."""
 
     @kernel
     def merge_gathered_kernel(share: Share, given: GatheredTokens, memory: GatheredMemory):
-        shape, out = shape_of(F16, v_type, blocks, 1), given.out
+        shape, out = shape_of(k_type, v_type, blocks, 1), given.out
         n_heads, counts, merged = out.shape[1], given.counts, memory.blocks.merged
         group = n_heads // len(counts)
         first, stop = bounds(share, n_heads)

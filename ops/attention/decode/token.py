@@ -13,7 +13,7 @@ from ....jit.launch.define import Share, bounds, kernel
 from ....jit.launch.views import address
 from ....jit.simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
 from ..arguments import CacheAddresses, Heads, Scoring, TokenMemory
-from ..layout import F16, SEGMENT
+from ..layout import SEGMENT
 from ..rotation import rotate_row
 from ..shape import shape_of
 from .block import NO_WEIGHTS, attend_block, head_block
@@ -110,7 +110,7 @@ def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
     return attend_kernel
 
 
-def make_merge(v_type: int, blocks: int) -> DefinedKernel:
+def make_merge(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
     """The outputs of `make_attend`'s blocks to those of the token: `TileLayout.output_codes`."""
 
     @kernel
@@ -121,7 +121,7 @@ def make_merge(v_type: int, blocks: int) -> DefinedKernel:
 
         start: address of the token's position; out: address.
         """
-        shape = shape_of(F16, v_type, blocks, 1)
+        shape = shape_of(k_type, v_type, blocks, 1)
         n_tokens, group, n = word(start, 0) + 1, split.group, split.head_dim
         n_blocks = (n_tokens + SEGMENT - 1) // SEGMENT - max(0, n_tokens - window) // SEGMENT
         first, stop = bounds(share, split.n_kv_heads * group)

@@ -99,7 +99,8 @@ def make_flat(k_type, v_type, blocks, heads):
 
 
 def make_products(k_type, v_type, blocks, heads):
-    """As `make_flat`, for all products instead of the largest."""
+    """As `make_flat`, for all products instead of the largest. Item i is segment i // J of KV head
+    i % J."""
 
     @kernel
     def products_kernel(share: Share, arrays: AllProducts, n_kv_heads: int, stop: int):
@@ -107,18 +108,19 @@ def make_products(k_type, v_type, blocks, heads):
         q, out, rows = arrays.q, arrays.out, arrays.rows[share.part]
         group, s = q.shape[1] // n_kv_heads, address(arrays.works[share.part])
         shape = shape_of(k_type, v_type, blocks, heads)
-        j = take(share.ticket)
-        while j < n_kv_heads:
+        n_items = (stop + SEGMENT - 1) // SEGMENT * n_kv_heads
+        item = take(share.ticket)
+        while item < n_items:
+            segment, j = item // n_kv_heads, item % n_kv_heads
             pack_queries(shape, q, j, group, rows)
-            for segment in range((stop + SEGMENT - 1) // SEGMENT):
-                base = arrays.segments[segment] + j * shape.head_bytes
-                hi = min(stop - segment * SEGMENT, SEGMENT)
-                for g in range(0, group, heads):
-                    key_scores(shape, address(rows[g]), base, 0, hi, s + 4 * HEAD_SCORES, s, base)
-                    for h in range(g, min(g + heads, group)):
-                        for t in range(hi):
-                            score = v.load_one_f32(s, (h - g) * HEAD_SCORES + 4 * t)
-                            out[j * group + h, segment * SEGMENT + t] = score
-            j = take(share.ticket)
+            base = arrays.segments[segment] + j * shape.head_bytes
+            hi = min(stop - segment * SEGMENT, SEGMENT)
+            for g in range(0, group, heads):
+                key_scores(shape, address(rows[g]), base, 0, hi, s + 4 * HEAD_SCORES, s, base)
+                for h in range(g, min(g + heads, group)):
+                    for t in range(hi):
+                        score = v.load_one_f32(s, (h - g) * HEAD_SCORES + 4 * t)
+                        out[j * group + h, segment * SEGMENT + t] = score
+            item = take(share.ticket)
 
     return products_kernel

@@ -8,7 +8,6 @@ import numpy as np
 
 from ....models.config import ModelConfig
 from ....ops.arrays import F32, U32
-from ....ops.attention.shared import SharedLayout
 from ....ops.select import ExactScratch
 from ...store import KVStore
 from ..base import LayerView
@@ -20,12 +19,9 @@ def scores_of(layer: LayerView, q: F32, stop: int, scratch: ExactScratch) -> F32
     """Scores of tokens 0 … stop - 1 for one query q (1, H, E), float32 (H, stop); the largest of
     each head is 0, so that their exponentials are its softmax but for a factor."""
     from ....ops.select import products
-    from ....ops.select.exact.shared import shared_products
 
     scores = np.empty((q.shape[1], stop), np.float32)
-    shared = isinstance(scratch.layout, SharedLayout)
-    compute = shared_products if shared else products
-    compute(q, layer.store.segments(layer.index), stop, scores, scratch=scratch)
+    products(q, layer.store.segments(layer.index), stop, scores, scratch=scratch)
     scores = layer.softmax.scores(scores)
     scores -= scores.max(axis=1, keepdims=True)
     return scores

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 
-from ....ops.attention.layout import KV_TYPES
-from ....ops.attention.shared import layout_of
+from ....ops.attention.layout import KV_TYPES, layout_of
 from ....system.text import one_line
 from ...methods import option
 from ..base import SlotPlan, StoreError

@@ -28,8 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from ....ops.arrays import F32, U8
-from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
-from ....ops.attention.shared import layout_of
+from ....ops.attention.layout import SEGMENT, TileLayout, layout_of, n_segments
 from ....ops.errors import OpsError
 from ....system.text import one_line
 from ..base import Saved

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....ops.arrays import F32
-from ....ops.attention.layout import TileLayout
-from ....ops.attention.shared import layout_of
+from ....ops.attention.layout import TileLayout, layout_of
 from ...memory import available_bytes, human_bytes
 from ..base import SlotPlan, StoreError
 from ..centre import has_centre, mean_keys

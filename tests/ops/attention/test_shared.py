@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 
 from kvarn.ops.attention import TileLayout, n_segments
 from kvarn.ops.attention.api import append_kv, attention
-from kvarn.ops.attention.shared import SharedLayout, layout_of
-from kvarn.ops.attention.shared.scratch import attention_scratch
+from kvarn.ops.attention.layout import SharedLayout, layout_of
 from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.cpu import CPU
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import attention_reference, read_kv
-from kvarn.ops.select import ExactScratch
-from kvarn.ops.select.exact.shared import shared_products
+from kvarn.ops.select import ExactScratch, products
 
 ROWS = [(576, "f16", 128), (576, "q8_0", 5), (1000, "q4_0", 1)]
 N = 1100
@@ -41,7 +39,7 @@ class Cache:
 def test_attention_is_numpys(row: int, kind: str, n_heads: int) -> None:
     cache = Cache(row, kind)
     keys, values = read_kv(cache.segments, cache.layout, 1, 0, N)
-    scratch = attention_scratch(CPU, n_heads, 1, cache.layout, 64, N)
+    scratch = CPU.attention_scratch(n_heads, 1, cache.layout, 64, N)
     softmax = Softmax(row**-0.5)
     for start, n in ((0, 1), (16, 1), (1024, 1), (N - 1, 1), (0, 2), (1000, 37), (1021, 5)):
         q = np.random.default_rng(n).standard_normal((n, n_heads, row)).astype(np.float32)
@@ -61,7 +59,7 @@ def test_products_are_numpys(row: int, kind: str, n_heads: int) -> None:
     for stop in (1, 17, 1024, 1025, N):
         q = np.random.default_rng(stop).standard_normal((1, n_heads, row)).astype(np.float32)
         out = np.full((n_heads, stop), np.nan, np.float32)
-        shared_products(q, cache.segments, stop, out, scratch=scratch)
+        products(q, cache.segments, stop, out, scratch=scratch)
         expected = q[0].astype(np.float64) @ keys[:stop, 0].T.astype(np.float64)
         assert np.abs(out - expected).max() < 2e-6 * row
 

@@ -10,7 +10,7 @@
 tokenizer   the digest of the tokenizer (`loading.fingerprint`)
 heads       [[KV heads, head size], …] of each layer, where layers differ; "n_kv_heads" and
             "head_dim" are those of the layers without a window. Heads of more than 512 numbers are
-            keys and values at once (`ops.attention.shared`)
+            keys and values at once (`ops.attention.layout`)
 adapters    [[digest, scale, path], …], where the model has some
 centre      the digest of the file `centre` (centre.py), where keys are stored without their mean
 slots       of a context that evicts: {"keep": "…", "sizes": […], ["whole": […]]}, the last one the
