@@ -64,20 +64,20 @@ def build_packs(
     that is told of its progress.
     """
     left = {Path(path): text for path, text in texts.items()}
+    readings = {path: _Reading(path, begin) for path in left}
     while left:
         busy = {}
         for path, text in left.items():
-            if is_busy(path):
-                busy[path] = text
-                continue
-            reading = _Reading(path, begin)
+            reading = readings[path]
             try:
+                if is_busy(path):  # before the text is read
+                    raise PackBusy(path)
                 ids = text() if callable(text) else text
                 disk = Disk(path, *(kv_type or ()))
                 pack = build_pack(model, disk, ids, n_ctx, prefill, reading.tell, reading.opened)
                 if attend is not None and attend.selects:
                     pack = index_pack(model, path, attend, n_ctx)
-            except PackBusy:  # since a moment ago
+            except PackBusy:
                 busy[path] = text
             except KvarnError as error:
                 yield PackOutcome(path, error, reading.n_read)

@@ -32,10 +32,10 @@ def build_each(options: argparse.Namespace) -> int:
 
     files = _packs_of(options.files, options.output)
     source, request = ModelRequest.of(options), request_from(options)
-    first = next(iter(files))
-    types = Disk(first, *(options.kv_type or ())).types()
+    first = Disk(next(iter(files)), *(options.kv_type or ()))
     prefills = [request.prefill] if request.prefill else []
-    model = load_model(source, Workload(types, [request.attend], prefills=prefills))
+    work = Workload(first.types(), [request.attend], prefills=prefills)
+    model = load_model(source, work, first.head())
     bar = ReadingBar("reading")
 
     def begin(path: Path, context: Context) -> ReadingBar:
@@ -50,7 +50,13 @@ def build_each(options: argparse.Namespace) -> int:
     with on_ctrl_c(lambda: stopped):
         try:
             for outcome in build_packs(
-                model, texts, request.n_ctx, request.prefill, request.attend, types, begin
+                model,
+                texts,
+                request.n_ctx,
+                request.prefill,
+                request.attend,
+                options.kv_type,
+                begin,
             ):
                 bar.close()
                 n_done += 1
@@ -58,10 +64,8 @@ def build_each(options: argparse.Namespace) -> int:
                 say(f"{n_done} of {len(files)}: {_told(outcome)}")
         finally:
             bar.close()
-    say(
-        f"{options.output}: {n_done - n_failed} packs in {time.perf_counter() - began:.1f} s"
-        + (f"; {n_failed} of {n_done} files have none" if n_failed else "")
-    )
+    seconds = time.perf_counter() - began
+    say(f"{options.output}: {n_done - n_failed} of {n_done} files have a pack, {seconds:.1f} s")
     return int(n_failed > 0)
 
 

@@ -18,6 +18,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.store import PackBusy, PackError
 from kvarn.runtime.store.disk.checking.verify import verify
+from kvarn.runtime.store.facts import PackInfo
 from kvarn.system.errors import KvarnError
 
 from .reading import ids_of
@@ -139,3 +140,30 @@ def test_a_pack_that_a_context_writes_is_left_to_it(
     ended = outcomes(tiny, {tmp_path / "a": ids, tmp_path / "b": ids[:9]})
     assert [*ended] == ["b", "a"] and len(slept) == 1
     assert (ended["a"].n_read, ended["b"].n_read) == (50, 9)
+
+
+def test_a_pack_that_cannot_be_opened_does_not_stop_the_others(tiny: Model, tmp_path: Path) -> None:
+    texts = {tmp_path / name: ids_of(tiny, 30) for name in ("a", "b")}
+    build_pack(tiny, tmp_path / "a", texts[tmp_path / "a"], CTX)
+    (tmp_path / "a/lock").unlink()
+    (tmp_path / "a/lock").mkdir()
+    ended = outcomes(tiny, texts)
+    assert "cannot be opened: lock" in str(ended["a"].pack)
+    assert ended["b"].n_read == 30
+
+
+def test_what_was_read_counts_where_the_index_has_to_wait(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, tries = many_packs.index_pack, []
+
+    def busy_at_first(model: Model, path: Path, *options) -> PackInfo:
+        tries.append(path)
+        if len(tries) == 1:
+            raise PackBusy(path)
+        return index(model, path, *options)
+
+    monkeypatch.setattr(many_packs, "index_pack", busy_at_first)
+    monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=lambda seconds: None))
+    ended = outcomes(tiny, {tmp_path / "a": ids_of(tiny, 1100)}, attend=kvarn.Hash())["a"]
+    assert ended.n_read == 1100 and ended.pack.indexes and len(tries) == 2

@@ -21,7 +21,7 @@ from ....system.files import remove_folder
 from ....system.text import one_line
 from ...home import make_folder, remove_empty
 from . import files
-from .errors import PackBusy, PackError
+from .errors import PackBusy, PackError, opening
 from .format import centre, checkpoints, log, manifest, snapshot, states, superblock, tail
 from .format.checkpoints import Checkpoint
 from .format.manifest import Manifest
@@ -71,13 +71,15 @@ def take_lock(path: Path) -> int:
 
 
 def is_busy(path: Path) -> bool:
-    """Whether another process or context is writing to the pack, if it is one."""
-    if not (path / manifest.NAME).exists():
-        return False
-    try:
-        os.close(take_lock(path))
-    except PackBusy:
-        return True
+    """Whether another process or context is writing to the pack, if it is one; `PackError` if it
+    cannot be opened for writing."""
+    with opening(path):
+        if not (path / manifest.NAME).exists():
+            return False
+        try:
+            os.close(take_lock(path))
+        except PackBusy:
+            return True
     return False
 
 

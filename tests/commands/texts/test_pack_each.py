@@ -26,14 +26,14 @@ def test_each_file_of_a_folder_gets_a_pack(run: Kvarn, texts: Path) -> None:
     code, out, err = run(*words)
     assert (code, out) == (0, "")
     assert "1 of 2: library/a: 16 tokens" in err and "16 of them read" in err
-    assert "./library/: 2 packs in" in err
+    assert "./library/: 2 of 2 files have a pack" in err
     assert (n_tokens(run, "library/a"), n_tokens(run, "library/b")) == (16, 1441)
     assert run(*words)[2].count(" 0 of them read") == 2
     (texts / "c.txt").write_bytes(b"\x8d\x80")
     code, _, err = run(*words, "--method", "hash")
     assert code == 1
-    assert "c.txt is not UTF-8 text" in err and "2 packs in" in err
-    assert err.endswith("; 1 of 3 files have none\n")
+    assert "c.txt is not UTF-8 text" in err
+    assert "./library/: 2 of 3 files have a pack" in err
     assert "hash" in run("pack", "info", "library/b")[1]
 
 
@@ -57,3 +57,11 @@ def test_wrong_lines_are_refused_before_a_model_is_read(
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert message in err
     assert not (texts.parent / "library").exists()
+
+
+def test_more_files_join_packs_of_any_type_by_their_model(run: Kvarn, texts: Path) -> None:
+    words = ("pack", "build", "--each", "-o", "./library/", "-f")
+    assert run(*words, str(texts / "a.txt"), *run.model, "--kv-type", "q8_0")[0] == 0
+    code, _, err = run(*words, str(texts))
+    assert code == 0 and "using the model of the pack" in err
+    assert [run("pack", "info", f"library/{name}")[1].count("q8_0") for name in "ab"] == [1, 0]
