@@ -139,7 +139,7 @@ def build(options: argparse.Namespace) -> int:
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
     documents, head, prefill = documents_from(options), store.head(), request.prefill
     text = joined(documents)
-    if not any(document.text for document in documents):
+    if not text.strip() or not any(document.text.strip() for document in documents):
         raise KvarnError("nothing to read: the files are empty")
     work = Workload(store.types(), [request.attend], prefills=[prefill] if prefill else [])
     model = load_model(source, work, head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +62,8 @@ def build_each(options: argparse.Namespace) -> int:
                 bar.close()
                 n_done += 1
                 n_failed += isinstance(outcome.pack, KvarnError)
-                say(f"{n_done} of {len(files)}: {_told(outcome)}")
+                told = _told(outcome, files[outcome.path])
+                say(f"{n_done} of {len(files)}: {told}")
         finally:
             bar.close()
     seconds = time.perf_counter() - began
@@ -70,17 +72,21 @@ def build_each(options: argparse.Namespace) -> int:
 
 
 def _packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
-    """The file of each pack in the folder `output`."""
+    """The file of each pack in the folder `output`. A pack is named like its file without the
+    ending; where several files have that name, by its folder and its whole name."""
     if "/" not in output:
         raise KvarnError(
             f"--each: -o is a folder for many packs, found the name {output}: write ./{output}/"
         )
     files: dict[Path, Path] = {}
-    for file in files_in(paths):
+    named = files_in(paths)
+    stems = Counter(file.stem for file in dict.fromkeys(named))
+    for file in named:
         if file == STDIN:
             raise KvarnError("--each: a text from stdin has no name: give files or folders")
         file.stat()  # or an error, before the model is loaded
-        pack = pack_path(output) / file.stem
+        alone = stems[file.stem] == 1
+        pack = pack_path(output) / (file.stem if alone else "-".join(file.resolve().parts[-2:]))
         if files.setdefault(pack, file) != file:
             raise KvarnError(f"--each: {files[pack]} and {file} have the same pack: {pack}")
     if not files:
@@ -95,9 +101,10 @@ def _read(file: Path) -> str:
         raise KvarnError(message_of(error)) from error
 
 
-def _told(outcome: PackOutcome) -> str:
+def _told(outcome: PackOutcome, file: Path) -> str:
     if isinstance(outcome.pack, KvarnError):
-        return str(outcome.pack)
+        message = str(outcome.pack)
+        return message if message.startswith(str(file)) else f"{file}: {message}"
     size = human_bytes(outcome.pack.n_bytes)
     return (
         f"{outcome.path}: {outcome.pack.n_tokens:,} tokens, {size}, {outcome.n_read:,} of them read"

@@ -67,9 +67,10 @@ def heading(name: str) -> str:
 
 
 def _of_file(path: Path, notice: Notice) -> Document:
-    return Document(
-        path, "stdin" if path == STDIN else path.name, read_document(path, notice=notice)
-    )
+    name, text = "stdin" if path == STDIN else path.name, read_document(path, notice=notice)
+    if not text.strip():
+        notice(f"{name} is empty")
+    return Document(path, name, text)
 
 
 def _of_folder(folder: Path, notice: Notice) -> Iterator[Document]:

@@ -95,3 +95,14 @@ def test_a_document_is_refused_before_the_model_is_looked_for(
 def test_perplexity_is_of_one_document(run: Kvarn, folder: Path) -> None:
     code, _, err = run("perplexity", *run.model, "-f", str(folder))
     assert code == 1 and "perplexity is of one text, found 2" in err
+
+
+def test_files_without_text_are_named_and_alone_refused(run: Kvarn, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.txt").write_text(" \n")
+    (tmp_path / "mill.txt").write_text(LINE)
+    empty = ["-f", str(tmp_path / "empty.txt"), str(tmp_path / "blank.txt")]
+    code, _, err = run("pack", "build", *run.model, *empty, "-o", "none")
+    assert code == 1 and "nothing to read: the files are empty" in err
+    code, _, err = run("pack", "build", *run.model, *empty, str(tmp_path / "mill.txt"), "-o", "one")
+    assert code == 0 and "empty.txt is empty" in err and "blank.txt is empty" in err

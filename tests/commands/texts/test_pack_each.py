@@ -42,7 +42,7 @@ def test_each_file_of_a_folder_gets_a_pack(run: Kvarn, texts: Path) -> None:
     [
         (["texts"], "library", "-o is a folder for many packs, found the name library"),
         (["-"], "./library", "a text from stdin has no name"),
-        (["texts", "a.md"], "./library", "texts/a.txt and a.md have the same pack: library/a"),
+        (["x/t/a.md", "y/t/a.md"], "./library", "x/t/a.md and y/t/a.md have the same pack"),
         (["texts", "gone.txt"], "./library", "gone.txt: no such file or folder"),
         (["empty"], "./library", "no files: the folders are empty"),
     ],
@@ -51,7 +51,9 @@ def test_wrong_lines_are_refused_before_a_model_is_read(
     run: Kvarn, texts: Path, files: list[str], output: str, message: str
 ) -> None:
     (texts.parent / "empty").mkdir()
-    (texts.parent / "a.md").write_text("Another one.")
+    for folder in ("x/t", "y/t"):
+        (texts.parent / folder).mkdir(parents=True)
+        (texts.parent / folder / "a.md").write_text("Another one.")
     words = ("pack", "build", "--each", "-m", "gone.gguf", "-f", *files, "-o", output)
     code, out, err = run(*words)
     assert (code, out, err.count("\n")) == (1, "", 1)
@@ -65,3 +67,12 @@ def test_more_files_join_packs_of_any_type_by_their_model(run: Kvarn, texts: Pat
     code, _, err = run(*words, str(texts))
     assert code == 0 and "using the model of the pack" in err
     assert [run("pack", "info", f"library/{name}")[1].count("q8_0") for name in "ab"] == [1, 0]
+
+
+def test_files_of_one_name_are_told_apart_by_folder_and_ending(run: Kvarn, texts: Path) -> None:
+    for name in ("more/a.md", "more/a.txt", "c.txt"):
+        (texts / name).write_text("" if name == "c.txt" else "Another one.")
+    code, _, err = run("pack", "build", "--each", *run.model, "-f", str(texts), "-o", "./library/")
+    made = sorted(path.name for path in (texts.parent / "library").iterdir())
+    assert made == ["b", "more-a.md", "more-a.txt", "texts-a.txt"]
+    assert code == 1 and f"{texts / 'c.txt'}: nothing to read: the text is empty" in err
