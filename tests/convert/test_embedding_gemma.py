@@ -104,3 +104,22 @@ def test_dense_layers_that_a_file_cannot_have_are_refused(tmp_path: Path) -> Non
     (second / "model.safetensors").unlink()
     with pytest.raises(ConvertError, match=r"3_Dense has no model.safetensors"):
         convert(folder, out, mix_of("f32"))
+
+
+@pytest.mark.parametrize(("mode", "number"), [("mean", 1), ("cls", 2), ("lasttoken", 3)])
+def test_pooling_as_newer_versions_name_it(mode: str, number: int, tmp_path: Path) -> None:
+    folder = gemma_folders.write(tmp_path)
+    gemma_folders.save(folder / "1_Pooling", {"pooling_mode": mode}, None)
+    convert(folder, tmp_path / "out.gguf", mix_of("f32"))
+    assert open_gguf(tmp_path / "out.gguf").metadata["gemma-embedding.pooling_type"] == number
+
+
+@pytest.mark.parametrize("path", ["../1_Pooling", "/1_Pooling", "a/b"])
+def test_modules_in_other_places_are_refused(path: str, tmp_path: Path) -> None:
+    folder = gemma_folders.write(tmp_path / "model")
+    gemma_folders.save(tmp_path / "1_Pooling", {"pooling_mode_cls_token": True}, None)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["path"] = path
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ConvertError, match=f"a module is in '{path}', expected a folder"):
+        convert(folder, tmp_path / "out.gguf", mix_of("f32"))

@@ -63,3 +63,18 @@ def test_a_server_is_asked_until_it_answers_and_is_ended(tmp_path: Path) -> None
 def test_a_command_that_fails_is_no_verdict(command: str, tmp_path: Path) -> None:
     with pytest.raises(KvarnError, match=r"ended with 3: no model"):
         judged(tmp_path, 'import sys\nprint("no model")\nsys.exit(3)', command)
+
+
+def test_a_command_that_imports_is_wrong_even_if_it_keeps_nothing() -> None:
+    verdicts = Verdict(0, frozenset({"numba"})), Verdict(1, frozenset()), Verdict(0, frozenset())
+    assert [one.is_right for one in verdicts] == [False, False, True]
+
+
+def test_choices_of_this_process_are_not_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KVARN_CACHE", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "PYTHONHASHSEED"):
+        monkeypatch.setenv(name, "1")
+    hidden = ("KVARN_CACHE", "XDG_", "NUMBA_", "PYTHONHASHSEED")
+    program = f"import os\nassert not [n for n in os.environ if n.startswith({hidden!r})]"
+    assert judged(tmp_path, program, "run").is_right

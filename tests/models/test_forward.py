@@ -87,6 +87,23 @@ def test_the_last_layer_is_computed_for_the_tokens_asked_for(
     assert set(seen) == {20} and len(seen) == n_seen  # nobody watches any more
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["granitehybrid", "nemotron_h", "falcon-h1", "deepseek2", "deepseek2-lite", "qwen35", "lfm2"],
+)
+@pytest.mark.parametrize("n_out", [1, 12])
+def test_a_row_asked_for_is_that_of_all_rows(
+    name: str, n_out: int, golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    """Of last layers whose mixers carry a state, or keep compressed rows."""
+    model, ids = build(golden_models(name), plain_ops), np.arange(3, 23, dtype=np.int32)
+    whole, part = (
+        model.forward(ids, 0, plain_ops.PlainAttention(model.config), N_CTX, n).copy()
+        for n in (None, n_out)
+    )
+    np.testing.assert_allclose(part, whole[-n_out:], rtol=1e-5, atol=1e-5)
+
+
 def without(config: ModelConfig, **changes: Any) -> ModelConfig:
     """The configuration with fields of every layer's attention changed."""
     return with_kv_layers(config, (replace(layer, **changes) for layer in config.kv_layers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from kvarn.models import ModelConfig, ModelError
 from kvarn.models.config.layers import DeltaNetConfig, Mamba2Config, ShortConvConfig
+from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.ops.recurrent import DeltaHeads, ScanHeads
 
@@ -121,6 +123,14 @@ def test_feed_forwards_of_nemotron() -> None:
 
 
 @pytest.mark.parametrize("name", ["granite", "granitemoe", "granitehybrid-experts"])
+def test_factors_of_frequencies_are_those_of_the_scaling(name: str) -> None:
+    for scaling, tensors in ((None, "freqs"), ("yarn", "freqs"), ("longrope", "longrope")):
+        scaled = {"rope__scaling__type": scaling, "rope__scaling__factor": 2.0}
+        scaled |= {"rope__scaling__original_context_length": 64}
+        assert ModelConfig.from_metadata(keys(name, **scaled)).rope_tensors == tensors
+
+
+@pytest.mark.parametrize("name", ["granite", "granitemoe", "granitehybrid-experts"])
 def test_layers_rotate_unless_the_file_says_no(name: str) -> None:
     for flag in (None, True, False):
         config = ModelConfig.from_metadata(keys(name, rope__scaling__finetuned=flag))
@@ -214,3 +224,25 @@ def test_tensors_of_other_shapes_are_refused(
     del arrays[tensor]
     with pytest.raises(ModelError, match=f"tensor {tensor} is missing"):
         Weights.load(plain.as_tensors(arrays), config)
+
+
+@pytest.mark.parametrize("name", ["granitehybrid", "granitehybrid-experts", "nemotron_h"])
+def test_what_is_scanned_is_gated_and_normed_in_groups(
+    name: str, golden_models: Callable[[str], Any]
+) -> None:
+    """With the file's epsilon. Oracle: the formula in float64."""
+    golden, rng = golden_models(name), np.random.default_rng(0)
+    config = replace(ModelConfig.from_metadata(golden.metadata), norm_eps=0.5)
+    model = Transformer(config, Weights.load(plain.as_tensors(golden.arrays), config), 8)
+    heads, rows = config.layers[0].mixer.heads, model._work.rows(0, 3)
+    scanned, z = (rows.array(part, heads.inner) for part in ("scanned", "z"))
+    for array in (scanned, z):
+        array[:] = rng.normal(0, 1, array.shape)
+    gated = scanned * (z / (1 + np.exp(-z.astype(np.float64))))
+    groups = gated.reshape(3, heads.n_groups, -1)
+    normed = groups / np.sqrt((groups**2).mean(-1, keepdims=True) + 0.5)
+    norm, matrix = (golden.arrays[f"blk.0.ssm_{part}.weight"] for part in ("norm", "out"))
+    expected = (normed.reshape(3, -1) * norm.ravel()) @ matrix.astype(np.float64).T
+    out = np.empty((3, config.n_embd), np.float32)
+    model._layers[0]._mixer.output(rows, out)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5 * expected.std())

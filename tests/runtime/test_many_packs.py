@@ -167,3 +167,55 @@ def test_what_was_read_counts_where_the_index_has_to_wait(
     monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=lambda seconds: None))
     ended = outcomes(tiny, {tmp_path / "a": ids_of(tiny, 1100)}, attend=kvarn.Hash())["a"]
     assert ended.n_read == 1100 and ended.pack.indexes and len(tries) == 2
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "taken since"])
+def test_a_text_is_left_for_later_while_its_pack_is_written(
+    seen: bool, tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even its document is read; one whose pack was taken a moment ago is not lost."""
+    text, n_calls = "The mill stood by the river.", []
+    build_pack(tiny, tmp_path / "wanted", text, CTX)
+    writer = tiny.context(CTX, store=kvarn.Disk(tmp_path / "a"))
+    if not seen:
+        monkeypatch.setattr(many_packs, "is_busy", lambda path: False)
+    monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=lambda _: writer.close()))
+    ended = outcomes(tiny, {tmp_path / "a": lambda: n_calls.append(1) or text})
+    assert len(n_calls) == (1 if seen else 2)
+    assert [*ended] == ["a"] and same(tiny, tmp_path / "a", tmp_path / "wanted")
+
+
+def test_nobody_waits_while_a_text_can_be_read(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = ids_of(tiny, 9)
+    writer, slept = tiny.context(CTX, store=kvarn.Disk(tmp_path / "a")), []
+
+    def end(*_: object) -> None:
+        writer.close()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        end()
+
+    monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=sleep))
+    ended = outcomes(tiny, {tmp_path / "a": ids, tmp_path / "b": ids}, begin=lambda *_: end)
+    assert [*ended] == ["b", "a"] and not slept
+
+
+def test_tokens_read_before_an_error_are_counted(tiny: Model, tmp_path: Path) -> None:
+    done: list[int] = []
+
+    def tell(n: int, total: int) -> None:
+        done.append(n)
+        raise KvarnError("no space left")
+
+    texts = {tmp_path / "a": ids_of(tiny, 2600)}
+    ended = outcomes(tiny, texts, begin=lambda *_: tell)["a"]
+    assert str(ended.pack) == "no space left"
+    assert [ended.n_read] == done and 0 < ended.n_read < 2600
+
+
+def test_a_method_without_an_index_leaves_none(tiny: Model, tmp_path: Path) -> None:
+    ended = outcomes(tiny, {tmp_path / "a": ids_of(tiny, 30)}, attend=kvarn.Full())["a"]
+    assert not isinstance(ended.pack, KvarnError) and not ended.pack.indexes

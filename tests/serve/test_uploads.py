@@ -3,10 +3,12 @@ and what `kvarn -f` says of the same bytes."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -24,6 +26,7 @@ DOCUMENTS: dict[str, tuple[bytes, str]] = {
     "report.pdf": (made.pdf("The mill", "the river"), "The mill\n\fthe river\n\f"),
     "letter.docx": (made.word("Dear miller"), "Dear miller\n"),
     "page.html": (b"<h1>Mill</h1><script>x</script>", "# Mill\n"),
+    "PAGE.HTM": (b"<h1>Mill</h1>", "# Mill\n"),
     "notes.txt": ("Wasser läuft".encode(), "Wasser läuft"),
 }
 
@@ -115,6 +118,18 @@ def test_damaged_forms_are_refused(
     assert answer.status_code == 400 and expected in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(("n_fields", "status"), [(63, 200), (64, 400)])
+def test_forms_of_too_many_parts_are_refused(
+    http: httpx.Client, engine: FakeEngine, n_fields: int, status: int
+) -> None:
+    fields = {f"other{i}": "x" for i in range(n_fields - 1)}
+    answer = sent_form(http, "x.txt", b"x", **fields)
+    assert answer.status_code == status
+    if status == 400:
+        message = answer.json()["error"]["message"]
+        assert message == "the form has 65 parts, expected at most 64"
+
+
 def test_wrong_fields_and_names_are_refused(http: httpx.Client, engine: FakeEngine) -> None:
     for fields in ({"name": "a/b"}, {"stream": "perhaps"}, {"pack": "other"}):
         assert sent_form(http, "x.txt", b"x", **fields).status_code == 400
@@ -159,6 +174,22 @@ def _ignoring(client: httpx.Client, request: httpx.Request) -> None:
         client.send(request)
     except httpx.HTTPError:
         return
+
+
+def test_a_reader_waits_for_its_turn() -> None:
+    """Of which a server gives few at a time."""
+
+    class NotYet(Exception):
+        pass
+
+    class Turn:
+        async def __aenter__(self) -> None:
+            raise NotYet
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    with pytest.raises(NotYet):
+        asyncio.run(documents.converted(SimpleNamespace(converting=Turn()), b"x", "x", ""))
 
 
 def test_a_reader_that_dies_is_told(

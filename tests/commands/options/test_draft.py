@@ -11,9 +11,10 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands import opening
 from kvarn.commands.options.drafting import add_draft_options, draft_from
-from kvarn.runtime.draft import Ngram
+from kvarn.runtime.draft import DraftModel, Ngram
 from kvarn.runtime.draft.request import DraftRequest
 from kvarn.runtime.loading.default_model import default_model_path
+from kvarn.runtime.loading.load import load
 from kvarn.system.errors import KvarnError
 
 from ...models.tiny_text_encoders import TinyEncoder, write
@@ -32,6 +33,25 @@ def test_options_become_a_draft() -> None:
     assert parsed("--draft ngram") == DraftRequest(Ngram())
     line = "--draft ngram --draft-max 7 --draft-min-match 3"
     assert parsed(line) == DraftRequest(Ngram(max_tokens=7, min_match=3))
+
+
+def test_a_draft_that_is_opened_has_what_was_asked_for(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model's file may be named by a number."""
+    monkeypatch.chdir(tmp_path)
+    Path("16").symlink_to(tiny_path)
+    requests = [parsed(f"--draft {words}") for words in ("ngram --draft-max 7", "16")]
+    requests.append(parsed("--draft 16 --draft-max 5 --draft-p-min 0.25"))
+    ngram, plain, model = (request.open(load) for request in requests if request is not None)
+    assert ngram == Ngram(max_tokens=7)
+    assert isinstance(plain, DraftModel) and isinstance(model, DraftModel)
+    assert plain.model.file.path.name == "16"
+    assert (plain.max_tokens, plain.min_probability) == (
+        DraftModel.max_tokens,
+        DraftModel.min_probability,
+    )
+    assert (model.max_tokens, model.min_probability) == (5, 0.25)
 
 
 @pytest.mark.parametrize("option", ["--draft-max", "--draft-min-match", "--draft-p-min"])

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kvarn.commands.texts import pack_each
+
 from ..pack_runner import Kvarn
 
 
@@ -76,3 +78,30 @@ def test_files_of_one_name_are_told_apart_by_folder_and_ending(run: Kvarn, texts
     made = sorted(path.name for path in (texts.parent / "library").iterdir())
     assert made == ["b", "more-a.md", "more-a.txt", "texts-a.txt"]
     assert code == 1 and f"{texts / 'c.txt'}: nothing to read: the text is empty" in err
+
+
+def test_packs_are_read_and_stored_as_the_line_says(run: Kvarn, texts: Path) -> None:
+    files = ("-f", str(texts / "more"), "-o", "./library/")
+    how = ("--kv-type", "q8_0", "--prefill", "sparse")
+    code, _, err = run("pack", "build", "--each", *run.model, *files, *how)
+    assert code == 0, err
+    info = json.loads(run("pack", "info", "library/b", "--json")[1])
+    assert info["kv"] == "q8_0"
+    assert info["prefill"].startswith("sparse")
+
+
+def test_a_file_that_cannot_be_read_any_more_stops_no_other(
+    run: Kvarn, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = pack_each.read_document
+
+    def refuse(file: Path, **options: object) -> str:
+        if file.name == "a.txt":
+            raise PermissionError(13, "Permission denied", str(file))
+        return read(file, **options)
+
+    monkeypatch.setattr(pack_each, "read_document", refuse)
+    code, _, err = run("pack", "build", "--each", *run.model, "-f", str(texts), "-o", "./library/")
+    assert code == 1 and "a.txt: Permission denied" in err
+    assert "./library/: 1 of 2 files have a pack" in err
+    assert n_tokens(run, "library/b") == 1441

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from kvarn.runtime.draft.lengths import FIRST_WAIT, TRIAL, Lengths, PassTimes
+from kvarn.runtime.draft.lengths import FIRST_WAIT, LONGEST_WAIT, TRIAL, Lengths, PassTimes
 from kvarn.runtime.draft.pace import cost
 
 
@@ -112,3 +112,43 @@ def test_seconds_of_a_busy_machine_do_not_end_drafts_for_ever() -> None:
         measured.learn((), [1])
         n_tokens += 1
     assert 0 < n <= TRIAL and n_tokens == FIRST_WAIT
+
+
+def wait(measured: Lengths, each: int = 1) -> int:
+    """Tokens that are generated, so many at a time, before a draft is made."""
+    n_tokens = 0
+    while not measured.next(16):
+        measured.learn((), [1] * each)
+        n_tokens += each
+    return n_tokens
+
+
+def hopeless() -> Lengths:
+    """After wrong guesses alone."""
+    measured = lengths(0.05)
+    for _ in range(500):
+        measured.learn([1], [2])
+    return measured
+
+
+def test_waits_count_tokens_and_double_up_to_the_longest() -> None:
+    assert wait(hopeless(), 8) == FIRST_WAIT
+    measured, waits = hopeless(), []
+    for _ in range(8):
+        waits.append(wait(measured))
+        measured.learn([1], [2])
+    doubled = [FIRST_WAIT * 2**i for i in range(8)]
+    assert waits == [min(n, LONGEST_WAIT) for n in doubled] and doubled[-1] > LONGEST_WAIT
+
+
+def test_after_drafts_that_pay_waits_begin_anew() -> None:
+    measured = hopeless()
+    for _ in range(3):
+        wait(measured)
+        measured.learn([1], [2])
+    for _ in range(200):
+        measured.learn([1], [1, 1])
+    assert measured.next(16) > 0
+    for _ in range(500):
+        measured.learn([1], [2])
+    assert wait(measured) == FIRST_WAIT

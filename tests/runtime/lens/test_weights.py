@@ -21,6 +21,7 @@ from kvarn.runtime.lens.weights import (
 )
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.prefill import SparsePrefill
 
 from ...models import tiny_cases, tiny_models
 
@@ -99,6 +100,33 @@ def test_what_a_neutral_question_reads_does_not_count(model: Model, tmp_path: Pa
             in_slices = end.value
     np.testing.assert_allclose(in_slices, weights, rtol=1e-4, atol=1e-7)
     assert n_steps > 4
+
+
+def test_the_first_tokens_never_count(model: Model) -> None:
+    """Whichever question attends more to them."""
+    document, asked = ids(model, 100, 3), ContextRequest(n_ctx=128)
+    questions = ids(model, 9, 4), ids(model, 9, 5)
+    for follow, neutral in (questions, questions[::-1]):
+        weights = weights_of(model.open, asked, document, follow, neutral)
+        assert weights.any() and not weights[:SINK].any()
+
+
+def test_what_the_context_has_no_room_for_is_not_weighed(model: Model) -> None:
+    document, follow, neutral = (ids(model, n, n) for n in (100, 9, 8))
+    short, whole = (
+        weights_of(model.open, ContextRequest(n_ctx=n_ctx), document, follow[:n], neutral[:n])
+        for n_ctx, n in ((104, 9), (128, 4))
+    )
+    np.testing.assert_array_equal(short, whole)
+
+
+def test_documents_are_weighed_exactly_however_prompts_are_read(model: Model) -> None:
+    document, follow, neutral = (ids(model, n, n) for n in (2500, 9, 8))
+    weights = []
+    for prefill in (None, SparsePrefill(k=64, from_=512)):
+        asked = ContextRequest(n_ctx=2600, prefill=prefill)
+        weights.append(weights_of(model.open, asked, document, follow, neutral))
+    np.testing.assert_array_equal(*weights)
 
 
 @pytest.fixture(scope="module")

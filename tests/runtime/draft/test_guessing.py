@@ -1,0 +1,76 @@
+"""What a model that drafts reads, and guesses after it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvarn.runtime.draft import DraftModel
+from kvarn.runtime.model import Model
+
+from . import test_model
+from .test_model import GREEDY, context_of, prompt_of
+
+always, large, small = test_model.always, test_model.large, test_model.small
+"""Fixtures."""
+
+
+@pytest.mark.parametrize(
+    ("n", "passes", "counted"),
+    [
+        (2, [1, 1], [1, 1]),
+        (3, [1, 1, 1], [1, 1, 1]),
+        (4, [4], [4]),
+        (16, [16], [16]),
+        (17, [17], []),
+    ],
+)
+def test_few_tokens_are_read_one_by_one_and_long_passes_do_not_count(
+    n: int,
+    passes: list[int],
+    counted: list[int],
+    large: Model,
+    small: Model,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context, draft, read, added = large.context(64), DraftModel(small, 1, 0), [], []
+    context.prefill(tokens := [id % 300 for id in prompt_of(9)])
+    drafter = draft.start(context, GREEDY.start())
+    guessing = context_of(draft)
+    for name in ("prefill", "decode"):
+        call = getattr(guessing, name)
+
+        def spy(ids: Any, call: Any = call) -> np.ndarray:
+            read.append(np.size(ids))
+            return call(ids)
+
+        monkeypatch.setattr(guessing, name, spy)
+    monkeypatch.setattr(drafter.lengths.drafting, "add", lambda n, _: added.append(n))
+    assert len(drafter.propose([*tokens, *prompt_of(n, 1)], 1)) == 1
+    assert (read, added) == (passes, counted)
+
+
+def test_guesses_follow_what_came_in_place_of_wrong_ones(large: Model, small: Model) -> None:
+    """Oracle: the smaller model, which reads the tokens anew."""
+    context, draft = large.context(128), DraftModel(small, 7, 0)
+    context.prefill(tokens := prompt_of(9))
+    drafter = draft.start(context, GREEDY.start())
+    for _ in range(4):
+        guesses = drafter.propose(tokens, 7)
+        expected = small.context(128).generate_ids(tokens, 7, GREEDY, False)
+        assert list(expected)[: len(guesses)] == guesses != []
+        tokens = [*tokens, *guesses[:2], (guesses[-1] + 1) % 300, 8]
+
+
+def test_after_a_token_that_it_does_not_have_a_draft_guesses_nothing(
+    large: Model, small: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small, "config", replace(small.config, n_vocab=300))
+    context, draft = large.context(64), DraftModel(small, 7, 0)
+    context.prefill(tokens := [id % 300 for id in prompt_of(9)])
+    drafter = draft.start(context, GREEDY.start())
+    assert drafter.propose(tokens, 7)
+    for more in ([300], [300, 5]):
+        assert not drafter.propose([*tokens, *more], 7)
+    assert max(context_of(draft).tokens) < 300
