@@ -81,7 +81,7 @@ def read_modules(folder: Path, name: str) -> Modules:
 
 
 def _folder(folder: Path, name: object) -> Path:
-    if not isinstance(name, str) or not name or "\0" in name or Path(name).name != name:
+    if not isinstance(name, str) or name in ("", "..") or "\0" in name or Path(name).name != name:
         raise ConvertError(f"modules.json: a module is in {brief(name)}, expected a folder")
     return folder / name
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,8 +155,15 @@ def test_a_reader_that_takes_long_holds_up_nobody_and_ends_with_its_client(
         gone.join(60)
         assert httpx.get(f"{address}/health", timeout=60).status_code == 200
         pid = int(started.read_text())
-        while Path(f"/proc/{pid}").exists():  # the test's own limit of time ends it
-            threading.Event().wait(0.02)
+        assert within(60, lambda: not Path(f"/proc/{pid}").exists())
+
+
+def within(seconds: float, condition: Callable[[], object]) -> bool:
+    """Whether it holds at some time in so many seconds."""
+    end = time.monotonic() + seconds
+    while not (holds := bool(condition())) and time.monotonic() < end:
+        threading.Event().wait(0.02)
+    return holds
 
 
 def _left(client: httpx.Client, started: Path) -> None:
@@ -163,8 +171,7 @@ def _left(client: httpx.Client, started: Path) -> None:
     request = client.build_request("POST", "/packs", params={"name": "x"}, content=b"x")
     thread = threading.Thread(target=_ignoring, args=(client, request))
     thread.start()
-    while not started.exists() or not started.read_text():
-        threading.Event().wait(0.02)
+    within(60, lambda: started.exists() and started.read_text())
     client.close()
     thread.join(60)
 
