@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from types import FrameType
@@ -20,6 +21,8 @@ from .wire.log import Log
 
 _HEAD_SECONDS = 15.0
 """That a client has to send a request's first lines."""
+_OF_PORTS = (errno.EADDRINUSE, errno.EACCES)
+"""Faults that another port mends; of others the address is the cause."""
 
 
 class ServeError(KvarnError):
@@ -94,10 +97,12 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
-        raise ServeError(f"cannot listen on {host} port {port}: {reason}; --port N") from None
+        is_of_port = isinstance(error, OverflowError) or getattr(error, "errno", 0) in _OF_PORTS
+        advice = "choose another --port" if is_of_port else "choose another --host"
+        raise ServeError(f"cannot listen on {host} port {port}: {reason}; {advice}") from None
     listener.listen(256)
     listener.setblocking(False)
     return listener

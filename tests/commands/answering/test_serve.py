@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -144,7 +145,8 @@ def test_a_cache_takes_a_tenth_of_the_disk_at_most() -> None:
         ("--kv-on gpu", "--device cuda", 1),
         ("gone.gguf", "no such file", 1),
         ("--prot 1", "did you mean --port", 2),
-        ("--host 192.0.2.1 --api-key k", "cannot listen", 1),
+        ("--host 192.0.2.1 --api-key k", "choose another --host", 1),
+        ("--host a..b --no-auth", "choose another --host", 1),
     ],
 )
 def test_what_is_wrong_is_one_line(
@@ -156,6 +158,14 @@ def test_what_is_wrong_is_one_line(
         result = stopped.code  # type: ignore[assignment]
     assert result == code
     assert words in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_the_fault_of_the_port(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        assert main(["serve", "--port", str(other.getsockname()[1])]) == 1
+    assert "in use; choose another --port" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_told(
