@@ -259,8 +259,8 @@ class Vectors(_Message):
     n_tokens: int
 
 
-class PackFacts(_Message):
-    """One pack that requests may name."""
+class PackFacts(msgspec.Struct, omit_defaults=True):
+    """One pack that requests may name: no message, and without the name of its type in JSON."""
 
     name: str
     n_tokens: int
