@@ -10,7 +10,7 @@ from .native import OPERATIONS as NATIVE
 from .ollama import OPERATIONS as OLLAMA
 from .openai import OPERATIONS as OPENAI
 from .openapi import description_of
-from .operations import Operation, route
+from .operations import Operation, routes
 from .page import OPERATIONS as PAGE
 from .service import Service
 
@@ -20,4 +20,4 @@ APIS: tuple[Operation, ...] = (HEALTH, *OPENAI, *ANTHROPIC, *OLLAMA, *NATIVE)
 def router(service: Service) -> Router:
     """All paths: the APIs, their description, and the page."""
     openapi = Operation("GET", "/openapi.json", description_of(APIS), summary="This description")
-    return Router([route(service, one) for one in (*APIS, openapi, *PAGE)], redirect_slashes=False)
+    return Router(routes(service, (*APIS, openapi, *PAGE)), redirect_slashes=False)

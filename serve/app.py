@@ -16,7 +16,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from .health import HEALTH
-from .operations import route
+from .operations import routes
 from .service import Service
 from .wire.guard import Guard
 
@@ -38,8 +38,7 @@ def application(service: Service) -> Guard:
     async def apis(scope: Scope, receive: Receive, send: Send) -> None:
         await (await loading)(scope, receive, send)
 
-    routes = [route(service, HEALTH)]
-    return Guard(Router(routes, False, apis, lifespan=lifespan), service)
+    return Guard(Router(routes(service, [HEALTH]), False, apis, lifespan=lifespan), service)
 
 
 def _router(service: Service) -> Router:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,15 +32,26 @@ class Operation:
     parse: Callable[[Request, bytes], Any] | None = None
 
 
-def route(service: Service, operation: Operation) -> Route:
-    """The operation as a route: reads the body, and ends the work when the client is gone."""
+def routes(service: Service, operations: Iterable[Operation]) -> list[Route]:
+    """A route for each path, which knows all of its methods."""
+    paths: dict[str, list[Operation]] = {}
+    for one in operations:
+        paths.setdefault(one.path, []).append(one)
+    return [_route(service, path, those) for path, those in paths.items()]
+
+
+def _route(service: Service, path: str, operations: list[Operation]) -> Route:
+    """Operations of one path: reads the body, and ends the work when the client is gone."""
+    methods = {one.method: one for one in operations}
 
     class Endpoint:
         """(A class: starlette leaves ASGI callables as they are.)"""
 
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            scope["kvarn.route"] = operation.path
+            scope["kvarn.route"] = path
             request = Request(scope, receive)
+            method = request.method
+            operation = methods["GET" if method == "HEAD" else method]
             body: Any = None
             if operation.body is not None:
                 data = await read_body(request, service.settings.limits)
@@ -50,4 +61,4 @@ def route(service: Service, operation: Operation) -> Route:
             response = await while_connected(receive, work)
             await response(scope, receive, send)
 
-    return Route(operation.path, Endpoint(), methods=[operation.method])
+    return Route(path, Endpoint(), methods=list(methods))

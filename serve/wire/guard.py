@@ -123,8 +123,9 @@ def _router_error(path: str, method: str, error: HTTPException) -> ApiError:
     if error.status_code == 404:
         return ApiError(404, f"{method} {shown(path)}: no such path; /openapi.json lists them")
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        return ApiError(405, f"{shown(path)}: method is {shown(method)}, expected {allowed}")
+        allowed = (error.headers or {}).get("Allow", "another method").split(", ")
+        expected = ", ".join(sorted({*allowed} - {"HEAD"}))  # which goes with GET
+        return ApiError(405, f"{shown(path)}: method is {shown(method)}, expected {expected}")
     return ApiError(error.status_code, str(error.detail))
 
 

@@ -40,6 +40,7 @@ def test_a_document_is_read_with_progress(http: httpx.Client, engine: FakeEngine
     whole = http.post("/packs", json={"name": "poem", "text": "ab", "stream": False}).json()
     assert whole["pack"] == {"name": "poem", "n_tokens": 2}
     packs = http.get("/packs").json()["packs"]
+    assert packs[0] == {"name": "book", "n_tokens": 4, "n_bytes": 40, "model": "Toy"}
     assert [pack["name"] for pack in packs] == ["book", "poem"]
     left = http.delete("/packs/book").json()["packs"]
     assert [pack["name"] for pack in left] == ["poem"]
@@ -101,6 +102,11 @@ def test_paths_and_methods_that_are_not_there(http: httpx.Client, engine: FakeEn
     wrong = http.get("/v1/chat/completions")
     assert wrong.status_code == 405
     assert "method is 'GET', expected POST" in wrong.json()["error"]["message"]
+    for path, methods in (("/packs", "GET, POST"), ("/packs/a", "DELETE"), ("/health", "GET")):
+        wrong = http.put(path, content=b"{}")
+        assert wrong.status_code == 405
+        told = f"{path!r}: method is 'PUT', expected {methods}"
+        assert wrong.json()["error"]["message"] == told
 
 
 def test_the_description_names_all_paths_and_types(http: httpx.Client, engine: FakeEngine) -> None:
