@@ -19,8 +19,8 @@ from .loading.default_model import default_model_path
 from .loading.fingerprint import fingerprint
 from .store import PackError
 from .store.disk.contents import take_lock
-from .store.disk.factory import facts_of
 from .store.disk.format.manifest import NAME, Manifest
+from .store.disk.models import facts_of
 
 if TYPE_CHECKING:
     from .model import Model

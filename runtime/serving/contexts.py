@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from ...system.values import WrongValue
 from ..context.planning.request import ContextRequest, context_words
 from ..home import pack_path
 from ..packs import all_packs, pack_info
-from ..store import Disk, Ram
-from .protocol import PackFacts
+from ..store import Disk, OtherModel, PackBusy, PackError, Ram
+from .protocol import Kind, PackFacts
 from .refusal import Refusal
 
 _NAME_BYTES = 200
@@ -54,6 +55,22 @@ def pack_folder(name: str, *, exists: bool = True) -> Path:
     if exists and not (path / "pack.json").is_file():
         raise Refusal("not found", f"there is no pack {name!r:.80}")
     return path
+
+
+@contextmanager
+def using(pack: Path | None) -> Iterator[None]:
+    """Refuse a request whose pack cannot be used, by the pack's name: its path is none of the
+    client's business. Unless the system fails, trying again does not help: the request is wrong."""
+    try:
+        yield
+    except PackError as error:
+        if pack is None or error.path not in (pack, pack.resolve()):
+            raise
+        reason = error.difference if isinstance(error, OtherModel) else error.reason
+        kind: Kind = "engine" if isinstance(error.__cause__, OSError) else "invalid"
+        if isinstance(error, PackBusy):
+            kind = "busy"
+        raise Refusal(kind, f"pack {pack.name!r:.80}: {reason}") from error
 
 
 def listed_packs() -> list[PackFacts]:

@@ -35,7 +35,7 @@ from ..loading.load import load
 from ..memory import available_bytes
 from ..packs import remove_pack
 from ..rehearsal import rehearsals
-from .contexts import listed_packs, pack_folder, request_of
+from .contexts import listed_packs, pack_folder, request_of, using
 from .flags import SLOTS, Flags
 from .frames import Connection
 from .library import LONG, Library
@@ -237,7 +237,8 @@ class Engine:
         self._scheduler.put(PackReading(prepared, self._model, self._flags, self._send))
 
     def _remove_pack(self, asked: RemovePack) -> None:
-        remove_pack(pack_folder(asked.name))
+        with using(path := pack_folder(asked.name)):
+            remove_pack(path)
         self._send(Packs(asked.id, listed_packs()))
 
     def _has_answered(self, asked: Prepared, generation: Generation, ids: list[int]) -> None:

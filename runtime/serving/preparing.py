@@ -19,7 +19,7 @@ from ..stops import stop_strings
 from ..store import Disk
 from ..tokenizer import Rendered as Marked
 from ..tokenizer import Tokenizer
-from .contexts import following, pack_folder, request_of
+from .contexts import following, pack_folder, request_of, using
 from .lens import neutral_ids
 from .protocol import Chat, Generate, Prompt, Reading, ReadPack, Render, Rendered, Text
 from .refusal import Refusal, too_long
@@ -92,7 +92,8 @@ class Preparing:
             raise Refusal("invalid", f"max_tokens is {asked.max_tokens}, expected 0 or more")
         reading, n_ctx = asked.reading, self._room(asked.n_ctx)
         pack = pack_folder(reading.pack) if reading.pack else None
-        request = self.request(reading, pack)
+        with using(pack):
+            request = self.request(reading, pack)
         ids = self.ids(asked.prompt, request, n_ctx, begins=pack is None)
         neutral = None
         if asked.lens:

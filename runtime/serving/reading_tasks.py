@@ -11,6 +11,7 @@ import numpy as np
 
 from ..context.planning.request import ContextRequest
 from ..context.reading.prompt import n_common
+from .contexts import using
 from .protocol import Done, Finish, Progress, Vectors
 from .refusal import Refusal
 from .tasks import Send, Task
@@ -110,7 +111,8 @@ class PackReading(Task):
     def open(self) -> None:
         """See `Task`."""
         asked = self._asked
-        self._context = context = self._model.open(asked.request)
+        with using(asked.path):
+            self._context = context = self._model.open(asked.request)
         context.stop_at(self._flags.address(self.slot))
         self._n_before = len(context.tokens)
         if n_common(asked.ids, context.tokens) < self._n_before:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..chat.replies import Logprob
 from ..context.generation import before_stop
 from ..lens.passages import Lens
+from .contexts import using
 from .lens import lens_steps
 from .library import Lease, Library
 from .protocol import Done, Finish, Pieces, Progress
@@ -105,12 +106,13 @@ class Answering(Task):
         """See `Task`."""
         asked = self._prepared
         ids: Sequence[int] = asked.ids
-        if asked.pack is not None:
-            pack = self._library.include(asked.pack)
-            ids, self._n_pack = [*pack, *ids], len(pack)
-            if len(ids) > asked.n_ctx:
-                raise too_long(len(ids), asked.n_ctx)
-        self._lease = self._library.open(ids, asked.request, asked.n_ctx, asked.pack)
+        with using(asked.pack):
+            if asked.pack is not None:
+                pack = self._library.include(asked.pack)
+                ids, self._n_pack = [*pack, *ids], len(pack)
+                if len(ids) > asked.n_ctx:
+                    raise too_long(len(ids), asked.n_ctx)
+            self._lease = self._library.open(ids, asked.request, asked.n_ctx, asked.pack)
         self.context.stop_at(self._flags.address(self.slot))
         self._reading = self.context.reading(ids[self._lease.cached :])
         self._n_cached, self._n_prompt = self._lease.cached, len(ids)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ...store import PackError
 from ...store.disk.contents import remove_files, take_lock
 from ...store.disk.errors import PackDamaged
-from ...store.disk.factory import facts_of
 from ...store.disk.folder import MOST_PARENTS, PackFolder
 from ...store.disk.format.manifest import Manifest
+from ...store.disk.models import facts_of
 from ...store.disk.parents import MOST_DEPTH, most_copied
 from .tree import as_tokens
 

@@ -15,6 +15,7 @@ from ...store import PackError
 from ...store.disk.contents import is_half_removed, remove_files
 from ...store.disk.errors import PackDamaged
 from ...store.disk.format.manifest import NAME, Manifest
+from ...store.disk.models import check_model
 from .entry import Entry, ReadAs, disk_bytes, read_as, tokens_of, version_of
 from .tree import TokenTree, as_tokens
 
@@ -157,6 +158,7 @@ class Shelf:
                 path, read_as(path, Manifest.read(path), self._model), EMPTY, is_ours=False
             )
         if entry.read_as is None:
+            check_model(path, Manifest.read(path).model, self._model)
             raise PackError(path, "contexts of this model cannot begin with it")
         self.know(entry, tokens_of(path))
         entry.n_bytes, entry.version = disk_bytes(path), version

@@ -28,6 +28,15 @@ class PackBusy(PackError):
         super().__init__(path, "another process or context is writing to it; wait for it to end")
 
 
+class OtherModel(PackError):
+    """Another model, or one with other adapters, made the pack. difference: what made it and what
+    was found, without paths ("": as `found` says)."""
+
+    def __init__(self, path: Path, found: str, advice: str, difference: str = "") -> None:
+        super().__init__(path, f"{found}: {advice}")
+        self.difference = difference or found
+
+
 class PackDamaged(PackError):
     """What the pack's files hold is not what was written to them."""
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 
 from ....ops.attention.layout import KV_TYPES, layout_of
-from ....system.text import one_line
 from ...methods import option
 from ..base import SlotPlan, StoreError
 from ..centre import has_centre, mean_keys
@@ -18,9 +17,9 @@ from ..windowed import windows_of
 from .contents import create
 from .errors import PackError, checked_path, opening
 from .folder import PackFolder
-from .format.adapters import told
-from .format.manifest import NAME, Manifest, ModelFacts
+from .format.manifest import NAME, Manifest
 from .info import pack_head
+from .models import check_model, facts_of
 from .parents import Beginning, begin
 from .planes.plane import Io
 from .slots import DiskSlots
@@ -216,20 +215,12 @@ class Disk(Store):
                 f"its prompts were read {read}, asked for is {wanted}: omit the --prefill options, "
                 "or make another pack",
             )
-        facts = facts_of(model)
-        _check_adapters(path, manifest.model, facts)
-        if not manifest.model.same_model(facts):
-            raise PackError(
-                path,
-                f"it was made with {manifest.model}, this model is {facts}: use the file that it "
-                f"was made with, {one_line(manifest.model.path)}",
-            )
+        check_model(path, manifest.model, model)
         layers = zip(manifest.windows, model.config.kv_layers)
         if any(window and not 0 < (layer.window or 0) <= window for window, layer in layers):
             raise PackError(
                 path, "this model's layers have longer windows than it was made for: make another"
             )
-        _check_tokenizer(path, manifest.model.tokenizer, model)
         k, v = self.k or manifest.k_type, self.v or manifest.v_type
         if (k, v) != (manifest.k_type, manifest.v_type):
             raise PackError(
@@ -260,42 +251,3 @@ def _with_known_tokens(store: S, path: Path, model: ModelInfo) -> S:
     if max(store.saved.tokens, default=0) >= model.config.n_vocab:
         raise PackError(path, "it holds token ids outside the model's vocabulary")
     return store
-
-
-def _check_tokenizer(path: Path, digest: str, model: ModelInfo) -> None:
-    """`PackError` if another tokenizer than the model's made the pack's tokens."""
-    if digest != model.tokenizer_digest:
-        raise PackError(
-            path,
-            f"its tokens were made by another tokenizer (digest {one_line(digest)}) than that of "
-            f"{model.path.name} (digest {model.tokenizer_digest}), though the weights are the "
-            "same: use the file that it was made with, or make another pack",
-        )
-
-
-def _check_adapters(path: Path, made: ModelFacts, given: ModelFacts) -> None:
-    """`PackError` if the pack was made with other adapters of the same model."""
-    if made.adapters != given.adapters and made.same_model(replace(given, adapters=made.adapters)):
-        raise PackError(
-            path,
-            f"it was made with adapters {told(made.adapters)}, found {told(given.adapters)}: give "
-            "the same --lora, or make another pack",
-        )
-
-
-def facts_of(model: ModelInfo) -> ModelFacts:
-    """The facts about a model that a pack stores."""
-    config = model.config
-    heads = tuple((layer.n_kv_heads, layer.head_dim) for layer in config.kv_layers)
-    return ModelFacts(
-        model.name,
-        model.fingerprint,
-        config.n_kv_layers,
-        config.n_kv_heads,
-        config.head_dim,
-        config.n_embd,
-        str(model.path.resolve()),
-        model.tokenizer_digest,
-        heads if len(set(heads)) > 1 else (),
-        model.adapters,
-    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kvarn import build_pack
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
@@ -16,6 +18,8 @@ from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.protocol import Progress, Reading, Text
 from kvarn.runtime.store.disk.checking.verify import verify
 
+from ...models import tiny_cases, tiny_models
+from ...models.adapters import random_pairs, write_adapter
 from .live import GREEDY, Answer, Live, live, start_of
 
 TEXT = "The mill stood by the river, and the miller slept. " * 60
@@ -114,6 +118,40 @@ def test_a_pack_that_is_none_is_refused(engine: Live, name: str, kind: str) -> N
     with pytest.raises(RequestRefused) as error:
         engine.run(engine.client.remove_pack(name))
     assert error.value.refused.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "difference"),
+    [
+        ("other", r"it was made with \S+ \(fingerprint \w+\), this model is kvarn-mini "),
+        ("adapted", r"it was made with adapters l.gguf:1 .+, found none$"),
+    ],
+)
+def test_a_pack_of_another_model_is_the_fault_of_its_request(
+    engine: Live, model: Model, tmp_path: Path, name: str, difference: str
+) -> None:
+    """Asked, or read into: it is told by its name, what made it, and what is found."""
+    if name == "other":
+        tiny_models.write(file := tmp_path / "tiny.gguf", tiny_cases.CASES[0], 1)
+        made = load(file)
+    else:
+        shapes = {"blk.0.ffn_down.weight": model.file.tensors["blk.0.ffn_down.weight"].shape}
+        pairs = random_pairs(shapes, 4)
+        made = load(lora=write_adapter(tmp_path / "l.gguf", model.file.architecture, pairs))
+    build_pack(made, pack_path(name), [1, 2, 3] * 40)
+
+    async def read() -> None:
+        async for _ in engine.client.read_pack(name, TEXT):
+            pass
+
+    for asked in (lambda: engine.answer("a", reading=Reading(pack=name)), read):
+        with pytest.raises(RequestRefused) as error:
+            engine.run(asked())
+        refused = error.value.refused
+        assert refused.kind == "invalid"
+        assert re.match(f"pack '{name}': {difference}", refused.message)
+        assert str(pack_path(name).parent) not in refused.message
+        assert str(tmp_path) not in refused.message
 
 
 def test_vectors_are_means_of_hidden_states(engine: Live, model: Model) -> None:
