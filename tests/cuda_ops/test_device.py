@@ -24,8 +24,8 @@ from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.cpu import CPU
 from kvarn.system.errors import OutOfDeviceMemory
 
-from ..models import tiny_cases, tiny_models
-from ..models.tiny_cases import Tiny
+from ..models import tiny_models
+from ..models.tiny.case import GRANITE, PATTERN, SWA, Tiny
 
 SMALL: dict[str, Any] = {
     "n_layers": 2, "n_embd": 20, "n_heads": 2, "n_kv_heads": 1, "head_dim": 8, "n_ff": 20,
@@ -34,16 +34,16 @@ SMALL: dict[str, Any] = {
 CASES = (
     Tiny("cuda-llama", "llama", **SMALL),
     Tiny("cuda-qwen3", "qwen3", **SMALL, tied=True),
-    Tiny("cuda-gemma2", "gemma2", **SMALL, tied=True, keys={tiny_cases.SWA: 16}),
+    Tiny("cuda-gemma2", "gemma2", **SMALL, tied=True, keys={SWA: 16}),
     Tiny(
         "cuda-cohere2",
         "cohere2",
         **SMALL,
         tied=True,
-        keys={tiny_cases.SWA: 12, "logit_scale": 0.25},
+        keys={SWA: 12, "logit_scale": 0.25},
     ),
     Tiny("cuda-phi3", "phi3", **SMALL, fused_qkv=True),
-    Tiny("cuda-granite", "granite", **SMALL, keys=tiny_cases.GRANITE),
+    Tiny("cuda-granite", "granite", **SMALL, keys=GRANITE),
     Tiny("cuda-olmo2", "olmo2", **SMALL),
     Tiny("cuda-nemotron", "nemotron", **SMALL, n_rot=4),
     Tiny("cuda-phi2", "phi2", **SMALL, n_rot=4, biases=("attn_q", "ffn_up", "ffn_down")),
@@ -52,7 +52,7 @@ CASES = (
         "cuda-muse-glimmer",
         "muse-glimmer",
         **SMALL,
-        keys={tiny_cases.SWA: 12, tiny_cases.PATTERN: [True, False], "logit_scale": 0.5},
+        keys={SWA: 12, PATTERN: [True, False], "logit_scale": 0.5},
     ),
 )
 SEEDS = {"cuda-llama": 15, "cuda-qwen3": 30, "cuda-gemma2": 34}

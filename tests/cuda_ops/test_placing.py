@@ -21,7 +21,7 @@ from kvarn.runtime.store.resident import ResidentStore
 from kvarn.system.errors import OutOfDeviceMemory
 
 from ..models import tiny_models
-from ..models.tiny_cases import Tiny
+from ..models.tiny.case import Tiny
 from .mixed import MixedDevice
 
 pytestmark = pytest.mark.skipif(

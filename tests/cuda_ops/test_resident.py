@@ -19,7 +19,7 @@ from kvarn.jit.arena import Arena
 from kvarn.runtime.model import Model
 
 from ..models import tiny_cases, tiny_models
-from ..models.tiny_cases import Tiny
+from ..models.tiny.case import SWA, Tiny
 from .mixed import MixedDevice, forced, greedy
 
 pytestmark = pytest.mark.skipif(
@@ -34,7 +34,7 @@ SHAPES = {case.name: case for case in tiny_cases.CASES}
 FIRST = list({case.architecture: name for name, case in reversed(SHAPES.items())}.values())
 """One shape of each architecture."""
 DEFAULT = Tiny("resident", "llama", **SMALL)
-CAPPED = Tiny("capped", "gemma2", **SMALL, tied=True, keys={tiny_cases.SWA: 16})
+CAPPED = Tiny("capped", "gemma2", **SMALL, tied=True, keys={SWA: 16})
 SEED = 5
 N_IDS = 16
 SPARSE = {"budget": 4, "sink": 2, "window": 4}

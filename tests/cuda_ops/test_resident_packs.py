@@ -16,7 +16,7 @@ from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.resident import ResidentStore
 
 from ..models import tiny_models
-from ..models.tiny_cases import Tiny
+from ..models.tiny.case import Tiny
 from .mixed import MixedDevice
 
 pytestmark = pytest.mark.skipif(

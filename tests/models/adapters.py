@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 
 from . import tiny_cases, tiny_models
-from .tiny_cases import Tiny
+from .tiny.case import Tiny
 
 F32 = np.float32
 Pairs = dict[str, tuple[np.ndarray, np.ndarray]]

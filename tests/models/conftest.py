@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from . import tiny_cases, tiny_models
+from .tiny.case import Tiny
 
 HERE = Path(__file__).parent
 
@@ -19,7 +20,7 @@ HERE = Path(__file__).parent
 class Golden:
     """One tiny model and what llama.cpp makes of its prompt."""
 
-    case: tiny_cases.Tiny
+    case: Tiny
     seed: int
     prompt: list[int]
     ids: list[int]

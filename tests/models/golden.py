@@ -16,6 +16,7 @@ import numpy as np
 
 from . import tiny_cases, tiny_lengths, tiny_low, tiny_models, tiny_quants
 from .llama_oracle import oracle
+from .tiny.case import Tiny
 
 FOLDER = Path(__file__).parent / "golden"
 N_GREEDY = 64
@@ -29,7 +30,7 @@ MARGINS = {"gemma2-46": 3e-2, "gemma2": 2e-2, "gemma3": 2e-2}
 DISTINCT = 12
 
 
-def make(case: tiny_cases.Tiny) -> None:
+def make(case: Tiny) -> None:
     """Find a seed and store its run."""
     for seed in range(1000):
         with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from kvarn.models.weights import Weights
 from kvarn.runtime.store import Disk
 
 from . import plain, tiny_models
-from .tiny_cases import SWA
+from .tiny.case import SWA
 
 NAMES = ["gemma4", "gemma4-shared", "gemma4-experts"]
 N = 2700

@@ -14,7 +14,7 @@ from kvarn.models import ModelConfig, ModelError
 from kvarn.models.weights import Weights
 
 from . import plain
-from .tiny_cases import PATTERN
+from .tiny.case import PATTERN
 
 N = 1500
 

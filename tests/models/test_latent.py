@@ -22,6 +22,7 @@ from kvarn.runtime.store import Disk
 from kvarn.runtime.store.disk.checking.verify import verify
 
 from . import plain, tiny_cases, tiny_models
+from .tiny.case import YARN_ATTN, Tiny
 
 NAMES = [case.name for case in tiny_cases.CASES if case.architecture == "deepseek2"]
 CASES = {case.name: case for case in tiny_cases.CASES}
@@ -29,7 +30,7 @@ SEED = 77
 LENGTHS = 1, 63, 64, 65, 513
 
 
-def ids_of(case: tiny_cases.Tiny, n: int) -> list[int]:
+def ids_of(case: Tiny, n: int) -> list[int]:
     return [1, *(3 + (7 * i * i + 5 * i) % (case.n_vocab - 3) for i in range(n - 1))]
 
 
@@ -97,7 +98,7 @@ def test_scaled_positions_scale_scores_as_in_llama_cpp(
     plain_ops: ModuleType,
     tmp_path: Path,
 ) -> None:
-    keys = tiny_cases.YARN_ATTN | {"rope.scaling.type": scaling}
+    keys = YARN_ATTN | {"rope.scaling.type": scaling}
     if log_multiplier:
         keys["rope.scaling.yarn_log_multiplier"] = log_multiplier
     case = replace(CASES["deepseek2-dense"], keys=CASES["deepseek2-dense"].keys | keys)

@@ -16,6 +16,7 @@ from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
 
 from . import tiny_cases, tiny_models
+from .tiny.case import Tiny
 
 # A seed that no golden file was chosen for.
 SEED = 4321
@@ -26,7 +27,7 @@ FIRST_OF_EACH = [
 
 @pytest.mark.parametrize("case", FIRST_OF_EACH, ids=lambda case: case.name)
 def test_logits_are_llama_cpps(
-    case: tiny_cases.Tiny,
+    case: Tiny,
     llama_oracle: ModuleType,
     plain_ops: ModuleType,
     tmp_path: Path,

@@ -22,7 +22,8 @@ from kvarn.runtime.gguf import open_gguf
 
 from . import plain, tiny_models
 from .exact import exact_logits
-from .tiny_cases import CASES, Tiny
+from .tiny.case import Tiny
+from .tiny_cases import CASES
 
 N, SEED = 513, 1
 LIMITS = {"granite-e80": 5e-5, "qwen3vl-8b": 5e-5, "laguna": 5e-5, "command-r-64": 3e-4}

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from . import tiny_models
-from .tiny_cases import CASES, Tiny
+from .tiny.case import Tiny
+from .tiny_cases import CASES
 
 NAMES = (
     *("granitehybrid", "granitehybrid-experts", "nemotron_h", "nemotron_h_moe-latent"),

@@ -17,7 +17,8 @@ import numpy as np
 
 from . import tiny_models, tiny_quants
 from .exact import exact_logits
-from .tiny_cases import CASES, Tiny
+from .tiny.case import Tiny
+from .tiny_cases import CASES
 
 DENSE = (
     "qwen3vl granite olmo2 glm4 exaone4 gemma command-r seed_oss ernie4_5 hunyuan-dense starcoder2 "

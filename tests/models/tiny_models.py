@@ -13,8 +13,9 @@ from typing import Any
 import gguf
 import numpy as np
 
-from . import tiny_cases, tiny_gemma4, tiny_hybrids, tiny_latent
-from .tiny_cases import Tiny
+from .tiny import case as differences
+from .tiny import gemma, hybrids, latent
+from .tiny.case import Tiny
 
 F32 = np.float32
 
@@ -85,14 +86,14 @@ def _expert_shapes(case: Tiny) -> dict[str, tuple[int, ...]]:
         shapes["ffn_down_shexp"] = (d, shared)
         if case.architecture in ("qwen2moe", "qwen35moe", "qwen3next"):
             shapes["ffn_gate_inp_shexp"] = (d,)
-    if case.architecture in tiny_cases.UNGATED:
+    if case.architecture in differences.UNGATED:
         shapes = {k: v for k, v in shapes.items() if k not in ("ffn_gate_exps", "ffn_gate_shexp")}
     return shapes
 
 
 def _has_experts(case: Tiny, layer: int) -> bool:
     if (
-        case.architecture in tiny_cases.IN_OWN_LAYERS
+        case.architecture in differences.IN_OWN_LAYERS
         and not case.keys["feed_forward_length"][layer]
     ):
         return False
@@ -103,33 +104,33 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     """Matrices and norms of one block."""
     d, f, name = case.n_embd, case.n_ff, case.architecture
     if name == "gemma4":
-        return tiny_gemma4.shapes(case, layer)
+        return gemma.shapes(case, layer)
     shapes: dict[str, tuple[int, ...]] = {}
-    if name not in tiny_cases.NO_PRE_NORMS:
+    if name not in differences.NO_PRE_NORMS:
         shapes["attn_norm"] = (d,)
-    if name in tiny_cases.IN_OWN_LAYERS:
+    if name in differences.IN_OWN_LAYERS:
         if f := case.keys["feed_forward_length"][layer]:
             whole = {"ffn_down": (d, f), "ffn_up": (f, d)}
             return shapes | (_expert_shapes(case) if _has_experts(case, layer) else whole)
-        return shapes | (tiny_hybrids.mixer_shapes(case, layer) or _attention(case, layer))
+        return shapes | (hybrids.mixer_shapes(case, layer) or _attention(case, layer))
     if name == "falcon-h1":
-        shapes |= tiny_hybrids.mamba2(case)
-    shapes |= tiny_hybrids.mixer_shapes(case, layer) or _attention(case, layer)
+        shapes |= hybrids.mamba2(case)
+    shapes |= hybrids.mixer_shapes(case, layer) or _attention(case, layer)
     if _has_experts(case, layer):
         shapes |= _expert_shapes(case)
-    elif name in tiny_cases.FUSED_GATE_UP:
+    elif name in differences.FUSED_GATE_UP:
         shapes |= {"ffn_down": (d, f), "ffn_up": (2 * f, d)}
-    elif name in tiny_cases.UNGATED:
+    elif name in differences.UNGATED:
         shapes |= {"ffn_down": (d, f), "ffn_up": (f, d)}
     else:
         shapes |= {"ffn_down": (d, f), "ffn_gate": (f, d), "ffn_up": (f, d)}
     if case.keys.get("nextn_predict_layers") and layer == case.n_layers - 1:
         shapes |= {"nextn.eh_proj": (d, 2 * d), "nextn.enorm": (d,), "nextn.hnorm": (d,)}
-    if name in tiny_cases.POST_ATTENTION_IS_PRE_FFN:
+    if name in differences.POST_ATTENTION_IS_PRE_FFN:
         shapes["post_attention_norm"] = (d,)
-    elif name not in (*tiny_cases.NO_PRE_NORMS, *tiny_cases.PARALLEL) and not case.each_head:
+    elif name not in (*differences.NO_PRE_NORMS, *differences.PARALLEL) and not case.each_head:
         shapes["ffn_norm"] = (d,)
-    if name in tiny_cases.POST_NORMS:
+    if name in differences.POST_NORMS:
         shapes |= {"post_attention_norm": (d,), "post_ffw_norm": (d,)}
     return shapes
 
@@ -137,11 +138,11 @@ def _shapes(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
 def _attention(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
     """The tensors of a block's attention."""
     if case.architecture == "deepseek2":
-        return tiny_latent.attention_shapes(case)
+        return latent.attention_shapes(case)
     n_heads = case.keys.get("attention.head_count", [case.n_heads] * case.n_layers)[layer]
     n_q, n_kv = n_heads * case.head_dim, case.n_kv_heads * case.head_dim
     d, name = case.n_embd, case.architecture
-    gates = n_q if name in tiny_cases.OUTPUT_GATE else 0
+    gates = n_q if name in differences.OUTPUT_GATE else 0
     if case.fused_qkv:
         shapes: dict[str, tuple[int, ...]] = {"attn_qkv": (n_q + 2 * n_kv, d)}
     else:
@@ -153,7 +154,7 @@ def _attention(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
         shapes["attn_gate"] = (n_q, d)
     elif name == "laguna":
         shapes["attn_gate"] = (n_heads, d)
-    if case.head_norm or name in tiny_cases.HEAD_NORM:
+    if case.head_norm or name in differences.HEAD_NORM:
         shapes |= {"attn_q_norm": (case.head_dim,), "attn_k_norm": (case.head_dim,)}
     elif case.each_head:
         shapes |= {
@@ -168,7 +169,7 @@ def _attention(case: Tiny, layer: int) -> dict[str, tuple[int, ...]]:
 # Gains that keep attention peaked and branches as large as the residual: with less, a tied model
 # only ever repeats its last token.
 GAINS = {"attn_q": 1.7, "attn_k": 1.7, "attn_qkv": 1.7, "attn_output": 2.5}
-GAINS |= tiny_latent.GAINS
+GAINS |= latent.GAINS
 GAINS |= dict.fromkeys(("ffn_down", "ffn_down_exps", "ffn_down_shexp"), 3.0)
 
 
@@ -179,12 +180,12 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
         return _noise(f"{case.name}/{name}", seed, shape, std) + F32(mean)
 
     embedding_std = 1.0 if case.tied else 0.5
-    if case.architecture in tiny_cases.SCALED_EMBEDDING:
+    if case.architecture in differences.SCALED_EMBEDDING:
         embedding_std = case.n_embd**-0.5
     result = {"token_embd.weight": make("embd", (case.n_vocab, case.n_embd), embedding_std)}
-    output_norm = tiny_hybrids.OUTPUT_NORM.get(case.architecture, "output_norm")
+    output_norm = hybrids.OUTPUT_NORM.get(case.architecture, "output_norm")
     result[f"{output_norm}.weight"] = make("output_norm", (case.n_embd,), 0.3, 1.0)
-    if case.architecture in tiny_cases.NORM_BIAS:
+    if case.architecture in differences.NORM_BIAS:
         result["output_norm.bias"] = make("output_norm.bias", (case.n_embd,), 0.3)
     if case.architecture == "phi2":
         result["output.bias"] = make("output.bias", (case.n_vocab,), 0.3)
@@ -198,22 +199,22 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
         ramp = np.arange(n_half, dtype=F32) / F32(n_half)
         result["rope_factors_short.weight"] = 1 + ramp / 4
         result["rope_factors_long.weight"] = 1 + 3 * ramp
-    for name, (shape, std) in tiny_gemma4.whole_shapes(case).items():
+    for name, (shape, std) in gemma.whole_shapes(case).items():
         result[name] = make(name, shape, std, 1.0 if name.endswith("norm.weight") else 0.0)
     if case.architecture == "gemma4":
-        result["rope_freqs.weight"] = tiny_gemma4.factors(n_half)
+        result["rope_freqs.weight"] = gemma.factors(n_half)
     for layer in range(case.n_layers):
         if case.choice_bias and _has_experts(case, layer):
             full = f"blk.{layer}.exp_probs_b.bias"
             result[full] = make(full, (case.keys["expert_count"],), 0.2)
         for name, shape in _shapes(case, layer).items():
             full = f"blk.{layer}.{name}"
-            if name.endswith("_norm") or name in tiny_hybrids.MEANS:
-                post = case.architecture in tiny_cases.POST_NORMS and name.startswith("post_")
-                gain = tiny_hybrids.MEANS.get(name, 2.0 if post else 1.0)
+            if name.endswith("_norm") or name in hybrids.MEANS:
+                post = case.architecture in differences.POST_NORMS and name.startswith("post_")
+                gain = hybrids.MEANS.get(name, 2.0 if post else 1.0)
                 if case.architecture == "gemma4":
-                    gain = tiny_gemma4.MEANS.get(name, gain)
-                stored = tiny_hybrids.UNSUFFIXED.get(name, f"{name}.weight")
+                    gain = gemma.MEANS.get(name, gain)
+                stored = hybrids.UNSUFFIXED.get(name, f"{name}.weight")
                 if (case.architecture, name) == ("falcon-h1", "ffn_norm"):
                     stored = name
                 values = make(full, shape, 0.2, gain)
@@ -226,7 +227,7 @@ def tensors(case: Tiny, seed: int) -> dict[str, np.ndarray]:
                     std *= 1e-3  # outputs so small that the epsilon of their norms counts
                 result[f"{full}.weight"] = make(full, shape, std)
             norm_bias = (
-                case.architecture in tiny_cases.NORM_BIAS
+                case.architecture in differences.NORM_BIAS
                 and name.endswith("_norm")
                 and len(shape) == 1
             )

@@ -13,7 +13,9 @@ from typing import Any
 import gguf
 import numpy as np
 
-from . import plain, tiny_cases, tiny_latent, tiny_models
+from . import plain, tiny_models
+from .tiny import latent
+from .tiny.case import Tiny
 
 # Where the blocks of a type hold float16 factors, as (byte offset, sign of its value), and the
 # ratio of the offset's factor to the scale's that centres the weights (0: symmetric types).
@@ -44,10 +46,10 @@ KINDS = (
 attention."""
 
 # Rows of 256 and 512 weights: whole blocks of every type.
-CASE = tiny_cases.Tiny(
+CASE = Tiny(
     "quantised", "llama", n_layers=2, n_embd=256, n_heads=4, head_dim=64, n_ff=512, n_vocab=61
 )
-EXPERTS = tiny_cases.Tiny(
+EXPERTS = Tiny(
     "quantised-experts",
     "llama",
     n_layers=2,
@@ -56,9 +58,9 @@ EXPERTS = tiny_cases.Tiny(
     head_dim=64,
     n_ff=256,
     n_vocab=61,
-    keys=tiny_cases.EXPERTS,
+    keys={"expert_count": 5, "expert_used_count": 2},
 )
-LATENT = tiny_cases.Tiny(
+LATENT = Tiny(
     "quantised-latent",
     "deepseek2",
     n_layers=2,
@@ -67,7 +69,7 @@ LATENT = tiny_cases.Tiny(
     n_kv_heads=1,
     n_ff=512,
     n_vocab=61,
-    keys=tiny_latent.keys(256, 64, 256, 64, q_rank=256) | {"leading_dense_block_count": 2},
+    keys=latent.keys(256, 64, 256, 64, q_rank=256) | {"leading_dense_block_count": 2},
 )
 CASES = {"experts": EXPERTS, "latent": LATENT}
 SEED = 7
@@ -107,7 +109,7 @@ def _gain(name: str) -> float:
     return tiny_models.GAINS.get(name.split(".")[-2], 1.5)
 
 
-def _case(kind: str) -> tiny_cases.Tiny:
+def _case(kind: str) -> Tiny:
     return CASES.get(kind.partition(" ")[2], CASE)
 
 

@@ -21,6 +21,7 @@ from kvarn.runtime.prefill import Prefill
 from lab.peers.model import write_model
 
 from ...models import tiny_cases, tiny_models
+from ...models.tiny.case import SWA
 from ..reading import SHAPE
 
 GREEDY = kvarn.Sampler(temp=0)
@@ -84,7 +85,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     for kind in ("q4_0", "f16"):
         write_model(paths[kind], kind, replace(SHAPE, n_embd=256, n_heads=8, n_ff=256))
     gemma = next(case for case in tiny_cases.CASES if case.name == "gemma3")
-    tiny_models.write(paths["windows"], replace(gemma, keys=gemma.keys | {tiny_cases.SWA: 300}), 1)
+    tiny_models.write(paths["windows"], replace(gemma, keys=gemma.keys | {SWA: 300}), 1)
     for name, other in {"experts": "qwen3moe", **dict(zip(HYBRIDS, HYBRIDS))}.items():
         tiny = next(case for case in tiny_cases.CASES if case.name == other)
         tiny_models.write(paths[name], tiny, 1)
