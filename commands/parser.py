@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse's, but unknown words end it here, where the message can name the command."""
+        """Like argparse's, but refuses unknown words here, where it can name the command."""
         words = sys.argv[1:] if args is None else list(args)
         known = self._option_string_actions.keys() - {"-h", "--help", "--help-all"}
         if any(word[:1] == "-" and word.partition("=")[0] not in known for word in words):
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
         self.print_help()
 
     def format_help(self) -> str:
-        """As argparse's, without the options that few people need, of which it says how many."""
+        """Like argparse's, without the options that few people need; says how many those are."""
         rare = [] if self._lists_rare else [action for action in self._actions if is_rare(action)]
         rare = [action for action in rare if action.help != argparse.SUPPRESS]
         helps = [action.help for action in rare]

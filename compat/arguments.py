@@ -80,19 +80,19 @@ class LlamaGrammar:
     @classmethod
     @value_errors()
     def from_string(cls, grammar: str, verbose: bool = True) -> LlamaGrammar:
-        """Of GBNF's text."""
+        """A grammar from GBNF's text."""
         return cls(Constraint("gbnf", grammar))
 
     @classmethod
     @value_errors()
     def from_file(cls, file: str | Path, verbose: bool = True) -> LlamaGrammar:
-        """Of a file of GBNF."""
+        """A grammar from a file of GBNF."""
         return cls.from_string(read_file(Path(file), MOST_TEXT).decode("utf-8", "replace"))
 
     @classmethod
     @value_errors()
     def from_json_schema(cls, json_schema: str, verbose: bool = True) -> LlamaGrammar:
-        """Of a JSON schema's text."""
+        """A grammar from a JSON schema's text."""
         return cls(Constraint("json_schema", json_schema))
 
 

@@ -126,7 +126,7 @@ class Llama:
         return cls(str(path), **options)
 
     def __call__(self, prompt: str | Sequence[int], **options: Any) -> Told:
-        """As `create_completion`."""
+        """Like `create_completion`."""
         return self.create_completion(prompt, **options)
 
     @value_errors()

@@ -116,12 +116,12 @@ def models_made() -> dict[Path, str]:
 
 
 def remember_pull(name: str, path: Path) -> None:
-    """For `last_pull`."""
+    """Remember the model that was pulled last, for `last_pull`."""
     _remember(pull={"name": name, "path": str(path.absolute())})
 
 
 def remember_model(path: Path, origin: str) -> None:
-    """For `last_model` and `models_made`; those that are gone are forgotten."""
+    """Remember a model for `last_model` and `models_made`; forget those whose files are gone."""
     name = str(path.absolute())
     origins = {**_last().get("models", {}), name: origin}
     models = {file: str(how) for file, how in origins.items() if Path(file).is_file()}

@@ -64,7 +64,7 @@ class StopMatcher:
         return text
 
     def _first_stop(self, text: str) -> tuple[int, str] | None:
-        """Where the stop string that is complete first begins, and that string."""
+        """The stop string that is completed first, and where it begins."""
         matches = (
             (start + len(stop), start, stop)
             for stop in self._stops

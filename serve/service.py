@@ -62,8 +62,9 @@ class Service:
         return facts
 
     def told(self, error: Exception) -> ApiError:
-        """What a request is told of an error. The log gets the place of those that are kvarn's
-        faults, not their text, which may hold parts of a prompt."""
+        """The error that a request gets.
+
+        For kvarn's own faults the log gets the place, but no text, which may hold a prompt."""
         answer = api_error(error)
         if answer.status == 500:
             frames = traceback.extract_tb(error.__traceback__)[-3:]

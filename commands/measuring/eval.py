@@ -203,8 +203,9 @@ def _work(options: argparse.Namespace) -> Path:
 
 
 def _help(options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    """In another process: takes a part of the contexts. Its notices are the same as those of its
-    parent, which shows them; so are errors that the parent meets, too."""
+    """Evaluate a part of the contexts, in another process.
+
+    The parent shows the same notices and errors itself."""
     from ...evals.quality import take_free
 
     hand_to(lambda line: None)

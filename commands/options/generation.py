@@ -164,7 +164,7 @@ def sampling_from(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _after_none(texts: list[str]) -> list[str]:
-    """Those after the last "none", which removes those before it."""
+    """The texts after the last "none", which removes the ones before it."""
     n_after = [*reversed(texts), "none"].index("none")
     return texts[len(texts) - n_after :]
 

@@ -102,7 +102,7 @@ def _workers(tasks: Sequence[Rehearsal]) -> int:
 
 
 def _begin(n_compiled: Any) -> None:
-    """In a worker: adds the functions that it compiles to a number that all workers share."""
+    """Prepare a worker: it adds the functions that it compiles to a number that all share."""
     end_with_parent()
     Thread(target=_count, args=(n_compiled,), daemon=True).start()
 
@@ -118,7 +118,7 @@ def _count(n_compiled: Any) -> None:
 
 
 def _timed(task: Task) -> tuple[int, float]:
-    """In a worker: functions compiled by a task, and its seconds."""
+    """Run a task in a worker; returns the functions that it compiled, and its seconds."""
     compiled, begin = _n_compiled(), time.perf_counter()
     task()
     return _n_compiled() - compiled, time.perf_counter() - begin

@@ -50,8 +50,10 @@ class Chat:
 
     @classmethod
     def of(cls, model: Model) -> Chat:
-        """Of a model's own template. Raises `EvalError` for a model without one, and for a template
-        that does not write a message as it is; `TemplateError` for one that fails."""
+        """Chat by a model's own template.
+
+        Raises `EvalError` for a model without one, and for a template that does not write a message
+        as it is; `TemplateError` for one that fails."""
         template = model.chat_template
         if template is None:
             raise EvalError(

@@ -69,10 +69,10 @@ class Attend(Method, ABC):
 
 
 class ChoiceObserver(Protocol):
-    """What is told of the tokens that a method chooses, such as `SelectionWriter`."""
+    """Receives the tokens that a method chooses, as `SelectionWriter` does."""
 
     def add(self, layer: int, stored: int, lists: U32, counts: I64, /) -> None:
-        """In a step of `stored` tokens, KV head j attends to positions lists[j, : counts[j]]."""
+        """After `stored` tokens, KV head j attends to the positions lists[j, : counts[j]]."""
 
 
 class BoundAttend(ABC):

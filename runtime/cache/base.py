@@ -98,7 +98,7 @@ class KVCache(ABC):
         """Tokens that the context can read in all."""
 
     def kept_of(self, tokens: Sequence[int]) -> Kept | None:
-        """For statistics: what is kept of `tokens`, a list that grows; None where all of it is."""
+        """Statistics of what is kept of `tokens`, a growing list; None where everything is kept."""
         return None
 
     @abstractmethod

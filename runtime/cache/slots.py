@@ -51,7 +51,7 @@ class SlotCache(KVCache):
 
     @property
     def most_tokens(self) -> int:
-        """As far as positions of 31 bits reach, whatever the size of the context."""
+        """As many tokens as positions of 31 bits can count: the context's size is no limit."""
         from ...ops.evict.api import LAST_POSITION
 
         return LAST_POSITION

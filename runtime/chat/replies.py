@@ -81,8 +81,8 @@ class Logprob:
 
     @classmethod
     def of(cls, generation: Generation, token: int) -> Logprob:
-        """Of the token that a generation has just sampled; `Sampler.n_probs` says how many
-        others."""
+        """The log-probabilities of the token that a generation has just sampled, and of
+        `Sampler.n_probs` others."""
         piece = generation.context.model.tokenizer.piece
         of = generation.sampler.logprobs(generation.context.logits, token)
         top = [(other, piece(other), logprob) for other, logprob in of.top]

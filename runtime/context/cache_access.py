@@ -1,4 +1,4 @@
-"""What a context tells of its KV cache."""
+"""A context's public view of its KV cache."""
 
 from __future__ import annotations
 

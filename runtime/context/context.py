@@ -100,8 +100,9 @@ class Context(CacheAccess):
         return self._saving.due_while_reading(len(self.tokens))
 
     def stop_at(self, flag: int) -> None:
-        """Have passes raise `jit.launch.launcher.Stopped`, the context as it was before the pass,
-        once the int64 at the address `flag` is not 0, which anybody may write."""
+        """Make passes raise `jit.launch.launcher.Stopped` once the int64 at `flag` is not 0.
+
+        flag: an address, for anybody to write to. The context stays as it was before the pass."""
         self._reader.stop_flag = flag
 
     @property

@@ -22,7 +22,7 @@ SECONDS = 600
 
 
 def converted(data: bytes, name: str, suffix: str) -> dict[str, Any]:
-    """What is told of a document."""
+    """The converted document as a JSON object."""
     notices: list[str] = []
     try:
         return {"text": text_of(data, name, suffix, notices.append), "notices": notices}

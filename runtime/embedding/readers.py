@@ -118,11 +118,11 @@ class Generates(Protocol):
 
     @property
     def config(self) -> ModelConfig:
-        """Its sizes."""
+        """The model's configuration."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Its tokenizer."""
+        """The model's tokenizer."""
 
     def open(self, request: ContextRequest) -> Context:
         """A context."""

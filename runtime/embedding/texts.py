@@ -113,7 +113,7 @@ class TextIds:
 
 
 def shortened(tokens: list[int], n: int, tokenizer: Tokenizer) -> list[int]:
-    """At most n of a text's tokens: the first ones, and the one that ends it, if it has that."""
+    """A text's first tokens, at most n of them; its closing token, if it has one, stays last."""
     end = tokenizer.roles.get("sep"), tokenizer.eos_id
     return tokens[: n - 1] + tokens[-1:] if len(tokens) > n and tokens[-1] in end else tokens[:n]
 

@@ -47,7 +47,7 @@ class WeightBytes:
 
 
 def weight_bytes(tensors: Mapping[str, TensorLike], config: ModelConfig) -> WeightBytes:
-    """Of a file's tensors: matrices that are copied leave their pages to the system."""
+    """Memory of a file's tensors. The system may drop the file's pages of copied matrices."""
     in_place = sum(
         tensor.data.nbytes for tensor in tensors.values() if not _is_copied(tensor, tensors)
     )
@@ -84,13 +84,14 @@ def _share_read(tensor: TensorLike, config: ModelConfig) -> float:
 
 
 def kv_bytes(config: ModelConfig, kv: tuple[str, str], n_ctx: int) -> int:
-    """Of keys and values of a context in memory."""
+    """Bytes of a context's keys and values in memory."""
     return Ram(*kv).empty(config).bytes_for(n_ctx)
 
 
 def state_bytes(config: ModelConfig, n_ctx: int) -> int:
-    """Of the states of recurrent layers and their checkpoints, after a prompt of `n_ctx` tokens,
-    whose end is pinned."""
+    """Bytes of recurrent layers' states and checkpoints after a prompt of `n_ctx` tokens.
+
+    The end of the prompt is pinned."""
     if not config.state_shapes:
         return 0
     states = States(config.state_shapes)
@@ -124,13 +125,13 @@ def index_items(file: GGUFFile, config: ModelConfig, attend: Attend, n_ctx: int)
 
 
 def index_bytes(config: ModelConfig, items: Mapping[str, int], n_ctx: int) -> int:
-    """Of an index in memory, in whole segments of all layers."""
+    """Bytes of an index in memory: whole segments of all layers."""
     per_token = config.n_kv_layers * config.n_kv_heads * sum(items.values())
     return n_segments(n_ctx) * SEGMENT * per_token
 
 
 def buffer_bytes(config: ModelConfig, kv: tuple[str, str], n_ctx: int) -> int:
-    """Of what the forward pass and exact attention work in, as they allocate it."""
+    """Bytes of the buffers that the forward pass and exact attention allocate."""
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start()
@@ -150,8 +151,10 @@ def buffer_bytes(config: ModelConfig, kv: tuple[str, str], n_ctx: int) -> int:
 def disk_bytes(
     config: ModelConfig, kv: tuple[str, str], items: Mapping[str, int], n_ctx: int
 ) -> int:
-    """Of a pack of `n_ctx` tokens, at most: its full segments, each layer's in slots of whole
-    pages, and what is saved apart: states, and the tokens after them, in up to two files."""
+    """The most bytes that a pack of `n_ctx` tokens takes on disk.
+
+    It has full segments, of each layer in slots of whole pages; states; and the tokens after the
+    last full segment, in up to two files."""
     from ..store.disk.folder import stride_of
 
     store = Ram(*kv).empty(config)

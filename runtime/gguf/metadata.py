@@ -90,7 +90,7 @@ class Metadata(Mapping[str, Any]):
         return bytes(self.view(entry))
 
     def view(self, entry: Entry) -> memoryview:
-        """As `raw`, without a copy."""
+        """Like `raw`, without a copy."""
         return self._source.view[entry.start : entry.end]
 
     def first(self, key: str, n: int) -> Any:

@@ -82,8 +82,9 @@ class LayerSlots(ABC):
 
 
 class ReplacingSlots(LayerSlots):
-    """Once all slots are full, each token takes the slot of another, possibly a different one in
-    each KV head, and attends to what the slots then hold.
+    """Slots that are reused: once all are full, each new token replaces an older one.
+
+    KV heads may replace different tokens. The new token attends to what the slots then hold.
 
     A chunk of tokens gives the same result as its tokens one by one, except for rounding.
     """

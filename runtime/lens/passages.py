@@ -1,4 +1,4 @@
-"""What an answer attended to, as messages have it. Imports no NumPy and no kernels."""
+"""The passages that an answer attended to, as messages. Imports no NumPy and no kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a document a passage stands, as people say it: its file, and the page or line."""
+"""The place of a passage in a document: its file, and the page or line."""
 
 from __future__ import annotations
 

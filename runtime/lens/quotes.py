@@ -26,7 +26,7 @@ _MOST_MARKED = 128
 
 
 def heaviest(weights: NDArray[np.float64]) -> list[tuple[int, int, float]]:
-    """Where most weight fell: (start, stop, weight within), at most `MOST_PASSAGES`.
+    """The heaviest passages: (start, stop, weight within), at most `MOST_PASSAGES`.
 
     One of 64 tokens (12 to 128 in all) is marked, those that weigh most, the earlier of equals.
     Each is shown with `AROUND` tokens on both sides; what overlaps or touches is one.

@@ -1,1 +1,1 @@
-"""From a GGUF file to a loaded model: the default model, the check of memory, fingerprints."""
+"""Loads a GGUF file as a model: the default model, the check of memory, fingerprints."""

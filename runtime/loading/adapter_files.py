@@ -20,8 +20,8 @@ class AdapterFile:
 
     @classmethod
     def parse(cls, text: str | Path | AdapterFile) -> AdapterFile:
-        """Of FILE or FILE:SCALE. `KvarnError` where there is no such file, or the scale is not
-        finite."""
+        """Parse FILE or FILE:SCALE. Raises `KvarnError` where there is no such file or the scale
+        is not finite."""
         if isinstance(text, AdapterFile):
             return text
         path, scale = Path(text), 1.0
@@ -49,7 +49,7 @@ Lora = str | Path | AdapterFile
 
 
 def adapter_files(lora: Lora | Sequence[Lora]) -> tuple[AdapterFile, ...]:
-    """Of one adapter or several. Raises what `AdapterFile.parse` raises."""
+    """The files of one adapter or several. Raises what `AdapterFile.parse` raises."""
     several = [lora] if isinstance(lora, (str, Path, AdapterFile)) else lora
     return tuple(AdapterFile.parse(one) for one in several)
 

@@ -37,7 +37,7 @@ class AdapterError(KvarnError):
 
 @dataclass(frozen=True)
 class LoadedAdapters:
-    """What adapters add to a model's matrices, and what is told of them."""
+    """What adapters add to a model's matrices, and a description of them."""
 
     factors: Adapters = field(default_factory=dict)
     facts: tuple[AdapterFacts, ...] = ()

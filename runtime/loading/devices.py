@@ -59,8 +59,9 @@ def card_for(name: str) -> Card | None:
 
 
 def _keep_kernels() -> None:
-    """Have Triton keep its kernels beside those of the CPU, in a folder that only this user can
-    write to, unless TRITON_CACHE_DIR names another. Call it before Triton is imported."""
+    """Point Triton's cache at the folder of the CPU's kernels, unless TRITON_CACHE_DIR names one.
+
+    Only this user can write to that folder. Call this before Triton is imported."""
     from ...jit.kernel_cache.folders import candidates  # imports llvmlite
 
     for root in candidates() if "TRITON_CACHE_DIR" not in os.environ else ():

@@ -77,7 +77,7 @@ class ModelInfo:
 
     @property
     def _adapters_digest(self) -> str:
-        """Of all adapters and their scales; "" without any."""
+        """The digest of all adapters and their scales; "" without any."""
         facts = [(adapter.digest, float(adapter.scale)) for adapter in self.adapters]
         return xxhash.xxh3_64_hexdigest(repr(facts).encode()) if facts else ""
 

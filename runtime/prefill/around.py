@@ -32,7 +32,7 @@ class AroundPrompts(BoundAttend):
 
     @property
     def observer(self) -> ChoiceObserver | None:  # type: ignore[override]
-        """Of the choices for generated tokens."""
+        """The observer of choices for generated tokens."""
         return self._inner.observer
 
     @observer.setter

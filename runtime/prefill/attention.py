@@ -144,7 +144,7 @@ class SparsePrompts(AroundPrompts):
         return lists, counts, n
 
     def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
-        """At most `ROWS` rows from position `start` on."""
+        """Attend with at most `ROWS` rows, from position `start` on."""
         softmaxes = self._softmaxes[: len(q)]
         began = time.perf_counter()
         lists, counts, index_bytes = self.choose(layer, q, between, self._options.k)

@@ -40,7 +40,7 @@ class Candidates:
         return self.ids is _all_ids(len(self))
 
     def find(self, tokens: Ids) -> tuple[Ids, Ids]:
-        """Where tokens are among the candidates: indices of candidates, and of `tokens` there."""
+        """Find tokens among the candidates: their indices there, and those in `tokens`."""
         if self.is_whole:
             within = np.flatnonzero(tokens < len(self))
             return tokens[within], within

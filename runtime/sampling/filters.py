@@ -96,7 +96,7 @@ def top_n_sigma(candidates: Candidates, n: float) -> Candidates:
 def xtc(
     candidates: Candidates, probability: float, threshold: float, draw: Callable[[], float]
 ) -> Candidates:
-    """With `probability`, removes of all candidates with p_i >= threshold all but the least likely.
+    """With `probability`, keep of the candidates with p_i >= threshold only the least likely one.
 
     threshold > 0.5 changes nothing. draw: uniform numbers from 0 to 1; one is drawn where there are
     two candidates or more. Source: XTC ("exclude top choices"), llama.cpp's `llama_sampler_xtc`.

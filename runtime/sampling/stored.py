@@ -52,7 +52,7 @@ def _whole(value: Any) -> int | None:
 
 
 def described(options: Mapping[str, Any]) -> str:
-    """Options in words, as `temp 0.6, top_k 20`."""
+    """Options as text: `temp 0.6, top_k 20`."""
     return ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value!s:.100}"
         for name, value in options.items()

@@ -1,4 +1,4 @@
-"""What requests ask of contexts, in words, and the packs that they name."""
+"""Context options of requests, and the packs that requests name."""
 
 from __future__ import annotations
 

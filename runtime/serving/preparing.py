@@ -1,4 +1,4 @@
-"""From messages to what the engine can work on: rendering, tokens, options; nothing computes."""
+"""Prepares requests for the engine: renders messages, tokenizes, checks options."""
 
 from __future__ import annotations
 

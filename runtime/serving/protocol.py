@@ -172,7 +172,7 @@ ToEngine: TypeAlias = (
 
 
 class Loading(_Message):
-    """What the engine is doing before it is ready, in words."""
+    """A line that says what the engine does before it is ready."""
 
     step: str
 
@@ -194,7 +194,8 @@ class Ready(_Message):
 
 
 class Progress(_Message):
-    """Of `total` tokens of a prompt, `done` are in the context, `cached` of them without reading.
+    """Progress of a prompt of `total` tokens: `done` are in the context, `cached` of them unread.
+
     Sent before the first chunk, and after each."""
 
     id: int

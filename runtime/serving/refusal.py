@@ -32,7 +32,7 @@ def too_long(n_tokens: int, most: int) -> Refusal:
 
 
 def refused(id: int, error: Exception, kind: Kind = "engine") -> Refused:
-    """What tells of an error; kind: of those that kvarn has words for and that have none."""
+    """The message for an error. kind: that of a `KvarnError` whose class implies none."""
     if isinstance(error, Refusal):
         kind = error.kind
     elif isinstance(error, SamplingError) and not isinstance(error, NotFinite):

@@ -44,7 +44,7 @@ class Task(ABC):
         return self._flags.is_ended(self.slot)
 
     def cancel(self) -> None:
-        """Have it end, and a pass that works for it alone."""
+        """End the task, and a pass that works for it alone."""
         self._flags.end(self.slot)
 
     @property

@@ -1,4 +1,4 @@
-"""Where K and V live, and in what type: the first of the four axes.
+"""Stores hold K and V, in memory or on disk, in one of the KV types: the first of four axes.
 
 A store gives kernels the base addresses of segments; kernels do not know what is behind them.
 """

@@ -126,7 +126,7 @@ class KVStore(ABC):
         """
 
     def limit_saves(self, allow: Allow) -> None:  # noqa: B027 - nor files that grow
-        """Have `allow` called before each save, and raise what it raises instead of saving."""
+        """Call `allow` before each save; an error that it raises prevents the save."""
 
     @property
     def written_bytes(self) -> int:
@@ -208,7 +208,7 @@ class KVStore(ABC):
         """Free the memory of a column, if there is one; what was saved of it stays saved."""
 
     def set_aside(self, item_bytes: int, n: int) -> None:  # noqa: B027 - most stores grow
-        """Have memory for `n` columns of such items, which are made later."""
+        """Reserve memory for `n` columns of such items, which are made later."""
 
     @property
     def unsaved_index_bytes(self) -> int:

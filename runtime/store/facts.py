@@ -1,4 +1,4 @@
-"""The facts told of a pack: its model, how its prompts were read, what sparse reading left out."""
+"""Facts of a pack: its model, how its prompts were read, what sparse reading left out."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ProbeSums:
         )
 
     def means(self, layer: int) -> ProbeFacts:
-        """Of at least one token."""
+        """Means over the tokens measured, at least one."""
         n = self.n_tokens
         return ProbeFacts(layer, n, self.covered_mass / n, self.output_error / n)
 

@@ -110,8 +110,9 @@ class States:
         return max(known, default=0)
 
     def go_back(self, n_tokens: int) -> int:
-        """Have the states after `n_tokens` tokens, or after the newest position before them that
-        memory knows; returns which."""
+        """Return to the states after `n_tokens` tokens, or to the newest older ones in memory.
+
+        Returns their position."""
         if self.reaches(n_tokens):
             return n_tokens
         position = self.newest(n_tokens)
@@ -129,7 +130,7 @@ class States:
         self.n_tokens = n_tokens
 
     def restore(self, position: int, states: F32) -> None:
-        """Have these states, of the first `position` tokens."""
+        """Take over these states of the first `position` tokens."""
         self.memory[:] = states
         self.n_tokens = position
 
@@ -142,16 +143,17 @@ class States:
 
 
 def states_of(config: ModelConfig) -> States | None:
-    """Those of a context, all zeros; None if no layer carries a state."""
+    """The states of a new context, all zeros; None if no layer carries a state."""
     return States(config.state_shapes) if config.state_shapes else None
 
 
 def wanted(
     positions: Collection[int], pins: Collection[int], n_tokens: int, most: int
 ) -> list[int]:
-    """Those of `positions` that a context of `n_tokens` tokens keeps, `most` at most, sorted: the
-    pinned ones, and the last `NEAR` multiples of each spacing. Where they are too many, those go
-    first whose neighbours are near, for their distance from the end."""
+    """The positions that a context of `n_tokens` tokens keeps, sorted, at most `most`.
+
+    These are the pinned ones, and the last `NEAR` multiples of each spacing. Where there are too
+    many, those go first whose neighbours are near, relative to their distance from the end."""
     near, spacing = {n_tokens, *pins}, SPACING
     while spacing <= n_tokens:
         end = n_tokens // spacing

@@ -88,8 +88,9 @@ class Windowed:
             del self.checkpoints[position]
 
     def advance(self, start: int, n_tokens: int) -> bool:
-        """Have room for tokens up to n_tokens - 1, of which those from `start` on are about to be
-        written, and free what they do not need; returns whether a place has changed."""
+        """Make room for tokens up to n_tokens - 1, and free what they do not need.
+
+        Tokens from `start` on are about to be written. Returns whether a place has changed."""
         first, stop = self.base(start - SEGMENT) // SEGMENT, n_segments(n_tokens)
         regular = range(-(-self.first // self.every) * self.every, start + 1, self.every)
         for position in [*regular, *(p for p in self._pins if p <= start)]:
@@ -184,7 +185,7 @@ class Windowed:
         return segments * self._segment_bytes + checkpoints * self.window * self.rows.n_bytes
 
     def _have(self, first: int, stop: int) -> None:
-        """Have memory for segments first … stop - 1."""
+        """Allocate segments first … stop - 1."""
         for segment in range(first, stop):
             if segment not in self._memory:
                 n_taken, spare = len(self._memory) + 1, self._spare

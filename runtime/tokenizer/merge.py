@@ -63,7 +63,7 @@ def _merge_short(symbols: list[str], key: Key) -> list[str]:
 
 
 def _merge_long(symbols: list[str], key: Key) -> list[str]:
-    """With a heap of candidates; those whose symbols have changed in the meantime are skipped."""
+    """Merge by a heap of candidates; skips those whose symbols have changed in the meantime."""
     last = len(symbols) - 1
     heap = [
         (rank, i, i + 1, len(symbols[i]) + len(symbols[i + 1]))

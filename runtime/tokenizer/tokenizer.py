@@ -83,13 +83,13 @@ class Tokenizer:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
-        """From the `tokenizer.ggml.*` keys of a GGUF file; TokenizerError if they are unsound."""
+        """Read the `tokenizer.ggml.*` keys of a GGUF file. Raises TokenizerError if unsound."""
         name, architecture = (metadata.get(f"general.{k}") for k in ("name", "architecture"))
         return cls(Vocab(metadata), _start_of(name), _start_of(architecture))
 
     @cached_property
     def control(self) -> ControlTexts:
-        """The texts of control tokens, which `encode` finds only where it is told to."""
+        """The texts of control tokens, which `encode` finds only on request."""
         vocab = self._vocab
         return ControlTexts(vocab.tokens[i] for i in self._special if vocab.attr(i) & HIDDEN)
 

@@ -95,7 +95,7 @@ def fold_to_class(character: str) -> str:
 
 
 def fold_han(character: str) -> str:
-    """As `fold_to_class`, with classes of their own for Han characters."""
+    """Like `fold_to_class`, with separate classes for Han characters."""
     folded = fold_to_class(character)
     if any(first <= ord(character) <= last for first, last in _HAN):
         return HAN_LETTER if folded == LETTER else HAN_OTHER

@@ -13,7 +13,7 @@ from ...runtime.serving.protocol import Done, Progress
 
 @dataclass(frozen=True)
 class Logprobs:
-    """Of the tokens of the events that follow."""
+    """The log-probabilities of the tokens of the events that follow."""
 
     tokens: list[Logprob]
 

@@ -1,4 +1,4 @@
-"""Fields of requests that mean the same in all APIs, and what the engine is told by them."""
+"""Fields of requests that mean the same in all APIs, and their meaning for the engine."""
 
 from __future__ import annotations
 

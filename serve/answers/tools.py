@@ -25,7 +25,7 @@ class Tools:
 
     @property
     def offered(self) -> list[dict[str, Any]] | None:
-        """Those that the prompt tells of."""
+        """The tools that the prompt describes."""
         return None if self.choice == "none" else self.tools or None
 
     def beside(self, form: Constraint | None) -> Constraint | None:

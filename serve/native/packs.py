@@ -75,7 +75,7 @@ async def remove_pack(service: Service, body: None, request: Request) -> Respons
 
 
 class _Told(NamedTuple):
-    """What is told of a reading. notices: lines about what of a document has no text."""
+    """The events of a document that is read. notices: name its parts that have no text."""
 
     name: str
     notices: list[str]

@@ -29,7 +29,7 @@ class DetokenizeRequest(msgspec.Struct, kw_only=True):
 
 
 class TemplateRequest(ChatRequest, kw_only=True):
-    """As a request for an answer."""
+    """The fields of a request for an answer; only its prompt is rendered."""
 
 
 async def tokenize(service: Service, body: TokenizeRequest, request: Request) -> Response:

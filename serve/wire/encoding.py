@@ -1,4 +1,4 @@
-"""JSON as answers have it."""
+"""Encodes answers as JSON."""
 
 from __future__ import annotations
 

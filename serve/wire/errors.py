@@ -61,8 +61,9 @@ def invalid(field: str, value: object, expected: str) -> ApiError:
 
 
 def api_error(error: BaseException) -> ApiError:
-    """What a request is told of any error. Those that are none of the client's have no words of
-    theirs: they may hold parts of a prompt."""
+    """The API's error for any exception.
+
+    The text of errors that are not the client's is left out: it may hold parts of a prompt."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RequestRefused):

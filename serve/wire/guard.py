@@ -119,7 +119,7 @@ class Guard:
 
 
 def _router_error(path: str, method: str, error: HTTPException) -> ApiError:
-    """What starlette's router says of a path, in words."""
+    """The error for a path or method that starlette's router refuses."""
     if error.status_code == 404:
         return ApiError(404, f"{method} {shown(path)}: no such path; /openapi.json lists them")
     if error.status_code == 405:

@@ -46,7 +46,7 @@ class CentredIndex(TokenIndex):
         self.cover_with(layer, averaged(stop), start, stop)
 
     def cover_with(self, layer: LayerView, n: int, start: int, stop: int) -> None:
-        """As `cover`, with the frame of the first n segments; none is indexed where n is 0."""
+        """Like `cover`, with the frame of the first n segments; indexes nothing where n is 0."""
         self._enter(layer, n)
         i = layer.index
         if not n:
@@ -94,7 +94,7 @@ class CentredIndex(TokenIndex):
         self.leave_out_with(layer, averaged(stop), stop)
 
     def leave_out_with(self, layer: LayerView, n: int, stop: int) -> None:
-        """As `leave_out`, beside layers with the frame of the first n segments."""
+        """Like `leave_out`, while other layers have the frame of the first n segments."""
         self._enter(layer, n)
         for column in self.columns(layer) if n else []:
             column.filled[layer.index] = stop

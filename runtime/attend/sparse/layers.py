@@ -14,7 +14,10 @@ from .options import SparseOptions
 
 
 class ChoosingLayers:
-    """Those of one context of n_ctx tokens; dense: layers that read every token by choice."""
+    """The choosing layers of one context of n_ctx tokens.
+
+    dense: layers that read every token although they could choose.
+    """
 
     def __init__(
         self, method: SparseOptions, dense: frozenset[int], config: ModelConfig, n_ctx: int
@@ -99,6 +102,6 @@ class RecordedChoices:
         return Choice(Range(*numbers[:3]), Wanted(*numbers[3:6]))
 
     def ranges(self) -> dict[int, Range]:
-        """By layer that chooses, the tokens that it chooses from."""
+        """The tokens that each choosing layer chooses from, by layer."""
         groups = zip(self._alike, self._choices, strict=True)
         return {i: choice.among for alike, choice in groups if choice for i in alike}

@@ -55,7 +55,7 @@ class SparseOptions(Attend, ABC):
         return self.sink + self.window + most * group >= stored
 
     def shares(self, n_layers: int) -> list[float]:
-        """For each of the layers that choose, how many tokens it may read beside their mean."""
+        """Each choosing layer's budget as a multiple of their mean."""
         return [1.0] * n_layers
 
     def dense(self, n_layers: int, windowed: Collection[int] = ()) -> frozenset[int]:

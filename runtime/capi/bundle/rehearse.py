@@ -33,7 +33,7 @@ def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
 
 
 def main(which: str, bundled: str, *models: str) -> int:
-    """In a process for one CPU: compile for these models into a folder."""
+    """Compile the kernels of these models for one CPU into a folder; runs in its own process."""
     return compile_into(Path(bundled), _rehearsals(which, [Path(model) for model in models]))
 
 

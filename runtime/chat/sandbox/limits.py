@@ -25,7 +25,7 @@ MAX_CHARS = 16 << 20
 
 
 class Limits(NamedTuple):
-    """For one template: memory of its process in bytes, CPU seconds of a call, and so on."""
+    """The limits of one template: memory of its process in bytes, CPU seconds of a call, …"""
 
     memory: int = 256_000_000
     compile_seconds: int = 3

@@ -17,7 +17,7 @@ _TAGS = (
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Where reasoning begins and ends. is_open: the prompt has opened it."""
+    """The texts that begin and end reasoning. is_open: the prompt has already begun it."""
 
     opens: str
     closes: str
@@ -25,7 +25,7 @@ class Reasoning:
 
     @classmethod
     def of(cls, template: str, prompt_end: str) -> Reasoning | None:
-        """Of a template; None for a model without."""
+        """The reasoning of a template's model; None where it has none."""
         for opens, closes in _TAGS:
             if opens in template or closes in template:
                 return cls(opens, closes, prompt_end.rstrip().endswith(opens))

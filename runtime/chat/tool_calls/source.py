@@ -121,7 +121,7 @@ _SPACE = re.compile(r"\s*")
 
 
 def _begun(text: str, at: int, ends: Sequence[str]) -> int:
-    """Where the longest end of `text` begins that one of `ends` may begin with."""
+    """The start of the longest suffix of `text` that is a prefix of one of `ends`."""
     first = len(text)
     for end in ends:
         for size in range(min(len(end) - 1, len(text) - at), len(text) - first, -1):

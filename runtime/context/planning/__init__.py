@@ -1,1 +1,1 @@
-"""From what a user asks of a context to all that it is, before it is opened."""
+"""Plans a context: turns a user's request into every property of it, before it is opened."""

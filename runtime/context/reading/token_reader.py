@@ -195,10 +195,10 @@ class TokenReader:
             self.step(chunk if prompt else chunk[:1], False, prompt=prompt)
 
     def _reach_end(self) -> None:
-        """Have the states after all tokens (`KVStore.states`), where a pack has only earlier ones,
-        or a pass was stopped or has read a draft that is not taken: read those between again.
+        """Compute the states after all tokens (`KVStore.states`) by reading again from older ones.
 
-        That does not stop halfway, as it would leave fewer tokens.
+        A pack may have only older states, a pass may have been stopped, or a draft rejected. This
+        cannot be stopped halfway, which would leave fewer tokens.
         """
         flag, self.stop_flag = self.stop_flag, 0
         try:
@@ -244,7 +244,7 @@ class TokenReader:
         return hidden
 
     def get_ready(self) -> None:
-        """Have what a pass starts from: the states after all tokens, and their index."""
+        """Prepare what a pass starts from: the states after all tokens, and their index."""
         self._have_states()
         if self._n_indexed < len(self.cache.layers):  # before the pass, so that its time is told
             self.index()

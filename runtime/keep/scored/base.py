@@ -145,7 +145,7 @@ class ScoredSlots(LayerSlots):
         return max(self.since, n_tokens - n)
 
     def read(self, q: F32, k: F32, v: F32, out: F32, *, position: int, prompt: bool) -> None:
-        """In pieces between which tokens are evicted."""
+        """Read a chunk in pieces and evict tokens between them."""
         step, done = self.rows_at_once(len(q), prompt), 0
         while done < len(q):
             start = position + done

@@ -120,8 +120,8 @@ class Queries:
 
 
 def _spans(first: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
-    """Of each block with some of the tokens first to stop - 1: its number, the rows of these tokens
-    in it, and which of the tokens they are."""
+    """Each block that holds some of the tokens first … stop - 1: its number, the tokens' rows in
+    it, and their numbers among these tokens."""
     for number in range(first // BLOCK, -(-stop // BLOCK) if first < stop else 0):
         begin = number * BLOCK
         low, high = max(first, begin), min(stop, begin + BLOCK)

@@ -60,7 +60,7 @@ class Awaiting:
 
 
 def _shared(text: bytes, trigger: bytes) -> int:
-    """Of a trigger, the most bytes at whose beginning the text ends."""
+    """The length of the longest prefix of a trigger that the text ends with."""
     sizes = range(min(len(trigger) - 1, len(text)), 0, -1)
     return next((n for n in sizes if text.endswith(trigger[:n])), 0)
 

@@ -193,7 +193,7 @@ def _stand_ins(message: Message, mark: str) -> list[dict[str, Any]]:
 
 
 def _find(text: Rendered, control: str, start: int) -> int | None:
-    """Where a control token that the template wrote stands, from `start` on."""
+    """The place of a control token that the template wrote, from `start` on."""
     at = text.find(control, start)
     while at >= 0 and any(first < at + len(control) and at < stop for first, stop in text.quoted):
         at = text.find(control, at + 1)

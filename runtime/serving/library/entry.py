@@ -109,7 +109,7 @@ class Entry:
         return n_bytes
 
     def touch(self, now: float) -> None:
-        """It is used now, and so are those that it begins with; the time outlasts the process."""
+        """Mark the entry and its parents as used now, also for later processes."""
         self.used = now
         if self.is_ours:
             os.utime(self.path, (now, now))

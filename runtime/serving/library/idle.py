@@ -32,8 +32,9 @@ class Alike(NamedTuple):
 
 
 class Idle:
-    """At most 8 contexts, in at most a quarter of the memory that is available; the least recently
-    used ones are closed."""
+    """Idle contexts, at most 8, in at most a quarter of the available memory.
+
+    The least recently used ones are closed first."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Alike, Context]] = []
@@ -61,7 +62,7 @@ class Idle:
         return context
 
     def put(self, alike: Alike, context: Context) -> None:
-        """Have a context wait for a request that is alike."""
+        """Keep a context for a request that is alike."""
         self._waiting.append((alike, context))
         most_bytes = (available_bytes() + self.n_bytes) // MEMORY_SHARE
         while len(self._waiting) > MOST or (self._waiting and self.n_bytes > most_bytes):

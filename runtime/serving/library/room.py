@@ -14,7 +14,7 @@ class NoRoom(StoreError):
 
 
 class Room:
-    """At most `most_bytes` for entries, the least recently used of which make room for others.
+    """Limits entries to `most_bytes`; the least recently used ones make room for others.
 
     entries: all there are. remove: takes an entry out of the library and removes its files.
     """

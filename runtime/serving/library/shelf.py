@@ -166,7 +166,7 @@ class Shelf:
         return entry
 
     def touch(self, entry: Entry) -> None:
-        """It is used now."""
+        """Mark the entry as used now."""
         self._clock = max(time.time(), self._clock + 1e-6)
         with suppress(OSError):
             entry.touch(self._clock)

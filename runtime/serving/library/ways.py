@@ -53,7 +53,7 @@ class Ways:
     is_pack: bool
 
     def chosen(self, anew: Match[Entry], after: Match[Entry], n_tokens: int) -> Beginning:
-        """Where a prompt of `n_tokens` begins. anew, after: the longest in these two ways."""
+        """The better beginning of a prompt of `n_tokens`. anew, after: the longest in each way."""
         n = max(anew.n_tokens, after.n_tokens)
         is_question = after.n_tokens > anew.n_tokens or REST_SHARE * (n_tokens - n) <= n
         is_repeated = anew.n_tokens == n and n_tokens - n <= REPEATED
@@ -63,7 +63,7 @@ class Ways:
         return Beginning(anew, self.anew, self.prefill)
 
     def in_memory(self, n_tokens: int) -> Prefill:
-        """Of a context in memory, which reads a prompt of `n_tokens` first, and questions then."""
+        """How a context in memory reads: first a prompt of `n_tokens`, then questions."""
         if self.is_pack or not isinstance(self.question, SparsePrefill) or self.anew == self.after:
             return self.prefill
         return replace(self.question, from_=max(self.question.from_, n_tokens))

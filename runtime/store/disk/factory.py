@@ -98,7 +98,7 @@ class Disk(Store):
         return next((folder for folder in folders if (folder / NAME).exists()), None)
 
     def recorded_prefill(self) -> PrefillFacts | None:
-        """That of the pack that it writes to, if there is one."""
+        """The prefill that is recorded in the pack to be written, if it exists."""
         path = Path(self.path)
         with opening(path):
             if self.read_only or not (path / NAME).exists():

@@ -1,4 +1,4 @@
-"""What a pack holds, told of its files."""
+"""Describes a pack by its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .format.log import KV
 
 
 def pack_head(path: Path) -> PackHead:
-    """What can be told of a pack without reading its tokens; `PackError` if it cannot be opened."""
+    """Describe a pack without reading its tokens. Raises `PackError` if it cannot be opened."""
     with opening(path):
         folder = PackFolder(path)
         if folder.manifest.slots is None:

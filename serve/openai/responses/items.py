@@ -35,7 +35,7 @@ class Items:
         self._open: dict[str, Any] | None = None
 
     def told(self, event: Event) -> Told:
-        """What the stream tells of an event."""
+        """The stream's messages for an event."""
         match event:
             case TextPiece(text):
                 yield from self._write("message", text)
@@ -95,7 +95,7 @@ class Items:
         yield "output_item.added", {"output_index": len(self.output) - 1, "item": added}
 
     def _at(self) -> dict[str, Any]:
-        """Where the open item is."""
+        """The fields that locate the open item."""
         item = self._open or {}
         return {"item_id": item.get("id"), "output_index": len(self.output) - 1}
 

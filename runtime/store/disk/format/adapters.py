@@ -19,7 +19,8 @@ def adapters_data(adapters: Sequence[AdapterFacts]) -> list[list[Any]]:
 
 
 def adapters_of(data: Any) -> tuple[AdapterFacts, ...]:
-    """From JSON; ValueError or TypeError for anything that `adapters_data` does not give."""
+    """Read adapters from JSON. Raises ValueError or TypeError where `adapters_data` cannot have
+    written it."""
     if not isinstance(data, list) or not 1 <= len(data) <= _MOST:
         raise ValueError(f"adapters are {data!r:.100}")
     return tuple(
@@ -35,5 +36,5 @@ def _scale(value: Any) -> float:
 
 
 def told(adapters: Sequence[AdapterFacts]) -> str:
-    """For messages."""
+    """Adapters as a message names them."""
     return ", ".join(map(str, adapters)) or "none"

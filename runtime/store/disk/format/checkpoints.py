@@ -31,7 +31,7 @@ class Checkpoint:
     digest: str
 
     def data(self) -> list[Any]:
-        """For JSON."""
+        """The checkpoint as JSON."""
         return [self.segment, self.slot, self.digest]
 
     @staticmethod

@@ -84,7 +84,7 @@ class ModelFacts:
         return same == other
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; without heads that are alike, and adapters where there are none."""
+        """The facts as a JSON object, without heads that are all alike and empty adapters."""
         optional = ("heads", "adapters")
         data = asdict(self) | {"adapters": adapters_data(self.adapters)}
         return {key: value for key, value in data.items() if key not in optional or value}

@@ -11,7 +11,7 @@ from .values import number, real, text
 
 
 def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
-    """For JSON; "rerank" where it is not 1, "size" and "until" for mode blocks."""
+    """A prompt's facts as JSON; "rerank" where it is not 1, "size" and "until" for mode blocks."""
     rerank = {"rerank": facts.rerank} if facts.rerank > 1 else {}
     blocks = {"size": facts.size, "until": facts.until} if facts.size else {}
     return {
@@ -39,7 +39,7 @@ def prefill_of(data: dict[str, Any]) -> PrefillFacts:
 
 
 def probe_data(sums: Mapping[int, ProbeSums]) -> dict[str, list[float]]:
-    """For JSON, by layer; floats in all their digits."""
+    """The sums of probes as JSON, by layer, with all digits of floats."""
     return {str(layer): [*astuple(layer_sums)] for layer, layer_sums in sums.items()}
 
 

@@ -37,7 +37,7 @@ class StateSlot:
     """Of the ids: only a context that begins with just these tokens can go on from it."""
 
     def data(self) -> list[Any]:
-        """For JSON."""
+        """The states' record as JSON."""
         return [self.n_tokens, self.slot, self.digest, self.read]
 
     @staticmethod

@@ -89,7 +89,7 @@ class Commit:
 
     @property
     def epochs(self) -> set[int]:
-        """Of the tail files that it names."""
+        """The epochs of the tail files that it names."""
         return {self.tail.epoch, *(pin.tail.epoch for pin in self.pins)}
 
 

@@ -134,7 +134,7 @@ class Plane:
         return len(self._memory) * self.segment_bytes
 
     def grow(self, n_segments: int) -> None:
-        """Have at least `n_segments` segments; map those sealed since, and free their memory."""
+        """Grow to at least `n_segments` segments; map those sealed since, and free their memory."""
         changed = self._release()
         for segment in range(self.n_segments, n_segments):
             self._memory[segment] = self._fresh()

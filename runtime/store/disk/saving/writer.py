@@ -153,7 +153,7 @@ class Writer:
         return n_bytes + n_files * _BLOCK
 
     def _recover(self) -> None:
-        """After a crash: sync the commit that was read, remove files that no superblock names."""
+        """Recover from a crash: sync the commit that was read, remove files of no superblock."""
         files.sync(self._folder.fd(superblock.NAME))
         epochs = {epoch for commit, _ in self._folder.commits() for epoch in commit.epochs}
         named = set(map(tail.file_name, epochs))
