@@ -4,65 +4,117 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..runtime.chat.replies import (
     Gathered,
     Logprob,
     Reply,
+    call_of,
     chat_logprobs,
     completion_logprobs,
     delta_of,
     head_of,
-    spelt,
 )
-from ..runtime.chat.tool_calls import Event, Parser, Plain, TextPiece
+from ..runtime.chat.tool_calls import Event, Parser, Plain
+from .arguments import CompatError, Request
 
 if TYPE_CHECKING:
-    from ..runtime.context import Context
-    from ..runtime.draft import Draft
-    from .arguments import Wanted
+    from ..runtime.context.generation import Generation
 
 Told = Reply | Iterator[Reply]
+_ROLES = {"developer": "system", "function": "tool"}
 
 
 @dataclass
 class Answer:
-    """What follows a prompt. name: what the response calls the model. finish: why it ended; None
-    until it has. logprobs: of tokens that were not told yet."""
+    """What follows a prompt of `n_prompt` tokens.
 
-    context: Context
-    ids: list[int]
-    wanted: Wanted
+    start: begins to generate it, when the response is read. name: what the response calls the
+    model. before: text in front of the answer, the prompt where it is echoed. parser: what finds
+    calls and reasoning in it. finish: why it ended; None until it has. logprobs: of tokens that
+    were not told yet.
+    """
+
+    start: Callable[[], Generation]
+    request: Request
     name: str
-    draft: Draft | None = None
+    n_prompt: int
+    before: str = ""
+    is_chat: bool = False
     parser: Parser = field(default_factory=Plain)
     finish: str | None = None
     n_tokens: int = 0
     said: Gathered = field(default_factory=Gathered)
     logprobs: list[Logprob] = field(default_factory=list)
+    n_told: int = 0
 
-    def events(self) -> Iterator[Event]:
-        """The answer as it is generated; only tokens that the context does not hold are read."""
-        context, wanted, parser = self.context, self.wanted, self.parser
-        kept = context.cut_to_prompt(self.ids)
-        generation = context.generation(
-            self.ids[kept:], wanted.max_tokens, wanted.sampler, wanted.stop, self.draft
+    def told(self) -> Told:
+        """The response, in chunks if the request wants that."""
+        kind, stream = "text_completion", self.request.stream
+        if self.is_chat:
+            kind = "chat.completion.chunk" if stream else "chat.completion"
+        prefix = "chatcmpl" if self.is_chat else "cmpl"
+        head = head_of(kind, f"{prefix}-{uuid.uuid4()}", self.name)
+        if stream:
+            return ({**head, "choices": [choice]} for choice in self._pieces())
+        deque(self._events(), 0)
+        text = self.before + self.said.text
+        choice = self._choice({"message": self.said.reply()} if self.is_chat else {"text": text})
+        n = {"prompt_tokens": self.n_prompt, "completion_tokens": self.n_tokens}
+        usage = {**n, "total_tokens": self.n_prompt + self.n_tokens}
+        return {**head, "choices": [choice], "usage": usage}
+
+    def _pieces(self) -> Iterator[Reply]:
+        """The choices of the chunks."""
+        if self.is_chat:
+            yield self._piece({"role": "assistant"})
+        elif self.before:
+            yield self._piece({"content": self.before})
+        for event in self._events():
+            if (delta := delta_of(event)) is not None:
+                yield self._piece(delta)
+        yield self._piece({})
+
+    def _piece(self, delta: Reply) -> Reply:
+        return self._choice(
+            {"delta": delta} if self.is_chat else {"text": delta.get("content", "")}
         )
-        text = generation.text(parser.special)
+
+    def _choice(self, said: Reply) -> Reply:
+        return {**said, "index": 0, "logprobs": self._logprobs(), "finish_reason": self.finish}
+
+    def _logprobs(self) -> Reply | None:
+        """Of the tokens that were not told yet."""
+        tokens, self.logprobs, n_top = self.logprobs, [], self.request.n_top
+        if n_top is None:
+            return None
+        if self.is_chat:
+            return {"content": chat_logprobs(tokens, n_top)}
+        form = completion_logprobs(tokens, n_top, len(self.before) + self.n_told)
+        self.n_told += sum(map(len, form["tokens"]))
+        return form
+
+    def _events(self) -> Iterator[Event]:
+        """The answer as it is generated. Tokens of a stop text have no log probabilities."""
+        parser, generation = self.parser, self.start()
+        text, waiting = generation.text(parser.special), list[Logprob]()
         for token in generation.ids():
-            self.n_tokens = generation.n_tokens
-            if wanted.n_top is not None:
-                self.logprobs.append(Logprob.of(generation, token))
-            yield from self._gathered(parser.push(text.push(token)))
+            if self.request.n_top is not None:
+                waiting.append(Logprob.of(generation, token))
+            if piece := text.push(token):
+                self.logprobs += waiting
+                waiting.clear()
+                yield from self._gathered(parser.push(piece))
             if text.stop:
                 break
-        yield from self._gathered(parser.push("" if text.stop else text.flush()))
+        else:
+            self.logprobs += waiting
+            yield from self._gathered(parser.push(text.flush()))
         yield from self._gathered(parser.finish())
-        is_cut = not text.stop and generation.finish in ("length", "context")
+        self.n_tokens, is_cut = generation.n_tokens, generation.finish in ("length", "context")
         self.finish = "length" if is_cut else "tool_calls" if self.said.calls else "stop"
 
     def _gathered(self, events: Sequence[Event]) -> Iterator[Event]:
@@ -70,71 +122,15 @@ class Answer:
             self.said.add(event)
             yield event
 
-    def told(
-        self, kind: str, prefix: str, pieces: Iterator[Reply], whole: Callable[[], Reply]
-    ) -> Told:
-        """The response, of its pieces in chunks if the request wants that."""
-        head = head_of(kind, f"{prefix}-{uuid.uuid4()}", self.name)
 
-        def response(piece: Reply) -> Reply:
-            choice = {**piece, "index": 0, "finish_reason": self.finish}
-            return {**head, "choices": [choice]}
-
-        if self.wanted.stream:
-            return map(response, pieces)
-        made, n_prompt, n = response(whole()), len(self.ids), self.n_tokens
-        usage = {"prompt_tokens": n_prompt, "completion_tokens": n, "total_tokens": n_prompt + n}
-        return {**made, "usage": usage}
-
-    def taken_logprobs(self) -> list[Logprob]:
-        """Those that were not told yet."""
-        taken, self.logprobs = self.logprobs, []
-        return taken
-
-
-def completion(answer: Answer, before: str) -> Told:
-    """before: text in front of the answer, the prompt where it is echoed."""
-    n_top = answer.wanted.n_top
-    texts = (event.text for event in answer.events() if isinstance(event, TextPiece))
-
-    def piece(text: str, tokens: list[Logprob], offset: int) -> Reply:
-        logprobs = None if n_top is None else completion_logprobs(tokens, n_top, offset)
-        return {"text": text, "logprobs": logprobs}
-
-    def pieces() -> Iterator[Reply]:
-        n = 0
-        for text in chain([before] if before else (), texts, [""]):
-            yield piece(text, answer.taken_logprobs(), n)
-            n += len(text)
-
-    def whole() -> Reply:
-        text = "".join(texts)
-        tokens = answer.taken_logprobs()
-        ends = accumulate(len(spelt(one.piece)) for one in tokens)
-        n_kept = sum(end < len(text) for end in ends) + 1  # the others are of a stop text
-        return piece(before + text, tokens[:n_kept], len(before))
-
-    return answer.told("text_completion", "cmpl", pieces(), whole)
-
-
-def chat(answer: Answer) -> Told:
-    """An answer of a chat."""
-    n_top, deltas = answer.wanted.n_top, filter(None, map(delta_of, answer.events()))
-
-    def piece(key: str, said: Reply) -> Reply:
-        tokens, logprobs = answer.taken_logprobs(), None
-        if n_top is not None:
-            logprobs = {"content": chat_logprobs(tokens, n_top)}
-        return {key: said, "logprobs": logprobs}
-
-    def pieces() -> Iterator[Reply]:
-        yield piece("delta", {"role": "assistant"})
-        yield from (piece("delta", delta) for delta in deltas)
-        yield piece("delta", {})
-
-    def whole() -> Reply:
-        deque(deltas, 0)
-        return piece("message", answer.said.reply())
-
-    kind = "chat.completion.chunk" if answer.wanted.stream else "chat.completion"
-    return answer.told(kind, "chatcmpl", pieces(), whole)
+def message_of(given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """One of OpenAI's messages as templates take it. Raises `CompatError` for images."""
+    content = given.get("content") or ""
+    if not isinstance(content, str):
+        if other := next((part for part in content if part.get("type") != "text"), None):
+            raise CompatError(f"{path} has a part of type {other.get('type')!r:.40}, not text")
+        content = "\n".join(part["text"] for part in content)
+    functions = [(one.get("id", ""), one["function"]) for one in given.get("tool_calls") or ()]
+    calls = [call_of(id, one["name"], one.get("arguments")) for id, one in functions]
+    role = _ROLES.get(given["role"], given["role"])
+    return {**given, "role": role, "content": content, "tool_calls": calls or None}

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from ..convert.hub.pull import pull
 from ..models.config.text_encoders import TEXT_ENCODERS
-from ..runtime.chat import ChatTemplate
+from ..runtime.chat import ChatTemplate, lenient
 from ..runtime.chat.replies import Reply
+from ..runtime.chat.tool_calls import Parser, Plain, constraint_for, parser_for
 from ..runtime.context import Context
+from ..runtime.context.generation import Generation
 from ..runtime.context.reading.prompt import prompt_ids
+from ..runtime.draft import Draft
 from ..runtime.embedding import Embedder
 from ..runtime.embedding.loading import load_embedder
 from ..runtime.gguf import open_gguf
 from ..runtime.loading.adapter_files import AdapterFile
 from ..runtime.loading.load import load
 from ..runtime.model import Model
+from ..runtime.sampling import Constraint
 from ..runtime.store import Ram
 from ..system.terminal import say
-from .answers import Answer, Told, chat, completion
+from .answers import Answer, Told, message_of
 from .arguments import (
     KV_TYPES,
     RANDOM_SEEDS,
     CompatError,
+    Request,
     check_model_arguments,
-    draft_of,
+    form_of,
+    request_of,
     value_errors,
-    wanted,
 )
-from .chats import asked_of, form_of
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,12 @@ class Llama:
         if unknown := [one for one in types if one not in KV_TYPES]:
             raise CompatError(f"Llama: type_k or type_v is {unknown[0]!r:.40}, expected 1, 8 or 2")
         lora, scale = options.pop("lora_path", None), options.pop("lora_scale", None)
-        self._draft = draft_of(options.pop("draft_model", None))
+        self._draft = draft = options.pop("draft_model", None)
+        if not isinstance(draft, Draft | None):
+            raise CompatError(
+                f"Llama: draft_model is {draft!r:.50}, expected a LlamaPromptLookupDecoding or a "
+                "kvarn.DraftModel"
+            )
         check_model_arguments(options)
         self.model_path, self.verbose, self._last_n = str(model_path), verbose, last_n_tokens_size
         file, notice = open_gguf(Path(model_path)), say if verbose else None
@@ -110,20 +120,8 @@ class Llama:
         for name in ("additional_files", "local_dir_use_symlinks", "cache_dir"):
             if options.pop(name, None) not in (None, "auto", []):
                 raise CompatError(f"from_pretrained: kvarn has no {name}: set HF_HUB_CACHE")
-        is_pattern = filename is not None and any(sign in filename for sign in "*?[")
-        pulled = pull(
-            repo_id,
-            include=(filename,) if filename and is_pattern else (),
-            file=None if is_pattern else filename,
-            to=None if local_dir is None else Path(local_dir),
-        )
-        found = sorted(pulled.folder.rglob(filename or "*.gguf"))  # of a pattern: its first part
-        path = pulled.model or next(iter(found), None)
-        if path is None:
-            raise CompatError(
-                f"from_pretrained: {repo_id} has no GGUF file {filename or ''}".rstrip()
-            )
-        return cls(str(path), **options)
+        to = None if local_dir is None else Path(local_dir)
+        return cls(str(pull(repo_id, file=filename or "", to=to).model), **options)
 
     def __call__(self, prompt: str | Sequence[int], **options: Any) -> Told:
         """Like `create_completion`."""
@@ -136,15 +134,14 @@ class Llama:
         options: max_tokens (16; 0 or less: as many as fit), temperature (0.8), stop, echo,
         logprobs, seed, grammar, model, and those of `kvarn.Sampler`.
         """
-        how = wanted({"max_tokens": 16, **options}, self._defaults(0.8), "create_completion")
+        how = request_of({"max_tokens": 16, **options}, self._defaults(0.8), "create_completion")
         tokenizer = self._context.model.tokenizer
         if isinstance(prompt, str):
             ids, before = prompt_ids(tokenizer, prompt, special=True), prompt
         else:
             ids = [int(token) for token in prompt]
             before = tokenizer.decode(ids) if how.echo else ""
-        answer = Answer(self._checked(ids), ids, how, how.name or self.model_path, self._draft)
-        return completion(answer, before if how.echo else "")
+        return self._answer(ids, how, before=before if how.echo else "").told()
 
     @value_errors()
     def create_chat_completion(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Told:
@@ -153,29 +150,27 @@ class Llama:
         options: those of `create_completion` (temperature 0.2, no limit), tools, tool_choice,
         response_format, top_logprobs.
         """
-        asked = dict(options)
-        form = form_of(asked.pop("response_format", None))
-        tools, choice = asked.pop("tools", None) or None, asked.pop("tool_choice", None)
-        how = wanted(asked, self._defaults(0.2), "create_chat_completion")
-        model = self._context.model
+        names = ("response_format", "tools", "tool_choice")
+        response_format, tools, choice = (options.pop(name, None) for name in names)
+        how = request_of(options, self._defaults(0.2), "create_chat_completion")
+        model, form = self._context.model, form_of(response_format) or how.sampler.constraint
         template = model.chat_template or ChatTemplate.plain(model.tokenizer.control)
-        question = asked_of(template, messages, None if choice == "none" else tools, choice)
-        if question.form is not None and (form or how.sampler.constraint):
-            raise CompatError("tools and a form of the answer exclude each other: omit one")
-        if (form := form or question.form) is not None:
-            how = replace(how, sampler=replace(how.sampler, constraint=form))
-        how = replace(how, stop=(*how.stop, *template.stop))
-        ids = prompt_ids(model.tokenizer, question.text)
-        name = how.name or self.model_path
-        return chat(Answer(self._checked(ids), ids, how, name, self._draft, question.parser))
+        asked = [message_of(one, f"messages[{i}]") for i, one in enumerate(messages)]
+        tools = None if choice == "none" else tools or None
+        text = lenient.prompt_of(template, asked, tools, {})
+        parser: Parser = parser_for(template.source, tools, text) if tools else Plain()
+        if calls := constraint_for(template.source, tools, choice, text):
+            if form is not None:
+                raise CompatError("tools and a form of the answer exclude each other: omit one")
+            form = Constraint.of(calls)
+        sampler, stop = replace(how.sampler, constraint=form), (*how.stop, *template.stop)
+        how, ids = replace(how, sampler=sampler, stop=stop), prompt_ids(model.tokenizer, text)
+        return self._answer(ids, how, is_chat=True, parser=parser).told()
 
     def generate(self, tokens: Sequence[int], **options: Any) -> Iterator[int]:
         """The tokens that follow, without an end: those that end generation are among them."""
-        asked = {"temperature" if name == "temp" else name: x for name, x in options.items()}
-        how = wanted(asked, self._defaults(0.8), "generate")
-        ids = [int(token) for token in tokens]
-        kept = self._context.cut_to_prompt(ids)
-        generation = self._context.generation(ids[kept:], None, how.sampler, draft=self._draft)
+        how = request_of(options, self._defaults(0.8), "generate")
+        generation = self._generation([int(token) for token in tokens], how)
         yield from generation.ids(stop_at_eos=False)
 
     @value_errors()
@@ -198,8 +193,7 @@ class Llama:
         of its hidden states."""
         if not normalize:
             raise CompatError("embed: normalize is False, and kvarn's vectors have a norm of 1")
-        texts = [input] if isinstance(input, str) else input
-        vectors = self._loaded.embed(texts, truncate=truncate).tolist()
+        vectors = self._loaded.embed(input, truncate=truncate).tolist()
         return vectors[0] if isinstance(input, str) else vectors
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
@@ -292,9 +286,14 @@ class Llama:
     def _defaults(self, temperature: float) -> dict[str, Any]:
         return {"temp": temperature, "repeat_last_n": self._last_n, "seed": self._seed}
 
-    def _checked(self, ids: list[int]) -> Context:
-        """The context, if it has room for a prompt."""
-        if len(ids) >= self._context.n_ctx:
-            n_ctx = self._context.n_ctx
+    def _answer(self, ids: list[int], how: Request, **more: Any) -> Answer:
+        """What follows a prompt that the context has room for."""
+        if len(ids) >= (n_ctx := self._context.n_ctx):
             raise CompatError(f"Requested tokens ({len(ids)}) exceed context window of {n_ctx}")
-        return self._context
+        start = partial(self._generation, ids, how)
+        return Answer(start, how, how.model or self.model_path, len(ids), **more)
+
+    def _generation(self, ids: list[int], how: Request) -> Generation:
+        """Generates after a prompt, of which only what the context does not hold is read."""
+        rest = ids[self._context.cut_to_prompt(ids) :]
+        return self._context.generation(rest, how.max_tokens, how.sampler, how.stop, self._draft)

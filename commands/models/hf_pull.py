@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--revision", metavar="R", default="main", help="a branch, tag or commit (default main)"
     )
-    parser.add_argument("--file", metavar="F", help="the GGUF file, or its type, as Q4_K_M")
+    parser.add_argument("--file", metavar="F", help="the GGUF file: name, type (Q4_K_M) or pattern")
     parser.add_argument(
         "--include", metavar="GLOB", nargs="+", default=[], help="only files whose names match"
     )

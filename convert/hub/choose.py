@@ -112,9 +112,9 @@ def choose(
 
     Safetensors in the root with a config.json come first, with the files that their conversion
     reads; else one ready model; else an adapter that PEFT has saved. include, exclude: patterns of
-    names that decide instead. file: the name of a ready model, its type, or a part of its path
-    before "." or "-", in any case; "" and "latest" for one that fits the memory. budget: bytes that
-    a model may take in memory.
+    names that decide instead. file: the name of a ready model, its type, a part of its path before
+    "." or "-", or a pattern of it, in any case; "" and "latest" for one that fits the memory.
+    budget: bytes that a model may take in memory.
 
     Raises `HubError` where there is no choice: no weights, pickles alone, an unknown `file`.
     """
@@ -185,10 +185,15 @@ def _fitting(ready: tuple[Quantisation, ...], budget: int) -> Quantisation:
 
 
 def _named(ready: tuple[Quantisation, ...], tag: str) -> Quantisation:
-    """The first by name that a tag names; else, as in llama.cpp, with the tag before "." or "-"."""
+    """The first by name that a tag names; else, as in llama.cpp, with the tag before "." or "-";
+    else that it is a pattern of."""
     by_name = sorted(ready, key=lambda q: q.name)
     part = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
-    named = [q for q in by_name if q.is_named(tag)] or [q for q in by_name if part.search(q.name)]
+    named = (
+        [q for q in by_name if q.is_named(tag)]
+        or [q for q in by_name if part.search(q.name)]
+        or [q for q in by_name if fnmatch(q.name.lower(), tag.lower())]
+    )
     if named:
         return named[0]
     types = [q.type for q in ready]

@@ -56,9 +56,7 @@ class Gathered:
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
         if self.calls:
-            message["tool_calls"] = [
-                called(call.id, call.name, arguments_of(call.arguments)) for call in self.calls
-            ]
+            message["tool_calls"] = [call_of(one.id, one.name, one.arguments) for one in self.calls]
         return message
 
     def reply(self) -> Reply:
@@ -99,9 +97,16 @@ def called(id: str, name: str, arguments: Any) -> Reply:
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def arguments_of(text: str) -> Reply:
-    """The arguments of a call as templates take them. A call that was cut off has a text that is no
-    object: models see it as it stands."""
+def call_of(id: str, name: str, arguments: str | Reply | None) -> Reply:
+    """A call of an earlier answer, as `Gathered.message` has it."""
+    return called(id, name, arguments_of(arguments))
+
+
+def arguments_of(text: str | Reply | None) -> Reply:
+    """The arguments of a call as templates take them, of their text or as they are. A call that was
+    cut off has a text that is no object: models see it as it stands."""
+    if isinstance(text, dict):
+        return text
     try:
         given = json.loads(text or "{}", parse_constant=_refuse)
     except (ValueError, RecursionError):

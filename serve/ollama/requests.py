@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...runtime.chat.replies import call_of
 from ...runtime.serving.protocol import Chat, Constraint, Prompt, Ready
 from ..answers import messages as forms
 from ..answers.asking import Ask
 from ..answers.fields import reading_of, sampling_of, schema_constraint, stops_of, tokens_of
 from ..answers.messages import chat_of
 from ..answers.tools import Tools
-from ..openai.requests import call_of
 from ..service import Service
 from ..wire.errors import ApiError, invalid
 from .types import Generated, Message, Options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...runtime.chat.replies import arguments_of, called
+from ...runtime.chat.replies import call_of
 from ...runtime.serving.protocol import Chat, Constraint
 from ..answers import messages as forms
 from ..answers.fields import Constrained, constraint_of, schema_constraint
@@ -46,12 +46,6 @@ def _message(one: Message, path: str) -> dict[str, Any]:
 def calls_of(calls: list[ToolCall] | None) -> list[dict[str, Any]]:
     """The calls of an earlier answer."""
     return [call_of(one.id, one.function.name, one.function.arguments) for one in calls or ()]
-
-
-def call_of(id: str, name: str, arguments: str | dict[str, Any]) -> dict[str, Any]:
-    """One call of an earlier answer, as `Whole.message` has it."""
-    given = arguments_of(arguments) if isinstance(arguments, str) else arguments
-    return called(id, name, given)
 
 
 def extra_of(body: ChatRequest) -> dict[str, Any]:

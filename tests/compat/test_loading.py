@@ -44,21 +44,19 @@ def test_types_of_keys_and_values_arrive() -> None:
     assert n_bytes[0] < n_bytes[1]
 
 
-def test_a_model_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_model_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
 
     def pull(repo: str, **options: Any) -> Any:
         asked.append((repo, options))
-        return SimpleNamespace(folder=tmp_path, model=default_model_path())
+        return SimpleNamespace(model=default_model_path())
 
     monkeypatch.setattr("kvarn.compat.llama.pull", pull)
-    for name in ("a.gguf", "*q8_0.gguf"):
-        made = Llama.from_pretrained("x/y", name, n_ctx=32, verbose=False)
+    for name in ("*q8_0.gguf", None):
+        made = Llama.from_pretrained("x/y", name, local_dir="z", n_ctx=32, verbose=False)
         assert made.n_ctx() == 32 and made.model_path == PATH
-    assert [(o["file"], o["include"]) for _, o in asked] == [
-        ("a.gguf", ()),
-        (None, ("*q8_0.gguf",)),
-    ]
+    to = Path("z")
+    assert asked == [("x/y", {"file": "*q8_0.gguf", "to": to}), ("x/y", {"file": "", "to": to})]
     with pytest.raises(CompatError, match="cache_dir"):
         Llama.from_pretrained("x/y", "a.gguf", cache_dir="z")
 

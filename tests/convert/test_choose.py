@@ -121,6 +121,7 @@ TAGS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Q8_0", "Q8_0/m-00001-of-00001.gguf", ("Q4_K_M/m-00001-of-00001.gguf",)),
     ("q8_0", "M-Q8_0.GGUF", ("M-Q4_K_M.GGUF",)),
     ("m-q8_0.gguf", "M-Q8_0.gguf", ("M-Q4_K_M.gguf",)),
+    ("*q8_0.gguf", "M-Q8_0.gguf", ("A-Q4_K_M.gguf", "A-Q8_0-x.gguf")),
     ("", "Qwen-MTP-Q6_K.gguf", ("mtp-Qwen-Q8_0.gguf",)),
     ("latest", "M-Q8_0.gguf", ("A-Q4_K_M.gguf",)),
 )  # fmt: skip

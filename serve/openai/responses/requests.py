@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....runtime.chat.replies import call_of
 from ....runtime.serving.protocol import Chat
 from ...answers import messages as forms
 from ...answers.messages import chat_of
 from ...answers.tools import Tools
 from ...service import Service
 from ...wire.errors import ApiError, invalid
-from ..requests import ROLES, call_of, effort_words
+from ..requests import ROLES, effort_words
 from .tools import flat_name, tools_of
 from .types import Item, ResponsesRequest
 
