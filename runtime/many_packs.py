@@ -1,7 +1,8 @@
 """Many texts, each read into a pack of its own, by any number of processes and machines at once.
 
-The packs' locks are all that the processes share: a text that another one reads is left to it,
-and that of a dead one goes on from its last commit.
+Locks are all that the processes share: a text that another one reads is left to it, and that of a
+dead one goes on from its last commit. What became of each text is noted beside the packs
+(`text_notes`); one of which processes die is given up.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..system.errors import KvarnError
+import numpy as np
+
+from ..system.errors import KvarnError, message_of
+from .documents import read_document
+from .documents.kinds import Notice
 from .packs import build_pack, index_pack
 from .store import Disk, PackBusy
 from .store.disk.contents import is_busy
+from .text_notes import attempt
 
 if TYPE_CHECKING:
     from .attend import Attend
@@ -27,8 +33,23 @@ if TYPE_CHECKING:
 _WAIT_SECONDS = 0.5
 """Between two looks at packs that other processes write."""
 
-Text: TypeAlias = str | Sequence[int] | Callable[[], str]
-"""A text, the ids of one, or a function that reads it when its turn comes."""
+
+@dataclass(frozen=True)
+class TextFile:
+    """A document that is read when its turn comes; notice: see `read_document`."""
+
+    path: Path
+    notice: Notice = lambda line: None
+
+    def __call__(self) -> str:
+        try:
+            return read_document(self.path, notice=self.notice)
+        except OSError as error:
+            raise KvarnError(message_of(error)) from error
+
+
+Text: TypeAlias = str | Sequence[int] | Callable[[], str] | TextFile
+"""A text, the ids of one, or a function or file that is read when its turn comes."""
 Begin: TypeAlias = "Callable[[Path, Context], Progress]"
 
 
@@ -57,7 +78,8 @@ def build_packs(
     """Read each text into the pack whose folder is its key; yields what became of each as it ends.
 
     Any number of processes may do this at once with the same texts: what one of them reads, the
-    others leave to it. A text that fails does not stop the others.
+    others leave to it. A text that fails does not stop the others. What became of each is noted
+    beside its pack, see `text_notes`.
 
     n_ctx, prefill: as in `build_pack`. attend: a method whose index the packs keep, see
     `index_pack`. kv_type: types of K and V. begin: called before a text is read, for the function
@@ -70,13 +92,16 @@ def build_packs(
         for path, text in left.items():
             reading = readings[path]
             try:
-                if is_busy(path):  # before the text is read
-                    raise PackBusy(path)
-                ids = text() if callable(text) else text
-                disk = Disk(path, *(kv_type or ()))
-                pack = build_pack(model, disk, ids, n_ctx, prefill, reading.tell, reading.opened)
-                if attend is not None and attend.selects:
-                    pack = index_pack(model, path, attend, n_ctx)
+                with attempt(path, _named(text)) as work:
+                    if is_busy(path):  # before the text is read
+                        raise PackBusy(path)
+                    ids = text() if callable(text) else text
+                    work.read(ids if isinstance(ids, str) else np.asarray(ids, "<u4").tobytes())
+                    disk = Disk(path, *(kv_type or ()))
+                    tell, opened = reading.tell, reading.opened
+                    pack = build_pack(model, disk, ids, n_ctx, prefill, tell, opened)
+                    if attend is not None and attend.selects:
+                        pack = index_pack(model, path, attend, n_ctx)
             except PackBusy:
                 busy[path] = text
             except KvarnError as error:
@@ -86,6 +111,10 @@ def build_packs(
         if len(busy) == len(left):
             time.sleep(_WAIT_SECONDS)
         left = busy
+
+
+def _named(text: Text) -> str:
+    return str(text.path) if isinstance(text, TextFile) else ""
 
 
 class _Reading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ...runtime.attend import Attend
 
 
-def add_files_option(parser: argparse.ArgumentParser, help: str) -> None:
+def add_files_option(parser: argparse._ActionsContainer, help: str, required: bool = True) -> None:
     """`-f FILE …`, which may be given again; `options.files`."""
     parser.add_argument(
         "-f",
@@ -28,9 +29,31 @@ def add_files_option(parser: argparse.ArgumentParser, help: str) -> None:
         type=Path,
         action="extend",
         nargs="+",
-        required=True,
+        required=required,
+        default=[],
         help=help,
     )
+
+
+def add_list_option(parser: argparse._ActionsContainer) -> None:
+    """`--files-from LIST`, as tar and rsync have it."""
+    parser.add_argument(
+        "--files-from",
+        metavar="LIST",
+        type=Path,
+        help="a file with the names of files, a line each, or ended by NULs (find -print0); - is "
+        "standard input",
+    )
+
+
+def listed(file: Path) -> list[Path]:
+    """The paths that a list names. Raises `KvarnError` for a list without names."""
+    data = read_text(file)
+    names = data.split(b"\0" if b"\0" in data else b"\n")
+    paths = [Path(os.fsdecode(name)) for name in names if name.strip()]
+    if not paths:
+        raise KvarnError(f"--files-from {file}: no names in it, expected one a line")
+    return paths
 
 
 def add_piece_options(parser: argparse.ArgumentParser) -> None:

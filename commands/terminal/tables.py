@@ -14,6 +14,7 @@ from ...system.text import one_line
 
 if TYPE_CHECKING:
     from ...runtime.packs import PackInfo
+    from ...runtime.text_notes import TextState
 
 CELL_WIDTH = 1000
 """Characters of a cell that are shown: a file may hold longer names."""
@@ -48,6 +49,19 @@ def known_packs() -> list[PackInfo]:
 def pack_table(packs: Sequence[PackInfo]) -> str:
     """A head, and a row for each pack."""
     return columns([_PACK_HEADS, *map(_pack_row, packs)], "<<>>><")
+
+
+def texts_table(texts: Sequence[TextState]) -> str:
+    """A head, and a row for each text of a folder of packs."""
+    return columns([("name", "state", "tokens", "text"), *map(_text_row, texts)], "<<><")
+
+
+def _text_row(text: TextState) -> tuple[str, ...]:
+    tries = text.n_failed + text.n_died
+    state = text.state + (f", {tries} attempts" if tries > 1 else "")
+    tokens = f"{text.n_tokens:,}" + (f" of {text.goal:,}" if text.n_tokens < text.goal else "")
+    told = text.reason if text.reason.startswith(text.text) else f"{text.text}: {text.reason}"
+    return text.name, state, tokens, told if text.reason else text.text
 
 
 def _pack_row(pack: PackInfo) -> tuple[str, ...]:

@@ -22,13 +22,13 @@ from ..options.context import (
     add_prefill_options,
     request_from,
 )
-from ..options.files import add_files_option, documents_from
+from ..options.files import add_files_option, add_list_option, documents_from, listed
 from ..options.model import ModelRequest
 from ..options.model_options import add_lora_option, add_model_options
 from ..options.values import file_name
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import ReadingBar, byte_bar, progress_bar
-from ..terminal.tables import NO_PACKS, known_packs, pack_table
+from ..terminal.tables import NO_PACKS, known_packs, pack_table, texts_table
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
@@ -48,7 +48,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_build(actions)
     _add_index(actions)
-    listing = actions.add_parser("ls", help="list your packs and chat sessions")
+    listing = actions.add_parser(
+        "ls", help="list your packs and chat sessions, or a folder's packs"
+    )
+    listing.add_argument(
+        "folder",
+        metavar="FOLDER",
+        type=Path,
+        nargs="?",
+        help="a folder that `pack build --each` fills: what became of each text",
+    )
     info = actions.add_parser("info", help="show what is in a pack")
     for reporting in (listing, info):
         reporting.add_argument("--json", action="store_true", help="print JSON")
@@ -81,9 +90,13 @@ def _add_build(actions: Any) -> None:
         description="Read files, one after the other as one text, into a pack; of several, each "
         "below its name. If interrupted, run the same command to resume.",
     )
+    files = build.add_mutually_exclusive_group(required=True)
     add_files_option(
-        build, help="texts, PDF, Word, EPUB and HTML files, and folders of them, in this order"
+        files,
+        "texts, PDF, Word, EPUB and HTML files, and folders of them, in this order",
+        required=False,
     )
+    add_list_option(files)
     build.add_argument(
         "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
     )
@@ -131,6 +144,8 @@ def build(options: argparse.Namespace) -> int:
     from ...runtime.context.reading.prompt import prompt_ids
     from ...runtime.packs import build_pack
 
+    if options.files_from is not None:
+        options.files = listed(options.files_from)
     if options.each:
         from .pack_each import build_each
 
@@ -198,6 +213,8 @@ def _index(model: Model, path: Path, attend: Attend, n_ctx: int | None) -> None:
 
 
 def ls(options: argparse.Namespace) -> int:
+    if options.folder is not None:
+        return _ls_folder(options)
     packs = known_packs()
     if options.json:
         show_json([pack.as_dict() for pack in packs])
@@ -205,6 +222,17 @@ def ls(options: argparse.Namespace) -> int:
         show(pack_table(packs))
     else:
         say(NO_PACKS)
+    return 0
+
+
+def _ls_folder(options: argparse.Namespace) -> int:
+    from ...runtime.text_notes import texts_in
+
+    texts = texts_in(options.folder)
+    if options.json:
+        show_json([text.as_dict() for text in texts])
+    else:
+        show(texts_table(texts))
     return 0
 
 

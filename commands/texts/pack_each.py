@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.documents import files_in, read_document
+from ...runtime.documents import files_in
 from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
 from ...runtime.store import Disk
-from ...system.errors import KvarnError, message_of
+from ...system.errors import KvarnError
 from ...system.reading import STDIN
 from ...system.terminal import say
 from ..opening import Workload, load_model
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 def build_each(options: argparse.Namespace) -> int:
     """Exit code 1 if a file has no pack at the end; a line says why."""
-    from ...runtime.many_packs import build_packs
+    from ...runtime.many_packs import TextFile, build_packs
 
     files = _packs_of(options.files, options.output)
     source, request = ModelRequest.of(options), request_from(options)
@@ -47,7 +46,7 @@ def build_each(options: argparse.Namespace) -> int:
 
     n_done, n_failed, began = 0, 0, time.perf_counter()
     stopped = f"stopped: {options.output} keeps what was read; run the same command to resume"
-    texts: dict[str | Path, Text] = {path: partial(_read, file) for path, file in files.items()}
+    texts: dict[str | Path, Text] = {path: TextFile(file, say) for path, file in files.items()}
     with on_ctrl_c(lambda: stopped):
         try:
             for outcome in build_packs(
@@ -92,13 +91,6 @@ def _packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
     if not files:
         raise KvarnError("--each: no files: the folders are empty")
     return files
-
-
-def _read(file: Path) -> str:
-    try:
-        return read_document(file, notice=say)
-    except OSError as error:
-        raise KvarnError(message_of(error)) from error
 
 
 def _told(outcome: PackOutcome, file: Path) -> str:

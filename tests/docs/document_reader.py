@@ -64,6 +64,7 @@ class Reader:
         (folder / "TEXTS").mkdir(parents=True)
         for name in ("a.py", "book.txt", "notes.txt", "text.txt", "TEXTS/novel.txt"):
             (folder / name).write_text(self.book, encoding="utf-8")
+        (folder / "names.txt").write_text("report.pdf\nnotes.txt\n")
         (folder / "report.pdf").write_bytes(made.pdf("The mill stood", "by the river."))
         makes_model = any(step.text == "kvarn convert model.gguf" for step in steps)
         for name in ("IN.gguf",) if makes_model else ("IN.gguf", "model.gguf"):

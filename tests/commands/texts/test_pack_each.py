@@ -1,11 +1,14 @@
 """`kvarn pack build --each`: a folder of files becomes a folder of packs."""
 
 import json
+import os
+import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
-from kvarn.commands.texts import pack_each
+from kvarn.runtime import many_packs
 
 from ..pack_runner import Kvarn
 
@@ -75,7 +78,7 @@ def test_files_of_one_name_are_told_apart_by_folder_and_ending(run: Kvarn, texts
     for name in ("more/a.md", "more/a.txt", "c.txt"):
         (texts / name).write_text("" if name == "c.txt" else "Another one.")
     code, _, err = run("pack", "build", "--each", *run.model, "-f", str(texts), "-o", "./library/")
-    made = sorted(path.name for path in (texts.parent / "library").iterdir())
+    made = sorted(path.name for path in (texts.parent / "library").glob("[!.]*"))
     assert made == ["b", "more-a.md", "more-a.txt", "texts-a.txt"]
     assert code == 1 and f"{texts / 'c.txt'}: nothing to read: the text is empty" in err
 
@@ -93,15 +96,56 @@ def test_packs_are_read_and_stored_as_the_line_says(run: Kvarn, texts: Path) -> 
 def test_a_file_that_cannot_be_read_any_more_stops_no_other(
     run: Kvarn, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = pack_each.read_document
+    read = many_packs.read_document
 
     def refuse(file: Path, **options: object) -> str:
         if file.name == "a.txt":
             raise PermissionError(13, "Permission denied", str(file))
         return read(file, **options)
 
-    monkeypatch.setattr(pack_each, "read_document", refuse)
+    monkeypatch.setattr(many_packs, "read_document", refuse)
     code, _, err = run("pack", "build", "--each", *run.model, "-f", str(texts), "-o", "./library/")
     assert code == 1 and "a.txt: Permission denied" in err
     assert "./library/: 1 of 2 files have a pack" in err
     assert n_tokens(run, "library/b") == 1441
+
+
+def test_a_folder_of_packs_is_listed(run: Kvarn, texts: Path) -> None:
+    (texts / "c.txt").write_bytes(b"\x8d\x80")
+    line = ("pack", "build", "--each", *run.model, "-f", str(texts), "-o", "./library/")
+    assert [run(*line)[0] for _ in range(2)] == [1, 1]
+    code, out, err = run("pack", "ls", "library")
+    assert (code, err) == (0, "")
+    head, a, b, c = (row.split(maxsplit=3) for row in out.splitlines())
+    assert head == ["name", "state", "tokens", "text"]
+    assert a == ["a", "read", "16", str(texts / "a.txt")]
+    assert b[:3] == ["b", "read", "1,441"]
+    assert c[:3] == ["c", "failed,", "2"]
+    assert c[3].startswith("attempts") and "c.txt is not UTF-8 text" in c[3]
+    told = json.loads(run("pack", "ls", "library", "--json")[1])
+    assert [(one["name"], one["state"], one["n_tokens"]) for one in told] == [
+        ("a", "read", 16),
+        ("b", "read", 1441),
+        ("c", "failed", 0),
+    ]
+    assert told[2]["n_failed"] == 2 and "is not UTF-8" in told[2]["reason"]
+    assert "is a pack: expected a folder" in run("pack", "ls", "library/a")[2]
+
+
+@pytest.mark.parametrize("end", ["\n", "\0"])
+def test_files_are_named_by_a_list_too(
+    run: Kvarn, texts: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `find … | kvarn …` and `find … -print0 | kvarn …` give them; a folder counts, too."""
+    names = [str(texts / "a.txt"), str(texts / "more")]
+    (texts.parent / "list").write_text("".join(name + end for name in names))
+    words = ("pack", "build", "--each", *run.model, "-o", "./library/", "--files-from")
+    assert "2 of 2 files have a pack" in run(*words, "list")[2]
+    listed = TextIOWrapper(BytesIO(os.fsencode(names[0] + end)))
+    monkeypatch.setattr(sys, "stdin", listed)
+    assert "1 of 1 files have a pack" in run(*words, "-")[2]
+    (texts.parent / "list").write_text(end)
+    code, _, err = run(*words, "list")
+    assert code == 1 and "--files-from list: no names in it" in err
+    with pytest.raises(SystemExit):
+        run("pack", "build", "-o", "x")
