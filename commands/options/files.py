@@ -92,10 +92,11 @@ def text_in(file: Path, limit: int = MOST_TEXT) -> bytes:
 def prompt_from(options: argparse.Namespace) -> str:
     """The prompt in `options.files`. As in llama.cpp without its last line break, which editors
     and `echo` write after any text. Raises `KvarnError` where nothing else is in it."""
-    text = joined(documents_from(options))
-    if not text.strip():
+    documents = documents_from(options)
+    if not any(document.text.strip() for document in documents):
         names = ("standard input" if file == STDIN else str(file) for file in options.files)
         raise KvarnError(f"the prompt from {', '.join(names)} is empty: expected a text")
+    text = joined(documents)
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 

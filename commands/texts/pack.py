@@ -153,12 +153,11 @@ def build(options: argparse.Namespace) -> int:
     source, request = ModelRequest.of(options), request_from(options)
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
     documents, head, prefill = documents_from(options), store.head(), request.prefill
-    text = joined(documents)
-    if not text.strip() or not any(document.text.strip() for document in documents):
+    if not any(document.text.strip() for document in documents):
         raise KvarnError("nothing to read: the files are empty")
     work = Workload(store.types(), [request.attend], prefills=[prefill] if prefill else [])
     model = load_model(source, work, head)
-    ids = prompt_ids(model.tokenizer, text)
+    ids = prompt_ids(model.tokenizer, joined(documents))
     bar = ReadingBar("reading")
 
     def opened(context: Context) -> None:

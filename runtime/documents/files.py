@@ -26,21 +26,28 @@ def documents_in(paths: Iterable[Path], notice: Notice) -> list[Document]:
     """The documents in files and folders, `MOST_TEXT` characters at most.
 
     Of a folder, all documents below it, in the order of their names, but no hidden ones, and
-    nothing that a link leads to; notice: called with a line about those that are left out. Raises
-    what `read_document` raises, and `DocumentRefused` for a folder without documents.
+    nothing that a link leads to; notice: called with a line about those that are left out, and with
+    one about each empty file among `paths` where not all is empty. Raises what `read_document`
+    raises, and `DocumentRefused` for a folder without documents.
     """
     documents: list[Document] = []
+    empty: list[str] = []
     room = MOST_TEXT
     for path in paths:
         found = _of_folder(path, notice) if path.is_dir() else [_of_file(path, notice)]
         for document in found:
             documents.append(document)
+            if document.path == path and not document.text.strip():
+                empty.append(document.name)
             room -= len(document.text)
             if room < 0:
                 raise DocumentRefused(
                     f"the files hold more than the {MOST_TEXT:,} characters that are read at once, "
                     f"up to {document.name}: give fewer"
                 )
+    if any(document.text.strip() for document in documents):
+        for name in empty:
+            notice(f"{name} is empty")
     return documents
 
 
@@ -67,10 +74,9 @@ def heading(name: str) -> str:
 
 
 def _of_file(path: Path, notice: Notice) -> Document:
-    name, text = "stdin" if path == STDIN else path.name, read_document(path, notice=notice)
-    if not text.strip():
-        notice(f"{name} is empty")
-    return Document(path, name, text)
+    return Document(
+        path, "stdin" if path == STDIN else path.name, read_document(path, notice=notice)
+    )
 
 
 def _of_folder(folder: Path, notice: Notice) -> Iterator[Document]:

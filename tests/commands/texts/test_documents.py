@@ -103,6 +103,8 @@ def test_files_without_text_are_named_and_alone_refused(run: Kvarn, tmp_path: Pa
     (tmp_path / "mill.txt").write_text(LINE)
     empty = ["-f", str(tmp_path / "empty.txt"), str(tmp_path / "blank.txt")]
     code, _, err = run("pack", "build", *run.model, *empty, "-o", "none")
-    assert code == 1 and "nothing to read: the files are empty" in err
+    assert (code, err) == (1, "kvarn: nothing to read: the files are empty\n")
+    code, _, err = run("run", *run.model, *empty[:2], "-f", empty[2])
+    assert code == 1 and "is empty: expected a text" in err and err.count("\n") == 1
     code, _, err = run("pack", "build", *run.model, *empty, str(tmp_path / "mill.txt"), "-o", "one")
     assert code == 0 and "empty.txt is empty" in err and "blank.txt is empty" in err
