@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,12 +118,15 @@ def run(options: argparse.Namespace) -> int:
     work = Workload(request.store.types())
     model = load_model(source, work, head, compiles=False, draft=drafting)
     draft = load_draft(drafting)
-    text = None if prompt is None else _text(options, model, prompt)
+    text = prompt
+    if prompt is not None and options.instruct:
+        text = _as_message(model, prompt, options.system)
     with _on_ctrl_c(request.store), opened(source, model, request) as context:
         if draft is not None:
             draft.prepare(context)
         if text is not None:
-            _read(context, text, request.store.follows_pack, options.special)
+            tell = partial(_tell_of_prompt, options, model, text)
+            _read(context, text, request.store.follows_pack, options.special, tell)
         elif head is not None:
             index_context(context)
             say(f"no prompt: continuing after the {len(context.tokens):,} tokens of {head.path}")
@@ -145,13 +150,18 @@ def _on_ctrl_c(store: Store) -> AbstractContextManager[None]:
     )
 
 
-def _read(context: Context, text: str, after_pack: bool, special: bool) -> None:
-    """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds."""
+def _read(
+    context: Context, text: str, after_pack: bool, special: bool, tell: Callable[[], None]
+) -> None:
+    """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds. tell:
+    called before that, unless the prompt is refused."""
     from ...runtime.context.reading.prompt import prompt_ids
 
     ids = prompt_ids(context.model.tokenizer, text, begins=not after_pack, special=special)
     if not after_pack:
         ids = ids[context.cut_to_prompt(ids) :]
+    context.reader.check(ids)
+    tell()
     index_context(context)
     with closing(ReadingBar("reading", len(context.tokens), context.stats)) as progress:
         context.prefill(ids, progress)
@@ -185,17 +195,18 @@ def _prompt(options: argparse.Namespace, goes_on: bool, names_model: bool) -> st
     )
 
 
-def _text(options: argparse.Namespace, model: Model, prompt: str) -> str:
-    """The text to read: the prompt, or what the chat template makes of it."""
+def _tell_of_prompt(options: argparse.Namespace, model: Model, prompt: str) -> None:
+    """What the user may not expect of how the prompt is read."""
     if options.instruct:
-        return _as_message(model, prompt, options.system)
+        tell_of_base_model(model)
+        return
     tell_of_plain_prompt(model)
     if not options.special:
         tell_of_control_tokens(model, prompt)
-    return prompt
 
 
 def _as_message(model: Model, text: str, system: str | None) -> str:
+    """What the chat template makes of a prompt."""
     template = model.chat_template
     if template is None:
         raise KvarnError(
@@ -203,7 +214,6 @@ def _as_message(model: Model, text: str, system: str | None) -> str:
             f"--instruct to have it continue the prompt, or `kvarn chat -hf {REAL_MODEL}` gets a "
             "model that was"
         )
-    tell_of_base_model(model)
     messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": text})
     return template.render(messages, add_generation_prompt=True)

@@ -81,14 +81,19 @@ def run(options: argparse.Namespace) -> int:
     work = Workload(request.store.types())
     model = load_model(source, work, request.store.head(), compiles=False, draft=drafting)
     draft = load_draft(drafting)
-    _start_template(model)
+    if model.chat_template is not None:
+        model.chat_template.start()
     from ....runtime.chat.conversation import Conversation
 
     with opened(source, model, request) as context:
         if draft is not None:
             draft.prepare(context)
-        if text:
-            _read(context, text)
+        ids = context.encode(text) if text else []
+        if ids:
+            context.reader.check(ids)
+        _tell_of_template(model)
+        if ids:
+            _read(context, ids)
         conversation = Conversation(
             context,
             sampler=model.sampler(**sampling),
@@ -124,19 +129,18 @@ def _text(options: argparse.Namespace, request: ContextRequest) -> str:
     return prompt_from(options)
 
 
-def _read(context: Context, text: str) -> None:
+def _read(context: Context, ids: list[int]) -> None:
     """Read what the chat is about."""
     with closing(ReadingBar("reading", 0, context.stats)) as progress:
-        context.prefill(text, progress)
+        context.prefill(ids, progress)
 
 
-def _start_template(model: Model) -> None:
-    """Start the process of the model's chat template; a notice if there is none."""
+def _tell_of_template(model: Model) -> None:
+    """Say what is missing for a conversation."""
     if model.chat_template is not None:
         tell_of_base_model(model)
-        model.chat_template.start()
-        return
-    tell_of_no_template(model)
+    else:
+        tell_of_no_template(model)
 
 
 def _request(options: argparse.Namespace) -> ContextRequest:

@@ -149,6 +149,10 @@ def test_a_base_model_is_told_where_it_is_to_answer(
     assert said in capsys.readouterr().err
     assert main(run) == 0
     assert "--instruct" not in capsys.readouterr().err
+    for words in ((*run, "--instruct"), ["chat", str(chat_path), "-f", __file__, *ONE]):
+        for refused in (("-c", "100M"), ("-c", "2")):  # in one line, without that note
+            assert main([*words, *refused]) == 1
+            assert capsys.readouterr().err.count("\n") == 1
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["chat", str(chat_path), *ONE]) == 0
     assert said in capsys.readouterr().err
