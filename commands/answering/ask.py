@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.context.planning.request import ContextRequest
 from ...runtime.home import pack_path
+from ...runtime.loading.adapter_files import adapter_files
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say, show, show_json
 from ...system.text import one_line
@@ -89,11 +90,11 @@ def run(options: argparse.Namespace) -> int:
     asked = {name: _request(options, name) for name in options.packs}
     heads = [(request, request.store.head()) for request in asked.values()]
     answers: list[dict[str, Any]] = []
-    model, fingerprint = None, ""
+    model, loaded = None, None
     for name, (request, head) in zip(asked, heads):
         assert head is not None  # a pack that is read has one
-        if model is None or head.fingerprint != fingerprint:
-            model, fingerprint = _load(source, request, head), head.fingerprint
+        if model is None or (head.fingerprint, head.adapters) != loaded:
+            model, loaded = _load(source, request, head), (head.fingerprint, head.adapters)
         asker = _asker(options, source, model, sampling)
         if len(asked) > 1 and not options.json:
             show(f"{name}:")
@@ -125,6 +126,8 @@ def _request(options: argparse.Namespace, name: str) -> ContextRequest:
 
 
 def _load(source: ModelRequest, request: ContextRequest, head: PackHead) -> Model:
+    if source.is_named:  # -m tells where the model is now, not what was added to it
+        source = replace(source, lora=adapter_files(head.adapters))
     model = load_model(source, Workload(request.store.types()), head, compiles=False)
     if model.chat_template is None:
         tell_of_no_template(model)

@@ -1,5 +1,6 @@
 """`--lora`: adapters on the command line, and those that packs name."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_a_pack_brings_its_adapters(run: Kvarn, adapter: Path) -> None:
     assert code == 1
     assert f"it was made with adapters {named}" in err
     assert err.count("\n") == 1
+
+
+def test_each_pack_is_asked_with_its_own_adapters(run: Kvarn, adapter: Path) -> None:
+    run.build("plain")
+    run.build("adapted", "--lora", str(adapter))
+    run.build("half", "--lora", f"{adapter}:0.5")
+    names, question = ("plain", "adapted", "half"), ("-n", "6", "Who?", "--json")
+    alone = [json.loads(run("ask", name, *question)[1])["answers"][0] for name in names]
+    assert len({str(one["passages"]) for one in alone}) == 3
+    for more in ((), run.model):  # the model's place says nothing of adapters
+        code, out, err = run("ask", *names, *question, *more)
+        assert code == 0, err
+        assert json.loads(out)["answers"] == alone
 
 
 @pytest.mark.parametrize(
