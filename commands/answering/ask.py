@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...runtime.context.planning.request import ContextRequest
 from ...runtime.home import pack_path
 from ...runtime.loading.adapter_files import adapter_files
+from ...runtime.store.disk.format.manifest import NAME
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say, show, show_json
 from ...system.text import one_line
@@ -57,7 +59,8 @@ def add(parser: Parser) -> None:
         metavar="PACK",
         type=file_name,
         nargs="+",
-        help="a name among your packs (in KVARN_HOME), or a path with a /",
+        help="a name among your packs (in KVARN_HOME), or a path with a /; of a folder of packs, "
+        "each",
     )
     parser.add_argument("question", metavar="QUESTION", type=utf8, help="the question, in quotes")
     add_max_tokens_option(
@@ -87,7 +90,8 @@ def run(options: argparse.Namespace) -> int:
     source, sampling = ModelRequest.of(options), sampling_from(options)
     if not options.question.strip():
         raise KvarnError("the question is empty: kvarn ask PACK … QUESTION")
-    asked = {name: _request(options, name) for name in options.packs}
+    names = [each for name in options.packs for each in _packs_of(name)]
+    asked = {name: _request(options, name) for name in names}
     heads = [(request, request.store.head()) for request in asked.values()]
     answers: list[dict[str, Any]] = []
     model, loaded = None, None
@@ -105,6 +109,21 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         show_json({"question": options.question, "answers": answers})
     return 0
+
+
+def _packs_of(name: str) -> list[str]:
+    """The pack of that name, or those in the folder, by name. Raises `KvarnError` for a folder
+    without packs."""
+    path = pack_path(name)
+    if not path.is_dir() or (path / NAME).is_file():
+        return [name]
+    below = sorted(child.name for child in path.iterdir() if (child / NAME).is_file())
+    if not below:
+        raise KvarnError(
+            f"{name} is neither a pack nor a folder with packs in it: `kvarn pack ls` lists the "
+            "packs"
+        )
+    return [os.path.join(path, each) for each in below]  # noqa: PTH118 - "./a", a path to all
 
 
 def _request(options: argparse.Namespace, name: str) -> ContextRequest:

@@ -42,6 +42,21 @@ def test_each_file_of_a_folder_gets_a_pack(run: Kvarn, texts: Path) -> None:
     assert "hash" in run("pack", "info", "library/b")[1]
 
 
+def test_a_folder_of_packs_is_asked_pack_by_pack(
+    run: Kvarn, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("pack", "build", "--each", *run.model, "-f", "texts", "-o", "./library/")[0] == 0
+    (texts.parent / "library" / "notes").mkdir()  # no pack
+    asked = ("-n", "4", "Who?")
+    expected = run("ask", "library/a", "library/b", *asked)
+    assert expected[0] == 0 and expected[1].startswith("library/a:\n")
+    for word in ("./library/", "library/", "./library"):
+        assert run("ask", word, *asked)[:2] == expected[:2]
+    monkeypatch.chdir(texts.parent / "library")
+    here = expected[1].replace("library/", "./")
+    assert run("ask", "./", *asked)[:2] == (0, here)
+
+
 @pytest.mark.parametrize(
     ("files", "output", "message"),
     [
