@@ -104,7 +104,8 @@ def last_pull() -> tuple[str, Path] | None:
 
 
 def last_model() -> Path | None:
-    """The GGUF file that was converted or pulled last; it may be gone."""
+    """The GGUF file of a model that generates text which was converted or pulled last; it may be
+    gone."""
     return _path(_last().get("model", {}))
 
 
@@ -120,12 +121,17 @@ def remember_pull(name: str, path: Path) -> None:
     _remember(pull={"name": name, "path": str(path.absolute())})
 
 
-def remember_model(path: Path, origin: str) -> None:
-    """Remember a model for `last_model` and `models_made`; forget those whose files are gone."""
-    name = str(path.absolute())
+def remember_model(path: Path, origin: str, *, generates: bool = True) -> None:
+    """Remember a model for `models_made`, and for `last_model` if it generates text; forget those
+    whose files are gone."""
+    name, last = str(path.absolute()), _last().get("model", {})
+    if generates:
+        last = {"path": name}
+    elif last.get("path") == name:  # another file, which generates nothing, took its place
+        last = {}
     origins = {**_last().get("models", {}), name: origin}
     models = {file: str(how) for file, how in origins.items() if Path(file).is_file()}
-    _remember(model={"path": name}, models=models)
+    _remember(model=last, models=models)
 
 
 def _last() -> dict[str, Any]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from ...convert.embed import embed_encoders
 from ...runtime.attend.encoders.sidecar import sidecar_path
 from ...runtime.gguf.layout import MAGIC
-from ...runtime.home import last_pull, remember_model
+from ...runtime.home import last_pull
+from ...runtime.loading.default_model import remember_made
 from ...runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ...system.errors import KvarnError
 from ...system.terminal import say, show_path
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         else:
             _from_folder(options, source, name, out)
     if not adapter:
-        remember_model(out, "converted")
+        remember_made(out, "converted")
     show_path(out)
     return 0
 

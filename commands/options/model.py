@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...convert.packages import PACKAGES, about, packaged_before, pull_package
-from ...runtime.home import remember_model, remember_pull
+from ...runtime.home import models_made, remember_pull
 from ...runtime.loading.adapter_files import AdapterFile, adapter_files
-from ...runtime.loading.default_model import usual_model_path
+from ...runtime.loading.default_model import remember_made, usual_model_path
 from ...runtime.pack_links import model_of
 from ...system.errors import KvarnError
 from ...system.terminal import say
@@ -80,11 +81,22 @@ def model_file(path: Path) -> Path:
         return path
     if str(path) not in PACKAGES:
         raise _no_file(path)
-    return packaged_before(str(path)) or _pull_package(str(path))
+    before = packaged_before(str(path))
+    return _pull_package(str(path)) if before is None else _remembered(str(path), before)
 
 
 def _no_file(path: Path) -> KvarnError:
     return KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
+
+
+def _remembered(name: str, path: Path) -> Path:
+    """A model that was pulled for another home: new to this one, it is the last one, as after a
+    download."""
+    with suppress(KvarnError, OSError):  # it runs without being remembered, too
+        if path.absolute() not in models_made():
+            remember_pull(name, path)
+            remember_made(path, "pulled")
+    return path
 
 
 def _pull_package(name: str) -> Path:
@@ -92,7 +104,7 @@ def _pull_package(name: str) -> Path:
     with on_ctrl_c(lambda: "stopped: nothing is kept"):
         path = pull_package(name, byte_bar)
     remember_pull(name, path)
-    remember_model(path, "pulled")
+    remember_made(path, "pulled")
     return path
 
 
@@ -111,7 +123,11 @@ def _hub_model(name: str) -> Path:
     from ...convert.hub import pulled_before
 
     repo, quantisation = _parts(name)
-    model = pulled_before(repo, quantisation) or pull_repository(name, file=quantisation).model
+    before = pulled_before(repo, quantisation)
+    if before is not None:
+        model: Path | None = _remembered(repo, before)
+    else:
+        model = pull_repository(name, file=quantisation).model
     if model is None:
         raise KvarnError(f"{name}: found no GGUF file, expected one")
     say(f"using {model.name}")
@@ -157,7 +173,7 @@ def pull_repository(
         )
     remember_pull(pulled.repo, pulled.model or pulled.folder)
     if pulled.model is not None:
-        remember_model(pulled.model, "pulled")
+        remember_made(pulled.model, "pulled")
     return pulled
 
 

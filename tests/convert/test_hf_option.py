@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -41,7 +42,7 @@ def kvarn(hub: Hub, tmp_path: Path, tiny_path: Path) -> Run:
     return run
 
 
-def test_it_is_pulled_once_and_becomes_the_last_model(kvarn: Run, hub: Hub) -> None:
+def test_it_is_pulled_once_and_becomes_the_last_model(kvarn: Run, hub: Hub, tmp_path: Path) -> None:
     first = kvarn("run", "-hf", "org/tiny:f16", "-p", "x", *MODEL)
     assert first.returncode == 0, first.stderr
     assert first.stdout
@@ -56,6 +57,9 @@ def test_it_is_pulled_once_and_becomes_the_last_model(kvarn: Run, hub: Hub) -> N
     listed = kvarn("ls").stdout
     assert "pulled" in listed and "tiny-F16.gguf" in listed
     assert kvarn("chat", "--hf-repo", "org/tiny:F16", "-c", "64").returncode == 0
+    new = {"KVARN_HOME": str(tmp_path / "new")}
+    assert kvarn("chat", "-hf", "org/tiny:F16", "-c", "64", **new).returncode == 0
+    assert json.loads(kvarn("ls", "--json", **new).stdout)["models"][0]["from"] == "pulled"
     assert not hub.bodies("model.safetensors")
 
 

@@ -18,6 +18,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.convert import packages
 from kvarn.convert.packages import PACKAGES, PackagedModel
+from kvarn.runtime.home import last_model, last_pull, remember_model
 
 WHEEL = "tiny_model-1.0-py3-none-any.whl"
 RUN = ("-p", "x", "-n", "2", "--temp", "0", "-c", "64")
@@ -143,6 +144,23 @@ def test_a_name_is_downloaded_once_and_is_a_model_everywhere(
     (listed,) = [m for m in json.loads(kvarn("ls", "--json")[1])["models"] if m["default"]]
     assert (listed["path"], listed["from"]) == (str(kept), "pulled")
     assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_what_another_home_pulled_becomes_the_last_model_once(
+    kvarn: Kvarn, model: PackagedModel, index: Index, tiny_path: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    assert kvarn("tokenize", "-m", "tiny", "x")[0] == 0
+    n_requests, kept = len(index.requests), packages.packaged_before("tiny")
+    monkeypatch.setenv("KVARN_HOME", str(tmp_path / "new"))
+    assert kvarn("tokenize", "-m", "tiny", "x")[0] == 0
+    assert (last_model(), last_pull()) == (kept, ("tiny", kept))
+    remember_model(tiny_path, "converted")
+    assert kvarn("tokenize", "-m", "tiny", "x")[0] == 0
+    assert last_model() == tiny_path  # it was pulled before that
+    monkeypatch.setenv("KVARN_HOME", "/proc/new")  # where nothing can be kept
+    assert kvarn("tokenize", "-m", "tiny", "x")[0] == 0
+    assert len(index.requests) == n_requests
 
 
 def test_a_file_of_that_name_wins(

@@ -9,6 +9,7 @@ import pytest
 
 import kvarn
 from kvarn.cli import main
+from kvarn.runtime.home import last_model, models_made
 
 from ...models.tiny_text_encoders import TinyEncoder, write
 
@@ -98,6 +99,21 @@ def test_what_cannot_be_is_one_line(
     code, out, err = run(*(given.get(word, word) for word in words.split(" ")))
     assert code in (1, 2) and not out
     assert line in err and err.count("\n") == 1
+
+
+def test_what_makes_vectors_is_not_the_last_model(
+    model: str, reranker: str, tiny_path: Path, run: Run, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("KVARN_HOME", str(tmp_path / "home"))
+    copies = {name: tmp_path / f"{name}.gguf" for name in ("text", "vectors", "scores")}
+    for name, source in (("text", tiny_path), ("vectors", model), ("scores", reranker)):
+        code, _, err = run("convert", str(source), str(copies[name]), "--type", "f16")
+        assert code == 0, err
+    assert last_model() == copies["text"]
+    assert copies["vectors"] in models_made()
+    assert run("convert", model, str(copies["text"]), "--type", "f16")[0] == 0
+    assert last_model() is None  # another file took its place
 
 
 def test_long_texts_are_cut_if_the_user_says_so(model: str, run: Run) -> None:
