@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.documents import is_document, text_of
+from ...runtime.documents import joined
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.tokenizer import load_tokenizer
 from ...system.errors import KvarnError
-from ...system.reading import STDIN, read_text
+from ...system.reading import read_stdin
 from ...system.terminal import say, show
-from ...system.text_kinds import check_kind
+from ..options.files import add_prompt_files_option, documents_from
 from ..options.model import model_file
 from ..options.values import utf8
 
@@ -23,19 +23,17 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Print the tokens of TEXT, of a file or of standard input, one per line: id, tab, piece "
+        "Print the tokens of TEXT, of files or of standard input, one per line: id, tab, piece "
         "(what is not printable, and the backslash, escaped as in Python)."
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "text", metavar="TEXT", nargs="*", default=[], type=utf8, help="words, joined by spaces"
     )
-    source.add_argument(
-        "-f",
-        "--file",
-        metavar="FILE",
-        type=Path,
-        help="read the text from FILE, also a PDF, Word, EPUB or HTML file",
+    add_prompt_files_option(
+        source,
+        "read the text from FILE, also a PDF, Word, EPUB or HTML file; may be given again, as in "
+        "`run`",
     )
     parser.add_argument(
         "-m",
@@ -61,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if (first := "".join(options.text[:1])).endswith(".gguf") and Path(first).is_file():
         raise KvarnError(f"{first} is a model, expected a text: give the model with -m")
-    text = " ".join(options.text) if options.text else _read(options.file)
+    text = " ".join(options.text) if options.text else _read(options)
     path = usual_model_path(say) if options.model is None else model_file(options.model)
     tokenizer = load_tokenizer(path)
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
@@ -69,15 +67,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _read(file: Path | None) -> str | bytes:
-    """The text of a document, or the bytes of a file or of standard input, not always UTF-8."""
-    data = read_text(file or STDIN)
-    if file is None:
-        return data
-    if is_document(data, file.suffix):
-        return text_of(data, str(file), file.suffix, say)
-    check_kind(data, str(file))
-    return data
+def _read(options: argparse.Namespace) -> str | bytes:
+    """The text of files, or the bytes of standard input, not always UTF-8."""
+    return joined(documents_from(options)) if options.files else read_stdin()
 
 
 def _render(options: argparse.Namespace, tokenizer: Tokenizer, ids: list[int]) -> str:

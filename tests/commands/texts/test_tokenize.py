@@ -67,6 +67,9 @@ def test_standard_input_may_be_any_bytes(
 def test_a_file_is_read(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text").write_text("a a")
     assert ran(capsys, "-m", path, "--count", "-f", tmp_path / "text") == "2\n"
+    (tmp_path / "b").write_text("é\n")
+    both = ran(capsys, "-m", path, "--ids", "-f", tmp_path / "text", "-f", tmp_path / "b")
+    assert both == ran(capsys, "-m", path, "--ids", "==> text <==\na a\n==> b <==\né\n")
 
 
 def test_the_default_model(
