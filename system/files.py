@@ -17,6 +17,7 @@ unless a process still holds its lock.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -34,6 +35,10 @@ SHARED = 0o666
 """Mode of files that the user names, before the umask."""
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What only writing fails by, and the system names no file then."""
+
+
 class FileRefused(KvarnError):
     """A path that kvarn refuses to write to or to remove."""
 
@@ -46,8 +51,20 @@ def new_file(target: Path, mode: int = SHARED) -> Iterator[Path]:
     file and leaves `target` as it was. mode: permissions before the umask.
 
     Raises `FileRefused` where `target` is no regular file, where its folder does not exist, and
-    where another process is writing it; OSError where the system refuses.
+    where another process is writing it; OSError, which names `target`, where the system refuses.
     """
+    try:
+        with _new_file(target, mode) as part:
+            yield part
+    except OSError as error:
+        name = str(error.filename or "")
+        if _is_part(name, target) or (not name and error.errno in _FULL):
+            error.filename = str(target)
+        raise
+
+
+@contextmanager
+def _new_file(target: Path, mode: int) -> Iterator[Path]:
     check_target(target)
     _clear_abandoned(target)
     part, fd = _create_part(target, mode)
@@ -171,9 +188,8 @@ def _mode(name: str, folder: int) -> int:
 
 def _clear_abandoned(target: Path) -> None:
     """Remove files of killed processes. Raises `FileRefused` while a process writes this target."""
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
     for part in target.parent.iterdir():
-        if not pattern.fullmatch(part.name):
+        if not _is_part(part, target):
             continue
         try:
             fd = open_regular(part)
@@ -190,6 +206,12 @@ def _clear_abandoned(target: Path) -> None:
             continue  # a file system without locks
         finally:
             os.close(fd)
+
+
+def _is_part(path: str | Path, target: Path) -> bool:
+    """Whether a path has the name of a file that becomes `target`."""
+    pattern = rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part"
+    return re.fullmatch(pattern, Path(path).name) is not None
 
 
 def _remove_if_same(path: Path, fd: int) -> None:

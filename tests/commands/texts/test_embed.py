@@ -1,6 +1,7 @@
 """`kvarn embed` and `kvarn rerank`: what they write, and one line for what they cannot do."""
 
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +100,18 @@ def test_what_cannot_be_is_one_line(
     code, out, err = run(*(given.get(word, word) for word in words.split(" ")))
     assert code in (1, 2) and not out
     assert line in err and err.count("\n") == 1
+
+
+def test_vectors_without_room_name_the_file(model: str, run: Run, tmp_path: Path) -> None:
+    texts, limits = [f"sky {i}" for i in range(20)], resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert run("embed", model, *texts)[0] == 0  # whatever is kept of kernels is kept
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        code, out, err = run("embed", model, *texts, "-o", str(tmp_path / "v.npy"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (code, out, err) == (1, "", f"kvarn: {tmp_path / 'v.npy'}: File too large\n")
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_what_makes_vectors_is_not_the_last_model(
