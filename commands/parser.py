@@ -103,24 +103,30 @@ class Parser(argparse.ArgumentParser):
     def _plain(self, message: str) -> str:
         """A message of argparse in kvarn's words."""
         if match := _NEEDS_VALUE.fullmatch(message):
-            return f"{_short(match[1])} needs a value: {self._form(match[1])}"
+            return f"{self._typed(match[1])} needs a value: {self._form(match[1])}"
         if match := _TAKES_NONE.fullmatch(message):
-            return f"{_short(match[1])} takes no value: found {match[2]}"
+            return f"{self._typed(match[1])} takes no value: found {match[2]}"
         if match := _EXCLUDE.fullmatch(message):
-            return f"give one of {_short(match[2])} and {_short(match[1])}, not both"
+            return f"give one of {self._typed(match[2])} and {self._typed(match[1])}, not both"
         if match := _REQUIRED.fullmatch(message):
             missing = ", ".join(map(self._form, match[1].split(", ")))
             choices = f", one of {', '.join(self._commands())}" if self._commands() else ""
             return f"{self.prog} needs {missing}{choices}"
         if match := _OTHER.fullmatch(message):
             form = f"; {self._text_form()}" if match[2].endswith(NO_MODEL) else ""
-            return f"{_short(match[1])}: {match[2]}{form}"
+            return f"{self._typed(match[1])}: {match[2]}{form}"
         return message
 
     def _refuse(self, unknown: str) -> NoReturn:
         """End with `run has no option …`; the line begins with kvarn's name already."""
         command = self.prog.removeprefix("kvarn").strip()
         self.error(f"{command} has no {unknown}" if command else f"there is no {unknown}")
+
+    def _typed(self, name: str) -> str:
+        """The name of an option that the user typed, by argparse's name of it: -c/--ctx/--ctx-size
+        → -c; of several, the best known one."""
+        names = {_flag(word, name.split("/")) for word in self._words} - {""}
+        return names.pop() if len(names) == 1 and name[:1] == "-" else _short(name)
 
     def _form(self, name: str) -> str:
         """How a user writes an option, by argparse's name of it: -f/--file → -f FILE."""
@@ -266,6 +272,13 @@ def build_parser(*commands: str, whole: bool = True) -> Parser:
 def module_of(command: str) -> Any:
     """The module of a command, imported."""
     return import_module(f".{COMMANDS[command][0]}", __package__)
+
+
+def _flag(word: str, names: list[str]) -> str:
+    """Which of an option's names a word begins with, a value behind it or not; "" for none."""
+    flag = word.partition("=")[0]
+    short = word[:2]  # -n8
+    return flag if flag in names else short if short in names and short != "--" else ""
 
 
 def _short(name: str) -> str:

@@ -182,6 +182,7 @@ _ELSEWHERE = (
     ("chat", "--display-prompt --no-display-prompt", f"a chat writes answers alone; {_OMIT}"),
     ("chat", "--json --stats-json -o", "/save FILE writes the conversation as JSON"),
     ("perplexity imatrix pack", "-p --prompt", "use -f FILE"),
+    ("pack", "--resume --continue", f"the same command resumes; {_OMIT}"),
     ("bench", "-f --file -c --ctx --ctx-size", _DEPTHS),
     ("bench", "--json", "use -o json"),
     ("tokenize", "-p --prompt", "give the text as it is, in quotes"),

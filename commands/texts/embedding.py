@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...runtime.embedding.loading import load_embedder
 from ...system.errors import KvarnError
 from ...system.terminal import say, show
-from ...system.text import one_line
+from ...system.text import one_line, shown
 from ..options.files import text_in
 from ..options.model import ModelRequest
 from ..options.model_options import add_model_flags, add_threads_option
@@ -65,7 +65,10 @@ def texts_of(options: argparse.Namespace, words: list[str]) -> list[str]:
         lines = text_in(file).decode("utf-8").splitlines()
         texts += [line.strip() for line in lines if line.strip()]
     if not texts:
-        raise KvarnError("there are no texts: expected some on the command line, or -f FILE")
+        first = options.words[:1]
+        is_model = first == [str(options.model)]
+        told = f"the first word, {shown(first[0])}, is the MODEL; " if is_model else ""
+        raise KvarnError(f"there are no texts: {told}expected some on the command line, or -f FILE")
     return texts
 
 

@@ -27,6 +27,6 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError("no query is given: expected MODEL, QUERY, then texts")
     query, *rest = words
     texts = texts_of(options, rest)
-    embedder = embedder_of(options, None)
+    embedder = embedder_of(options, "rank")
     show_scores(texts, embedder.rank(query, texts, truncate=options.truncate))
     return 0

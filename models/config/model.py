@@ -209,6 +209,11 @@ class ModelConfig:
 
 def _architecture(metadata: Mapping[str, Any]) -> Architecture:
     name = metadata.get("general.architecture")
+    if metadata.get("general.type") == "adapter":
+        raise ModelError(
+            "the file is an adapter, which changes a model and is none: give the model that it was "
+            "made for, and the adapter with --lora FILE"
+        )
     if isinstance(name, str) and name in TEXT_ENCODERS:
         raise ModelError(
             f"the model is a text encoder ({name}), which makes vectors and generates no text: use "

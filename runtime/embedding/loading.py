@@ -112,7 +112,8 @@ def _pooling(file: GGUFFile, name: str, asked: str | None) -> str:
         raise EmbeddingError(f"{name} {kind} ({file.architecture}): give --pooling {ways}")
     if chosen == "rank" and not scores:
         raise EmbeddingError(
-            f"{name} has no classifier that scores texts (tensors cls): expected a reranker"
+            f"{name} ({file.architecture}) has no classifier that scores texts (tensors cls): "
+            "expected a reranker, as bge-reranker or Qwen3-Reranker"
         )
     if chosen == "cls" and not encodes:
         raise EmbeddingError(

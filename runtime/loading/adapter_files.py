@@ -24,6 +24,8 @@ class AdapterFile:
         is not finite."""
         if isinstance(text, AdapterFile):
             return text
+        if not str(text):
+            raise KvarnError("the name of an adapter is empty: expected FILE or FILE:SCALE")
         path, scale = Path(text), 1.0
         if isinstance(text, str) and not path.is_file():
             name, _, number = text.rpartition(":")
@@ -32,6 +34,12 @@ class AdapterFile:
             except ValueError:
                 name = text
             path = Path(name or text)
+        if (path / "adapter_config.json").is_file():
+            folder = one_line(str(path), 300)
+            raise KvarnError(
+                f"{folder} is the folder of an adapter, expected a GGUF file: `kvarn convert "
+                f"{folder} OUT.gguf --base MODEL` makes one"
+            )
         if not path.is_file():
             raise KvarnError(f"no adapter {one_line(str(text), 300)}: expected FILE or FILE:SCALE")
         if not math.isfinite(scale):

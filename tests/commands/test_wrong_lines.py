@@ -16,14 +16,20 @@ USAGE = {
     "run --cxt 5": "run has no option '--cxt': did you mean --ctx? See `kvarn run --help`",
     "run --prom x": "run has no option '--prom': did you mean --prompt? See `kvarn run --help`",
     "run --ctx 12x": f"--ctx: expected a whole number from 0 to 2147483647, found '12x'{SEE}",
+    "run -n abc": f"-n: expected a whole number from -1 to 2147483647, found 'abc'{SEE}",
+    "run -c8x": f"-c: expected a whole number from 0 to 2147483647, found '8x'{SEE}",
+    "run --n-predict=x": "--n-predict: expected a whole number from -1 to 2147483647, found 'x'"
+    + SEE,
+    "run -n 5 --max-tokens x": "--max-tokens: expected a whole number from -1 to 2147483647, found "
+    f"'x'{SEE}",
     "run --temp hot": f"--temp: expected a number, found 'hot'{SEE}",
     "run --method tpok": "--method: expected auto, full, hash, magicpig, topk, found "
     "'tpok': did you mean topk? See `kvarn run --help`",
     "run -ctk q3": f"-ctk: expected f16, q8_0, q4_0, found 'q3'{SEE}",
-    "run -p": f"--prompt needs a value: -p TEXT{SEE}",
+    "run -p": f"-p needs a value: -p TEXT{SEE}",
     "run --stats=yes": f"--stats takes no value: found 'yes'{SEE}",
-    "run -p x -f t.txt": f"give one of --prompt and --file, not both{SEE}",
-    "run -m a.gguf -hf a/b": f"give one of --model and -hf, not both{SEE}",
+    "run -p x -f t.txt": f"give one of -p and -f, not both{SEE}",
+    "run -m a.gguf -hf a/b": f"give one of -m and -hf, not both{SEE}",
     "run t.txt -p x y": "no word is expected where 'y' stands: texts with spaces need quotes" + SEE,
     "run t.txt -f t.txt y": "no word is expected where 'y' stands: texts with spaces need quotes"
     + SEE,
@@ -76,6 +82,8 @@ USAGE = {
     "chat -p x": "chat has no -p: type your message, or pipe it; `kvarn run --instruct -p TEXT` "
     "answers one; see `kvarn chat --help`",
     "pack build -p x": "pack build has no -p: use -f FILE; see `kvarn pack build --help`",
+    "pack build --resume -f t.txt": "pack build has no --resume: the same command resumes; omit "
+    "it; see `kvarn pack build --help`",
     "server": "there is no command 'server': did you mean `kvarn serve`? See `kvarn --help`",
     "list": "there is no command 'list': did you mean `kvarn ls`? See `kvarn --help`",
     "show": "there is no command 'show': did you mean `kvarn inspect`? See `kvarn --help`",
@@ -95,6 +103,21 @@ REFUSED = {
     "run -p x --kv t.txt": "--kv t.txt is a file: expected a folder, or a name for a new one",
     "bench -p 0 -n 0": "nothing to measure: -p and -n are 0",
     "tokenize -f gone.txt": "gone.txt: no such file or folder",
+    "tokenize -f gone.txt -f t.txt": "gone.txt: no such file or folder",
+    "tokenize -f t.txt -f latin.txt": "latin.txt is not UTF-8 text: byte 0xe9 at offset 3; `iconv "
+    "-f latin1 -t utf-8 FILE > OUT.txt` makes one of Latin-1",
+    "tokenize -f binary": "binary holds binary data (byte 0x8d at offset 0 is no UTF-8): expected "
+    "a text",
+    "embed rain": "there are no texts: the first word, 'rain', is the MODEL; expected some on the "
+    "command line, or -f FILE",
+    "embed -m t.gguf": "there are no texts: expected some on the command line, or -f FILE",
+    "pack import long.txt": "pack long.txt: not an exported context pack: it begins with something "
+    "else; `kvarn pack build -f FILE` makes a pack of a text",
+    "ask ./empty Who?": "./empty is neither a pack nor a folder with packs in it: `kvarn pack ls` "
+    "lists the packs",
+    "run -p x --lora=": "the name of an adapter is empty: expected FILE or FILE:SCALE",
+    "run -p x --lora peft:0.5": "peft is the folder of an adapter, expected a GGUF file: `kvarn "
+    "convert peft OUT.gguf --base MODEL` makes one",
     "tokenize t.gguf x": "t.gguf is a model, expected a text: give the model with -m",
     "perplexity t.gguf -f gone.txt": "gone.txt: no such file or folder",
     "imatrix -f t.gguf -o o": "t.gguf is a model, expected a text: give the model before -f, or -m",
@@ -107,6 +130,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.txt").write_text("text")
     (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "long.txt").write_text("The mill stood by the river. " * 40)
+    (tmp_path / "latin.txt").write_bytes("café".encode("latin1"))
+    (tmp_path / "binary").write_bytes(b"\x8d\x8e\0\0")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "peft").mkdir()
+    (tmp_path / "peft" / "adapter_config.json").write_text("{}")
     (tmp_path / "t.gguf").write_bytes(b"GGUF" + bytes(60))
 
 

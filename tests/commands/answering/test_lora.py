@@ -59,6 +59,13 @@ def test_each_pack_is_asked_with_its_own_adapters(run: Kvarn, adapter: Path) -> 
         assert json.loads(out)["answers"] == alone
 
 
+def test_an_adapter_is_no_model(run: Kvarn, adapter: Path) -> None:
+    for words in (["run", "-p", "Words"], ["chat"], ["embed", "Words", "--pooling", "mean"]):
+        code, out, err = run(words[0], "-m", str(adapter), *words[1:])
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "the file is an adapter, which changes a model" in err and "--lora FILE" in err
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

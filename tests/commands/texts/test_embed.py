@@ -84,7 +84,9 @@ def test_a_reranker_sorts_texts_by_its_score(reranker: str, run: Run) -> None:
         ("embed MODEL sky --query ", "--query is empty"),
         ("embed MODEL sky --pooling rank", "--pooling"),
         ("embed RERANKER sky", "scores texts for a query and makes no vectors"),
-        ("rerank MODEL sky river", "makes vectors and scores no texts"),
+        ("embed sky", "the first word, 'sky', is the MODEL"),
+        ("rerank MODEL sky river", "(bert) has no classifier that scores texts"),
+        ("rerank DECODER sky river", "(llama) has no classifier that scores texts"),
         ("rerank RERANKER", "no query is given"),
         ("rerank RERANKER sky", "there are no texts"),
         ("run MODEL -p hi", "is a text encoder (bert), which makes vectors"),
@@ -93,10 +95,11 @@ def test_a_reranker_sorts_texts_by_its_score(reranker: str, run: Run) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(
-    words: str, line: str, model: str, reranker: str, run: Run, tmp_path: Path
+    words: str, line: str, model: str, reranker: str, tiny_path: Path, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "text.txt").write_text("the sky")
     given = {"MODEL": model, "RERANKER": reranker, "TEXT": str(tmp_path / "text.txt")}
+    given["DECODER"] = str(tiny_path)
     code, out, err = run(*(given.get(word, word) for word in words.split(" ")))
     assert code in (1, 2) and not out
     assert line in err and err.count("\n") == 1

@@ -249,4 +249,9 @@ class _Archive:
             return tarfile.TarInfo.frombuf(self.take(_BLOCK), "utf-8", "surrogateescape")
         except tarfile.HeaderError as error:
             at = self._offset - _BLOCK
+            if not at:
+                raise self.error(
+                    "it begins with something else; `kvarn pack build -f FILE` makes a pack of a "
+                    "text"
+                ) from error
             raise self.error(f"there is no member at byte {at:,}: {error}") from error
