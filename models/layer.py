@@ -5,19 +5,15 @@ In some architectures a layer is one of the two.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..ops.device import Array
+from .attention import Attention
+from .config import ModelConfig
 from .feed_forwards import feed_forward_of
-from .mixers import mixer_of
+from .loader import Norm
+from .mixers import mixers_of
 from .per_layer import PerLayerBranch
-
-if TYPE_CHECKING:
-    from ..ops.device import Array
-    from .attention import Attention
-    from .config import ModelConfig
-    from .loader import Norm
-    from .weights import Weights
-    from .workspace import Rows, Workspace
+from .weights import Weights
+from .workspace import Rows, Workspace
 
 
 class Layer:
@@ -41,16 +37,12 @@ class Layer:
         self._weights, self._work = layers[index], work
         last = index == len(layers) - 1
         self._next_norm = weights.output_norm if last else layers[index + 1].attn_norm
-        mixer, feed_forward = layers[index].mixer, layers[index].feed_forward
-        self._mixer = self._feed_forward = None
-        if mixer is not None:
-            self._mixer = mixer_of(mixer, index, rotation, config, work)
-        if feed_forward is not None:
-            self._feed_forward = feed_forward_of(feed_forward, config.layers[index], config, work)
+        self._mixers = mixers_of(layers[index].mixers, index, rotation, config, work)
+        feed_forward = layers[index].feed_forward
+        self._feed_forward = feed_forward_of(feed_forward, config.layers[index], config, work)
         self._n_embd = config.n_embd
-        whole = mixer is not None and feed_forward is not None
         unnormed = config.architecture.pre_norms and layers[index].ffn_norm is None
-        self._parallel = whole and unnormed
+        self._parallel = bool(self._mixers) and feed_forward is not None and unnormed
         self._scale, self._post_eps = config.residual_scale, config.architecture.post_norm_eps
         self._normed_in = work.input("normed")
         self._output_scale = layers[index].output_scale
@@ -59,20 +51,26 @@ class Layer:
             self._adds = PerLayerBranch(per_layer, index, config, work)
 
     def project(self, b: Rows, outputs: Rows, angles: list[Array]) -> None:
-        """What the mixer needs before it mixes (`Mixer.project`)."""
-        if self._mixer is not None:
-            self._mixer.project(self._normed_in.set(b.normed), b, outputs, angles)
+        """What the mixers need before they mix (`Mixer.project`)."""
+        source = self._normed_in
+        for number, mixer in enumerate(self._mixers):
+            if number == 0 or outputs is not b:
+                source.set(b.normed)
+            mixer.project(source, b, outputs, angles)
 
     def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
         """See `Mixer.mix`."""
-        if self._mixer is not None:
-            self._mixer.mix(attention, tokens, outputs)
+        for mixer in self._mixers:
+            mixer.mix(attention, tokens, outputs)
 
     def finish(self, b: Rows) -> None:
-        """From what the mixer mixed to the layer's output, normed for the next layer."""
+        """From what the mixers mixed to the layer's output, normed for the next layer."""
         weights, work = self._weights, self._work
-        if self._mixer is not None:
-            self._mixer.output(b, b.branch)
+        for number, mixer in enumerate(self._mixers):
+            out = b.array("other", self._n_embd) if number else b.branch
+            mixer.output(b, out)
+            if number:
+                work.device.pointwise.add(b.branch, out, b.branch)
         if self._feed_forward is None:
             self._join(b, weights.post_attention_norm, self._next_norm)
             return
@@ -82,7 +80,7 @@ class Layer:
             self._feed_forward(self._normed_in, b, other)
             work.device.pointwise.add(b.x, other, b.x)
         else:
-            if self._mixer is not None:
+            if self._mixers:
                 self._join(b, weights.post_attention_norm, weights.ffn_norm)
             self._feed_forward(self._normed_in.set(b.normed), b, b.branch)
         if self._adds is None and self._output_scale == 1.0:

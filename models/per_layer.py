@@ -12,19 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
+from ..ops.device import Activations, Array, Weight
+from .config import ModelConfig
 from .errors import ModelError
 from .loader import Linear, Loader, Norm
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from ..ops.device import Activations, Array, Weight
-    from .config import ModelConfig
-    from .workspace import Rows, Workspace
+from .workspace import Rows, Widths, Workspace
 
 
 @dataclass(frozen=True)
@@ -79,16 +75,13 @@ class PerLayerWeights:
         )
 
 
-def widths(config: ModelConfig) -> dict[str, int]:
-    """Floats of a row, by name."""
+def widths(config: ModelConfig) -> Widths:
+    """The memory of both parts."""
     n, all_layers = config.n_embd_per_layer, config.n_layers * config.n_embd_per_layer
+    if not n:
+        return Widths({}, {})
     rows = {"of_layers": all_layers, "projected": all_layers, "inp_gate": n}
-    return rows if n else {}
-
-
-def inputs(config: ModelConfig) -> dict[str, int]:
-    """Columns of the inputs of matrix products, by name."""
-    return {"inp_gate": config.n_embd_per_layer} if config.n_embd_per_layer else {}
+    return Widths(rows, {"inp_gate": n})
 
 
 class PerLayerInputs:

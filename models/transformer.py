@@ -21,7 +21,7 @@ from .layer import Layer
 from .per_layer import PerLayerInputs
 from .rope import Rotations
 from .weights import Weights
-from .widths import input_widths, row_widths
+from .widths import widths_of
 from .workspace import Rows, Watcher, Workspace
 
 I32 = npt.NDArray[np.int32]
@@ -45,8 +45,7 @@ class Transformer:
         self.weights = weights
         self.max_chunk = max_chunk
         self.device = device = weights.device
-        widths = row_widths(config), input_widths(config)
-        self._work = Workspace(config, device, max_chunk, *widths, alone=alone)
+        self._work = Workspace(config, device, max_chunk, widths_of(config), alone=alone)
         self._watchers = self._work.watchers
         self._normed_in = self._work.input("normed")
         self._rotations = Rotations(config, weights, max_chunk, device)

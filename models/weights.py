@@ -18,9 +18,8 @@ from .errors import ModelError
 from .feed_forwards import FeedForwardWeights, load_feed_forward
 from .loader import Linear, Loader, Norm
 from .low_rank import Adapters
-from .mixers import MixerWeights, load_mixer
+from .mixers import MixerWeights, load_mixers
 from .mixers.attention import AttentionWeights
-from .mixers.both import BothWeights
 from .mixers.latent import LatentWeights
 from .per_layer import PerLayerEmbedding, PerLayerWeights
 from .tensors import TensorLike
@@ -34,7 +33,7 @@ class LayerWeights:
     """The parts of one layer; None where the architecture, or the layer, has no such part."""
 
     attn_norm: Norm | None
-    mixer: MixerWeights | None
+    mixers: tuple[MixerWeights, ...]
     post_attention_norm: Norm | None
     ffn_norm: Norm | None
     feed_forward: FeedForwardWeights | None
@@ -63,18 +62,16 @@ class Weights:
     @property
     def bytes_per_token(self) -> int:
         """Bytes of the matrices that one token reads, without its row of `token_embd`."""
-        parts = [(layer.mixer, layer.feed_forward, layer.per_layer) for layer in self.layers]
+        parts = [(layer.mixers, layer.feed_forward, layer.per_layer) for layer in self.layers]
         whole = self.output, self.per_layer and self.per_layer.model_proj
         return sum(_read_bytes(part) for layer in (whole, *parts) for part in layer)
 
     @property
     def sink_logits(self) -> tuple[F32 | None, ...]:
         """float32 (H,) on the host, of each layer with attention; None where it has none."""
-        mixers = (layer.mixer for layer in self.layers)
-        kinds = AttentionWeights | LatentWeights
-        attention = (m.attention if isinstance(m, BothWeights) else m for m in mixers)
-        with_kv = (m for m in attention if isinstance(m, kinds))
-        return tuple(m.sinks if isinstance(m, AttentionWeights) else None for m in with_kv)
+        mixers = (mixer for layer in self.layers for mixer in layer.mixers)
+        attention = (m for m in mixers if isinstance(m, AttentionWeights | LatentWeights))
+        return tuple(m.sinks if isinstance(m, AttentionWeights) else None for m in attention)
 
     @staticmethod
     def load(
@@ -188,7 +185,7 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
 
 def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
     architecture, prefix, layer = config.architecture, f"blk.{index}", config.layers[index]
-    whole = layer.mixer is not None and layer.feed_forward is not None
+    whole = bool(layer.mixers) and layer.feed_forward is not None
 
     def norm(name: str, present: bool) -> Norm | None:
         return loader.norm(f"{prefix}.{name}", config.n_embd) if present else None
@@ -198,7 +195,7 @@ def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
         parallel = f"{prefix}.{architecture.ffn_norm}.weight" not in loader
     return LayerWeights(
         attn_norm=norm("attn_norm", architecture.pre_norms),
-        mixer=load_mixer(loader, prefix, config, layer),
+        mixers=load_mixers(loader, prefix, config, layer),
         post_attention_norm=norm("post_attention_norm", architecture.post_norms),
         ffn_norm=norm(architecture.ffn_norm, whole and architecture.pre_norms and not parallel),
         feed_forward=load_feed_forward(loader, prefix, config, layer),

@@ -29,6 +29,15 @@ Watcher: TypeAlias = "Callable[[Array, str, Routed | None], None]"
 each, whose it is."""
 
 
+class Widths(NamedTuple):
+    """How wide the memory of a forward pass is, by name: what it is planned and allocated by."""
+
+    rows: dict[str, int]
+    """Floats of a row: layers share memory of one name."""
+    inputs: dict[str, int]
+    """Columns of the inputs of matrix products."""
+
+
 class Rows:
     """Rows first … stop - 1 of the forward pass's memory: token ids, and arrays by name.
 
@@ -77,8 +86,8 @@ class Rows:
 class Workspace:
     """The memory of a device for up to `max_chunk` tokens, and what layers do with it.
 
-    rows, inputs: floats of a row and columns of the inputs of matrix products, by name (`widths`);
-    alone: of these, see `Device.activations`. Later calls allocate nothing but views.
+    alone: of the inputs of products, see `Device.activations`. Later calls allocate nothing but
+    views.
     """
 
     def __init__(
@@ -86,8 +95,7 @@ class Workspace:
         config: ModelConfig,
         device: Device,
         max_chunk: int,
-        rows: dict[str, int],
-        inputs: dict[str, int],
+        widths: Widths,
         *,
         alone: bool = False,
     ) -> None:
@@ -96,19 +104,20 @@ class Workspace:
         self._eps, self._rms = config.norm_eps, config.architecture.norm == "rms"
         self._config = config
         self._memory = {
-            name: device.memory((max_chunk * width,), np.float32) for name, width in rows.items()
+            name: device.memory((max_chunk * width,), np.float32)
+            for name, width in widths.rows.items()
         }
         if not config.architecture.pre_norms:
             self._memory["normed"] = self._memory["x"]
         # A pass also computes rows that hold no token: these have to hold numbers.
-        for name in {"mixed", "of_experts"} & self._memory.keys():
-            device.put(np.zeros(len(self._memory[name]), np.float32), self._memory[name])
+        if (mixed := self._memory.get("mixed")) is not None:
+            device.put(np.zeros(len(mixed), np.float32), mixed)
         # Recording a graph reads the ids, so they have to be valid from the start.
         self._ids = device.memory((max_chunk,), np.int32)
         device.put(np.zeros(max_chunk, np.int32), self._ids)
         self._inputs = {
             name: device.activations(max_chunk, n_cols, alone=alone)
-            for name, n_cols in inputs.items()
+            for name, n_cols in widths.inputs.items()
         }
         self._rows: dict[tuple[int, int, int], Rows] = {}
         self.max_chunk = max_chunk

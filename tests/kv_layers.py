@@ -12,7 +12,7 @@ def with_kv_layers(config: ModelConfig, kv_layers: Iterable[AttentionConfig]) ->
     """The configuration with other attention in its layers that have keys and values."""
     attention = iter(kv_layers)
     layers = tuple(
-        replace(layer, mixer=next(attention)) if isinstance(layer.mixer, AttentionConfig) else layer
+        replace(layer, attention=next(attention)) if layer.attention else layer
         for layer in config.layers
     )
     return replace(config, layers=layers)

@@ -8,7 +8,7 @@ from typing import Literal
 from ...ops.experts import MOST_EXPERTS, Routing
 from ...ops.experts.routing import Scores
 from .bounds import MAX_EMBD, MAX_FF, MAX_LAYERS
-from .layers import BesideConfig, DenseConfig, ExpertsConfig, FeedForwardConfig
+from .layers import DenseConfig, ExpertsConfig, FeedForwardConfig
 from .metadata import Keys
 
 # llama.cpp's numbers of `expert_gating_func`.
@@ -62,7 +62,7 @@ def read_feed_forwards(
         if not n_experts:
             return dense_parts
         experts = _experts(keys, rules, n_experts)
-        return tuple(BesideConfig(dense, experts) for dense in dense_parts)
+        return tuple(replace(experts, shared=dense, apart=True) for dense in dense_parts)
     if rules.in_own_layers:
         lengths = keys.per_layer("feed_forward_length", n_layers, low=0, high=MAX_FF)
         kinds: dict[int, FeedForwardConfig | None] = {

@@ -1,4 +1,4 @@
-"""The configuration of one layer: its mixer and its feed-forward, each of one kind."""
+"""The configuration of one layer: its mixers and its feed-forward, each of one kind."""
 
 from __future__ import annotations
 
@@ -85,6 +85,11 @@ class DeltaNetConfig:
     """Whether one matrix has the rows of beta and of alpha, side by side for each key head."""
 
     @property
+    def inner(self) -> int:
+        """Numbers of a token that the states give."""
+        return self.heads.n_values * self.heads.value_dim
+
+    @property
     def state_shapes(self) -> tuple[tuple[int, ...], ...]:
         """What a context holds of the layer, float32: rows before the convolution, the states."""
         return (self.width - 1, self.heads.row), self.heads.state_shape
@@ -123,12 +128,8 @@ RecurrentConfig = DeltaNetConfig | ShortConvConfig | Mamba2Config
 """Mixers that carry a state from token to token."""
 
 
-@dataclass(frozen=True)
-class BothConfig:
-    """A layer's mixer: attention and one with a state, whose outputs add up."""
-
-    attention: AttentionConfig
-    state: Mamba2Config
+MixerConfig = AttentionConfig | RecurrentConfig
+"""A mixer of any kind."""
 
 
 @dataclass(frozen=True)
@@ -154,35 +155,23 @@ class ExpertsConfig:
     """Whether each expert's matrices have biases."""
     n_latent: int = 0
     """Width of the rows that the experts read and write; 0: n_embd."""
+    apart: bool = False
+    """Whether the router, the experts and the shared network have norms of their own."""
 
 
-@dataclass(frozen=True)
-class BesideConfig:
-    """A layer's feed-forward: a network for all tokens and experts, each with norms of its own."""
-
-    dense: DenseConfig
-    experts: ExpertsConfig
-
-
-FeedForwardConfig = DenseConfig | ExpertsConfig | BesideConfig
+FeedForwardConfig = DenseConfig | ExpertsConfig
 """A feed-forward of any kind."""
 
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """One layer: a mixer of tokens and a feed-forward, each of one kind; or one of the two."""
+    """One layer: mixers of tokens, whose outputs add up, and a feed-forward; or one of the two."""
 
-    mixer: AttentionConfig | RecurrentConfig | BothConfig | None
+    attention: AttentionConfig | None
+    state: RecurrentConfig | None
     feed_forward: FeedForwardConfig | None
 
     @property
-    def attention(self) -> AttentionConfig | None:
-        """Its attention, alone or beside another mixer."""
-        mixer = self.mixer.attention if isinstance(self.mixer, BothConfig) else self.mixer
-        return mixer if isinstance(mixer, AttentionConfig) else None
-
-    @property
-    def state(self) -> RecurrentConfig | None:
-        """Its mixer that carries a state, alone or beside attention."""
-        mixer = self.mixer.state if isinstance(self.mixer, BothConfig) else self.mixer
-        return mixer if isinstance(mixer, RecurrentConfig) else None
+    def mixers(self) -> tuple[MixerConfig, ...]:
+        """Those that it has."""
+        return tuple(mixer for mixer in (self.state, self.attention) if mixer is not None)

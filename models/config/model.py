@@ -23,10 +23,8 @@ from .expert_keys import read_feed_forwards
 from .latent_keys import latent_scale, read_latent_heads
 from .layers import (
     AttentionConfig,
-    BothConfig,
     FeedForwardConfig,
     LayerConfig,
-    Mamba2Config,
     RecurrentConfig,
     RopeConfig,
 )
@@ -237,11 +235,9 @@ def _layer(
     """A layer with a state, if any, in the place of attention or beside it; or without a mixer."""
     rules = architecture.experts
     if rules is not None and rules.in_own_layers and feed_forward is not None:
-        return LayerConfig(None, feed_forward)
-    if architecture.recurrent == "mamba 2 beside attention":
-        assert isinstance(state, Mamba2Config)
-        return LayerConfig(BothConfig(attention, state), feed_forward)
-    return LayerConfig(state or attention, feed_forward)
+        return LayerConfig(None, None, feed_forward)
+    beside = architecture.recurrent == "mamba 2 beside attention"
+    return LayerConfig(attention if beside or state is None else None, state, feed_forward)
 
 
 def _norm_eps(keys: Keys, architecture: Architecture) -> float:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ops.device import Activations, Array
+from ..attention import Attention
+from ..config import ModelConfig
+from ..config.layers import AttentionConfig
 from ..loader import F32, Linear, Loader
-
-if TYPE_CHECKING:
-    from ...ops.device import Activations, Array
-    from ..attention import Attention
-    from ..config import ModelConfig
-    from ..config.layers import AttentionConfig
-    from ..workspace import Rows, Workspace
+from ..workspace import Rows, Widths
+from .base import Mixer
 
 
 @dataclass(frozen=True)
@@ -112,76 +110,56 @@ def _sinks(loader: Loader, prefix: str, config: ModelConfig, layer: AttentionCon
     return loader.values(f"{prefix}.attn_sinks.weight", layer.n_heads)
 
 
-class AttentionMixer:
-    """The attention of one layer; `number` counts the layers with attention."""
+class AttentionMixer(Mixer[AttentionWeights, AttentionConfig]):
+    """The attention of one layer."""
 
-    def __init__(
-        self,
-        weights: AttentionWeights,
-        layer: AttentionConfig,
-        number: int,
-        rotation: int | None,
-        config: ModelConfig,
-        work: Workspace,
-    ) -> None:
-        self._weights, self._number, self._rotation = weights, number, rotation
-        self._config, self._work = config, work
+    def _prepare(self) -> None:
+        layer, work, architecture = self._layer, self._work, self._config.architecture
         self._q_shape = layer.n_heads, layer.head_dim
         self._kv_shape = layer.n_kv_heads, layer.head_dim
         self._n_q, self._n_kv = math.prod(self._q_shape), math.prod(self._kv_shape)
         self._mixed_in = work.input(f"mixed {self._n_q}")
         self._ones = None
-        self._value_norm = config.architecture.value_norm
-        if config.architecture.qk_norm == "each head" or self._value_norm:
+        if architecture.qk_norm == "each head" or architecture.value_norm:
             self._ones = work.device.put(np.ones(layer.head_dim, np.float32))
         self._unit_gates = None
-        if weights.n_gates < self._n_q:
-            ones = np.ones((work.max_chunk, weights.n_gates), np.float32)
-            self._unit_gates = work.device.put(ones)
+        if (n_gates := self._weights.n_gates) < self._n_q:
+            self._unit_gates = work.device.put(np.ones((work.max_chunk, n_gates), np.float32))
 
     @staticmethod
-    def widths(config: ModelConfig, layer: AttentionConfig) -> dict[str, int]:
-        """Floats of a row, by name."""
+    def widths(config: ModelConfig, layer: AttentionConfig) -> Widths:
+        """See `Mixer`; columns of the output projection name its input: layers may differ in
+        them."""
         n_q, n_kv = layer.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
         rows = {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q, "temperature": 1}
         if (gate := config.architecture.output_gate) != "none":
             rows["output_gate"] = n_q
-        return rows | ({"q_and_gate": 2 * n_q} if gate == "attn_q" else {})
-
-    @staticmethod
-    def inputs(config: ModelConfig, layer: AttentionConfig) -> dict[str, int]:
-        """Columns of the output projection, which name its input: layers may differ in them."""
-        n_q = layer.n_heads * layer.head_dim
-        return {f"mixed {n_q}": n_q}
+        if gate == "attn_q":
+            rows["q_and_gate"] = 2 * n_q
+        return Widths(rows, {f"mixed {n_q}": n_q})
 
     def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
         """rope(k) and v of all rows, rope(q) and the gate of `outputs`.
 
         Rotates the other rows of q, too, though nobody reads them.
         """
-        weights, config, work = self._weights, self._config, self._work
-        architecture, pointwise = config.architecture, work.device.pointwise
+        weights, config, pointwise = self._weights, self._config, self._work.device.pointwise
+        architecture = config.architecture
         beside = architecture.output_gate == "attn_q"
         names = {"k": weights.k, "v": weights.v}
-        all_rows = tuple((x, b.array(name, self._n_kv)) for name, x in names.items() if x)
+        of_all = [(x, b.array(name, self._n_kv)) for name, x in names.items() if x]
         q = outputs.array("q_and_gate", 2 * self._n_q) if beside else outputs.array("q", self._n_q)
         wanted = [(weights.q, q)]
         if weights.gate is not None:
             wanted.append((weights.gate, outputs.array("output_gate", weights.n_gates)))
-        if outputs is b:
-            work.multiply(source, *all_rows, *wanted)
-        else:
-            if all_rows:
-                work.multiply(source, *all_rows)
-            work.multiply(source.set(outputs.normed), *wanted)
-        work.add_biases(*wanted, *all_rows)
+        self._multiply(source, (b, outputs), of_all, wanted)
         if beside:
             halves = (outputs.array(name, *self._q_shape) for name in ("q", "output_gate"))
             n_heads, head_dim = self._q_shape
             pointwise.split_pairs(outputs.array("q_and_gate", n_heads, 2, head_dim), *halves)
         n_kv_heads, head_dim = self._kv_shape if weights.k is not None else (0, self._q_shape[1])
         q_heads, k_heads = b.array("q", *self._q_shape), b.array("k", n_kv_heads, head_dim)
-        if self._value_norm and weights.k is not None:
+        if architecture.value_norm and weights.k is not None:
             self._norm_values(b)
         if not architecture.qk_norm_after_rope:
             self._norm_heads(q_heads, k_heads)

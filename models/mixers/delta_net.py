@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ...ops.device import Activations, Array
+from ..attention import Attention
+from ..config import ModelConfig
+from ..config.layers import DeltaNetConfig
 from ..loader import Linear, Loader
-
-if TYPE_CHECKING:
-    from ...ops.device import Activations, Array
-    from ..attention import Attention
-    from ..config import ModelConfig
-    from ..config.layers import DeltaNetConfig
-    from ..workspace import Rows, Workspace
+from ..workspace import Rows, Widths
+from .base import StateMixer
 
 
 @dataclass(frozen=True)
@@ -40,15 +38,14 @@ class DeltaNetWeights:
         n_gates = heads.n_values
         if layer.fused_gates:
             gates, n_gates = {"beta_alpha": "ssm_ba"}, 2 * heads.n_values
-        n_values = heads.n_values * heads.value_dim
         return DeltaNetWeights(
             qkv=loader.linear(f"{prefix}.attn_qkv", heads.row, n_embd),
-            z=loader.linear(f"{prefix}.attn_gate", n_values, n_embd),
+            z=loader.linear(f"{prefix}.attn_gate", layer.inner, n_embd),
             gates={
                 memory: loader.linear(f"{prefix}.{name}", n_gates, n_embd)
                 for memory, name in gates.items()
             },
-            output=loader.linear(f"{prefix}.ssm_out", n_embd, n_values),
+            output=loader.linear(f"{prefix}.ssm_out", n_embd, layer.inner),
             convolution=loader.columns(f"{prefix}.ssm_conv1d.weight", (heads.row, layer.width)),
             rates=loader.vector(f"{prefix}.ssm_a", heads.n_values),
             bias=loader.vector(f"{prefix}.ssm_dt.bias", heads.n_values),
@@ -56,63 +53,41 @@ class DeltaNetWeights:
         )
 
 
-class DeltaNetMixer:
-    """The gated delta net of one layer; `number` counts the layers that carry a state."""
+class DeltaNetMixer(StateMixer[DeltaNetWeights, DeltaNetConfig]):
+    """The gated delta net of one layer."""
 
-    def __init__(
-        self,
-        weights: DeltaNetWeights,
-        layer: DeltaNetConfig,
-        number: int,
-        config: ModelConfig,
-        work: Workspace,
-    ) -> None:
-        self._weights, self._heads, self._number = weights, layer.heads, number
-        self._work, self._eps = work, config.norm_eps
-        self._operations = operations = work.device.recurrent
-        self._n_values = layer.heads.n_values * layer.heads.value_dim
-        self._scratch = work.shared(layer.heads, lambda: operations.DeltaScratch(layer.heads))
-        self._mixed_in = work.input("of_states")
+    def _prepare(self) -> None:
+        super()._prepare()
+        heads, operations = self._layer.heads, self._operations
+        self._scratch = self._work.shared(heads, lambda: operations.DeltaScratch(heads))
 
     @staticmethod
-    def widths(layer: DeltaNetConfig) -> dict[str, int]:
-        """Floats of a row, by name."""
+    def widths(config: ModelConfig, layer: DeltaNetConfig) -> Widths:
+        """See `Mixer`."""
         heads = layer.heads
-        n_values = heads.n_values * heads.value_dim
-        rows = {"qkv": heads.row, "convolved": heads.row, "z": n_values, "mixed": n_values}
+        rows = {"qkv": heads.row, "convolved": heads.row, "z": layer.inner, "mixed": layer.inner}
         if layer.fused_gates:
             rows["beta_alpha"] = 2 * heads.n_values
-        return rows | dict.fromkeys(("beta", "alpha"), heads.n_values)
-
-    @staticmethod
-    def inputs(layer: DeltaNetConfig) -> dict[str, int]:
-        """Columns of the output projection."""
-        return {"of_states": layer.heads.n_values * layer.heads.value_dim}
+        rows |= dict.fromkeys(("beta", "alpha"), heads.n_values)
+        return Widths(rows, {"of_states": layer.inner})
 
     def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
         """q, k, v and gates of all rows, z of `outputs`."""
-        weights, heads, work = self._weights, self._heads, self._work
-        z = weights.z, outputs.array("z", self._n_values)
-        n_gates = (2 if "beta_alpha" in weights.gates else 1) * heads.n_values
-        all_rows = (
-            (weights.qkv, b.array("qkv", heads.row)),
-            *((matrix, b.array(name, n_gates)) for name, matrix in weights.gates.items()),
-        )
-        if outputs is b:
-            work.multiply(source, *all_rows, z)
-        else:
-            work.multiply(source, *all_rows)
-            work.multiply(source.set(outputs.normed), z)
-        work.add_biases(*all_rows, z)
-        if "beta_alpha" in weights.gates:
+        weights, layer, heads = self._weights, self._layer, self._layer.heads
+        n_gates = (2 if layer.fused_gates else 1) * heads.n_values
+        of_all = [(weights.qkv, b.array("qkv", heads.row))]
+        of_all += [(matrix, b.array(name, n_gates)) for name, matrix in weights.gates.items()]
+        z = weights.z, outputs.array("z", layer.inner)
+        self._multiply(source, (b, outputs), of_all, [z])
+        if layer.fused_gates:
             groups = heads.n_keys, heads.n_values // heads.n_keys
             pairs = b.array("beta_alpha", groups[0], 2, groups[1])
             beta, alpha = (b.array(name, *groups) for name in ("beta", "alpha"))
-            work.device.pointwise.split_pairs(pairs, beta, alpha)
+            self._work.device.pointwise.split_pairs(pairs, beta, alpha)
 
     def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
         """The convolution and the delta rule of all tokens."""
-        weights, heads = self._weights, self._heads
+        weights, heads = self._weights, self._layer.heads
         before, states = attention.state(self._number)
         convolved = tokens.array("convolved", heads.row)
         self._operations.short_conv(
@@ -131,7 +106,8 @@ class DeltaNetMixer:
 
     def output(self, b: Rows, out: Array) -> None:
         """The gated norm of each head, and the output projection."""
-        mixed, z = (b.array(name, self._n_values) for name in ("mixed", "z"))
-        rows, gates = (x.reshape(-1, self._heads.value_dim) for x in (mixed, z))
-        self._operations.gated_rms_norm(rows, self._weights.norm, gates, self._eps, rows)
-        self._work.linear(self._mixed_in.set(mixed), self._weights.output, out)
+        weights, layer, eps = self._weights, self._layer, self._config.norm_eps
+        mixed, z = (b.array(name, layer.inner) for name in ("mixed", "z"))
+        rows, gates = (x.reshape(-1, layer.heads.value_dim) for x in (mixed, z))
+        self._operations.gated_rms_norm(rows, weights.norm, gates, eps, rows)
+        self._work.linear(self._mixed_in.set(mixed), weights.output, out)

@@ -12,17 +12,15 @@ it: `src/models/deepseek2.cpp`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ...ops.device import Activations, Array
 from ...ops.pointwise.parts import copy_part
+from ..attention import Attention
+from ..config import ModelConfig
+from ..config.layers import AttentionConfig, LatentConfig
 from ..loader import Linear, Loader
-
-if TYPE_CHECKING:
-    from ...ops.device import Activations, Array
-    from ..attention import Attention
-    from ..config import ModelConfig
-    from ..config.layers import AttentionConfig, LatentConfig
-    from ..workspace import Rows, Workspace
+from ..workspace import Rows, Widths
+from .base import Mixer
 
 
 @dataclass(frozen=True)
@@ -92,55 +90,40 @@ def _of_heads(
     return parts[::2], parts[1::2]
 
 
-class LatentMixer:
-    """The latent attention of one layer; `number` counts the layers with attention."""
+class LatentMixer(Mixer[LatentWeights, AttentionConfig]):
+    """The latent attention of one layer."""
 
-    def __init__(
-        self,
-        weights: LatentWeights,
-        layer: AttentionConfig,
-        number: int,
-        rotation: int | None,
-        config: ModelConfig,
-        work: Workspace,
-    ) -> None:
-        assert rotation is not None
-        self._weights, self._number, self._rotation = weights, number, rotation
-        self._config, self._work = config, work
+    def _prepare(self) -> None:
+        layer, work = self._layer, self._work
         self._latent, self._n_rot = _parts(layer)
         self._n_heads, self._row = layer.n_heads, layer.head_dim
-        self._q_a_in = work.input("q_a") if weights.q_a is not None else None
+        self._q_a_in = work.input("q_a") if self._weights.q_a is not None else None
         self._narrow_in, self._wide_in = work.input("plain"), work.input("compressed")
         self._joined_in = work.input("joined")
 
     @staticmethod
-    def widths(layer: AttentionConfig) -> dict[str, int]:
-        """Floats of a row, by name."""
+    def widths(config: ModelConfig, layer: AttentionConfig) -> Widths:
+        """See `Mixer`."""
         (latent, n_rot), n_heads = _parts(layer), layer.n_heads
-        of_all = n_heads * layer.head_dim
-        return {
+        of_all, joined = n_heads * layer.head_dim, n_heads * latent.value_dim
+        rows = {
             "q_a": latent.q_rank,
             "q_heads": n_heads * (latent.plain_dim + n_rot),
             "narrow": n_heads * max(latent.plain_dim, latent.value_dim),
             "wide": n_heads * latent.rank,
-            "joined": n_heads * latent.value_dim,
+            "joined": joined,
             "kv_a": layer.head_dim,
             "compressed": latent.rank,
             "q": of_all,
             "k": layer.head_dim,
             "mixed": of_all,
         }
-
-    @staticmethod
-    def inputs(layer: AttentionConfig) -> dict[str, int]:
-        """Columns of the inputs of matrix products."""
-        latent, _ = _parts(layer)
-        narrow = {"plain": latent.plain_dim, "compressed": latent.rank}
-        joined = narrow | {"joined": layer.n_heads * latent.value_dim}
-        return joined | ({"q_a": latent.q_rank} if latent.q_rank else {})
+        inputs = {"plain": latent.plain_dim, "compressed": latent.rank, "joined": joined}
+        return Widths(rows, inputs | ({"q_a": latent.q_rank} if latent.q_rank else {}))
 
     def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
         """The stored row of all rows, the queries of `outputs`."""
+        assert self._rotation is not None
         work, rope, table = self._work, self._config.architecture.rope, angles[self._rotation]
         work.linear(source, self._weights.kv_a, b.array("kv_a", self._row))
         self._put_rows(b)

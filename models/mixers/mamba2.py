@@ -6,18 +6,16 @@ out = ssm_out (norm of groups (scan(silu(conv(x, B, C)), dt) * silu(z)))
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ops.device import Activations, Array
+from ..attention import Attention
+from ..config import ModelConfig
+from ..config.layers import Mamba2Config
 from ..loader import Linear, Loader
-
-if TYPE_CHECKING:
-    from ...ops.device import Activations, Array
-    from ..attention import Attention
-    from ..config import ModelConfig
-    from ..config.layers import Mamba2Config
-    from ..workspace import Rows, Workspace
+from ..workspace import Rows, Widths
+from .base import StateMixer
 
 
 @dataclass(frozen=True)
@@ -61,54 +59,33 @@ class Mamba2Weights:
         )
 
 
-class Mamba2Mixer:
-    """The state-space mixer of one layer; `number` counts the layers that carry a state."""
+class Mamba2Mixer(StateMixer[Mamba2Weights, Mamba2Config]):
+    """The state-space mixer of one layer."""
 
-    def __init__(
-        self,
-        weights: Mamba2Weights,
-        layer: Mamba2Config,
-        number: int,
-        config: ModelConfig,
-        work: Workspace,
-    ) -> None:
-        self._weights, self._heads, self._number = weights, layer.heads, number
-        self._work, self._eps = work, config.norm_eps
-        self._operations = work.device.recurrent
-        self._mixed_in = work.input("of_states")
-        ones = np.ones(layer.heads.inner // layer.heads.n_groups, np.float32)
-        self._ones = work.device.put(ones)
+    def _prepare(self) -> None:
+        super()._prepare()
+        heads = self._layer.heads
+        ones = np.ones(heads.inner // heads.n_groups, np.float32)
+        self._ones = self._work.device.put(ones)
 
     @staticmethod
-    def widths(layer: Mamba2Config) -> dict[str, int]:
-        """Floats of a row, by name."""
+    def widths(config: ModelConfig, layer: Mamba2Config) -> Widths:
+        """See `Mixer`."""
         heads = layer.heads
         rows = {"z": heads.inner, "xbc": heads.row, "dt": heads.n_heads}
-        return rows | {"convolved": heads.row, "scanned": heads.inner}
-
-    @staticmethod
-    def inputs(layer: Mamba2Config) -> dict[str, int]:
-        """Columns of the output projection."""
-        return {"of_states": layer.heads.inner}
+        rows |= {"convolved": heads.row, "scanned": heads.inner}
+        return Widths(rows, {"of_states": heads.inner})
 
     def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
         """x, B, C and steps of all rows, z of `outputs`."""
-        weights, heads, work = self._weights, self._heads, self._work
+        weights, heads = self._weights, self._layer.heads
+        xbc, dt = b.array("xbc", heads.row), b.array("dt", heads.n_heads)
         z = weights.z, outputs.array("z", heads.inner)
-        all_rows = (
-            (weights.xbc, b.array("xbc", heads.row)),
-            (weights.dt, b.array("dt", heads.n_heads)),
-        )
-        if outputs is b:
-            work.multiply(source, *all_rows, z)
-        else:
-            work.multiply(source, *all_rows)
-            work.multiply(source.set(outputs.normed), z)
-        work.add_biases(*all_rows, z)
+        self._multiply(source, (b, outputs), [(weights.xbc, xbc), (weights.dt, dt)], [z])
 
     def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
         """The convolution and the scan of all tokens."""
-        weights, heads = self._weights, self._heads
+        weights, heads = self._weights, self._layer.heads
         before, states = attention.state(self._number)
         convolved = tokens.array("convolved", heads.row)
         xbc, bias = tokens.array("xbc", heads.row), weights.convolution_bias
@@ -129,10 +106,10 @@ class Mamba2Mixer:
     def output(self, b: Rows, out: Array) -> None:
         """The gate, the norm of each group, and the output projection."""
         pointwise, norm = self._work.device.pointwise, self._weights.norm
-        mixed, z = (b.array(name, self._heads.inner) for name in ("scanned", "z"))
+        mixed, z = (b.array(name, self._layer.heads.inner) for name in ("scanned", "z"))
         pointwise.swiglu(z, mixed, mixed)
         if norm is not None:
             groups = mixed.reshape(-1, len(self._ones))
-            pointwise.rms_norm(groups, self._ones, self._eps, groups)
+            pointwise.rms_norm(groups, self._ones, self._config.norm_eps, groups)
             pointwise.multiply_row(mixed, norm)
         self._work.linear(self._mixed_in.set(mixed), self._weights.output, out)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ...ops.device import Activations, Array
+from ..attention import Attention
+from ..config import ModelConfig
+from ..config.layers import ShortConvConfig
 from ..loader import Linear, Loader
-
-if TYPE_CHECKING:
-    from ...ops.device import Activations, Array
-    from ..attention import Attention
-    from ..config import ModelConfig
-    from ..config.layers import ShortConvConfig
-    from ..workspace import Rows, Workspace
+from ..workspace import Rows, Widths
+from .base import StateMixer
 
 
 @dataclass(frozen=True)
@@ -36,39 +34,28 @@ class ShortConvWeights:
         )
 
 
-class ShortConvMixer:
-    """The short convolution of one layer; `number` counts the layers that carry a state."""
-
-    def __init__(
-        self, weights: ShortConvWeights, layer: ShortConvConfig, number: int, work: Workspace
-    ) -> None:
-        self._weights, self._n, self._number, self._work = weights, layer.n, number, work
-        self._operations = work.device.recurrent
-        self._mixed_in = work.input("of_states")
+class ShortConvMixer(StateMixer[ShortConvWeights, ShortConvConfig]):
+    """The short convolution of one layer."""
 
     @staticmethod
-    def widths(layer: ShortConvConfig) -> dict[str, int]:
-        """Floats of a row, by name."""
-        return {"bcx": 3 * layer.n, "mixed": layer.n}
-
-    @staticmethod
-    def inputs(layer: ShortConvConfig) -> dict[str, int]:
-        """Columns of the output projection."""
-        return {"of_states": layer.n}
+    def widths(config: ModelConfig, layer: ShortConvConfig) -> Widths:
+        """See `Mixer`."""
+        return Widths({"bcx": 3 * layer.n, "mixed": layer.n}, {"of_states": layer.n})
 
     def project(self, source: Activations, b: Rows, outputs: Rows, angles: list[Array]) -> None:
         """b, c and x of all rows."""
-        self._work.linear(source, self._weights.bcx, b.array("bcx", 3 * self._n))
+        self._work.linear(source, self._weights.bcx, b.array("bcx", 3 * self._layer.n))
         if outputs is not b:
             source.set(outputs.normed)
 
     def mix(self, attention: Attention, tokens: Rows, outputs: Rows) -> None:
         """The gated convolution of all tokens."""
         (before,) = attention.state(self._number)
-        bcx, mixed = tokens.array("bcx", 3 * self._n), tokens.array("mixed", self._n)
+        n = self._layer.n
+        bcx, mixed = tokens.array("bcx", 3 * n), tokens.array("mixed", n)
         self._operations.gated_short_conv(bcx, self._weights.convolution, before, mixed)
 
     def output(self, b: Rows, out: Array) -> None:
         """The output projection."""
-        mixed = self._mixed_in.set(b.array("mixed", self._n))
+        mixed = self._mixed_in.set(b.array("mixed", self._layer.n))
         self._work.linear(mixed, self._weights.output, out)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...models.config import ModelConfig
-from ...models.config.layers import BesideConfig, ExpertsConfig
+from ...models.config.layers import ExpertsConfig
 from ...models.tensors import TensorLike, is_matrix, re_encoded_bytes, repacked_bytes
-from ...models.widths import input_widths, row_widths
+from ...models.widths import widths_of
 from ...models.workspace import Workspace
 from ...ops.attention.layout import SEGMENT, layout_of, n_segments
 from ...ops.cpu import CPU
@@ -76,8 +76,6 @@ def _share_read(tensor: TensorLike, config: ModelConfig) -> float:
     if is_matrix(tensor):
         return 1.0
     feed_forward = config.layers[int(tensor.name.split(".")[1])].feed_forward
-    if isinstance(feed_forward, BesideConfig):
-        feed_forward = feed_forward.experts
     if not isinstance(feed_forward, ExpertsConfig):
         return 1.0
     return feed_forward.routing.n_used / feed_forward.routing.n_experts
@@ -136,9 +134,7 @@ def buffer_bytes(config: ModelConfig, kv: tuple[str, str], n_ctx: int) -> int:
     if not was_tracing:
         tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    made: list[object] = [
-        Workspace(config, CPU, CPU.chunk, row_widths(config), input_widths(config))
-    ]
+    made: list[object] = [Workspace(config, CPU, CPU.chunk, widths_of(config))]
     heads = {(x.n_heads, x.n_kv_heads, x.head_dim) for x in config.attention_layers}
     made += [CPU.attention_scratch(h, j, layout_of(e, *kv), CPU.chunk, n_ctx) for h, j, e in heads]
     n_bytes = tracemalloc.get_traced_memory()[0] - before

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from ...cuda_ops.machine import Card, checked
 from ...models.config import ModelConfig
-from ...models.widths import input_widths, row_widths
+from ...models.widths import widths_of
 from ...ops.device import Device
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...system.errors import KvarnError
@@ -140,7 +140,8 @@ def _working_bytes(file: GGUFFile, config: ModelConfig, chunk: int) -> int:
     loading = max(sizes, default=0)
     from ...cuda_ops.linear.linear import SCRATCH_WEIGHTS
 
-    floats = chunk * sum(row_widths(config).values()) + 32 * config.n_vocab
-    halves = chunk * sum(input_widths(config).values())
+    widths = widths_of(config)
+    floats = chunk * sum(widths.rows.values()) + 32 * config.n_vocab
+    halves = chunk * sum(widths.inputs.values())
     reading = 4 * floats + 2 * (halves + 3 * SCRATCH_WEIGHTS)
     return max(loading + UNPACKING_BYTES, reading)

@@ -35,7 +35,7 @@ def test_layers_have_heads_of_their_own(golden_models: Callable[[str], Any]) -> 
 
 def test_the_last_layers_read_the_last_of_their_kind(golden_models: Callable[[str], Any]) -> None:
     config = ModelConfig.from_metadata(golden_models("gemma4-shared").metadata)
-    assert [layer.mixer.reads for layer in config.layers] == [None] * 4 + [2, 3]
+    assert [layer.attention.reads for layer in config.layers] == [None] * 4 + [2, 3]
     assert [config.attention_number(i) for i in range(6)] == [0, 1, 2, 3, 4, 5]
     assert config.kv_numbers == (0, 1, 2, 3, 2, 3) and config.last_storing == 3
     assert config.n_kv_layers == 4 and config.shares_kv and not config.one_geometry

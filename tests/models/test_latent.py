@@ -269,7 +269,7 @@ def test_queries_that_a_file_does_not_compress_are_read_whole(
     golden = golden_models("deepseek2-lite")
     keys = golden.metadata | {"deepseek2.attention.q_lora_rank": 24}
     weights = Weights.load(plain.as_tensors(golden.arrays), ModelConfig.from_metadata(keys))
-    assert all(layer.mixer.q_a is None for layer in weights.layers)
+    assert all(layer.mixers[0].q_a is None for layer in weights.layers)
 
 
 def test_heads_that_do_not_fit_their_matrices_are_refused(

@@ -23,8 +23,7 @@ DELTA, CONV, SCAN, ATTENTION = DeltaNetConfig, ShortConvConfig, Mamba2Config, No
 
 def kinds(config: ModelConfig) -> list[type | None]:
     """The kind of each layer's state, None for layers with attention."""
-    mixers = [layer.mixer for layer in config.layers]
-    return [type(m) if isinstance(m, (DELTA, CONV, SCAN)) else None for m in mixers]
+    return [None if layer.state is None else type(layer.state) for layer in config.layers]
 
 
 def parts(config: ModelConfig) -> list[str]:
@@ -72,14 +71,14 @@ def test_which_layers_carry_states(name: str, changes: Any, expected: list[type 
 
 def test_sizes_of_states() -> None:
     config = ModelConfig.from_metadata(keys("qwen35-heads6"))
-    mixer = config.layers[0].mixer
+    mixer = config.layers[0].state
     assert mixer == DeltaNetConfig(DeltaHeads(2, 6, 40, 40, cyclic=1), 4, fused_gates=False)
     assert config.state_shapes[0] == ((3, 2 * 2 * 40 + 6 * 40), (6, 3, 40, 16))
     config = ModelConfig.from_metadata(keys("lfm2"))
-    assert config.layers[0].mixer == ShortConvConfig(64, 3)
+    assert config.layers[0].state == ShortConvConfig(64, 3)
     assert config.state_shapes == (((2, 64),),) * 2
     config = ModelConfig.from_metadata(keys("granitehybrid-experts"))
-    assert config.layers[0].mixer == Mamba2Config(ScanHeads(6, 17, 3, 33), 4, needs_norm=True)
+    assert config.layers[0].state == Mamba2Config(ScanHeads(6, 17, 3, 33), 4, needs_norm=True)
     assert config.state_shapes == (((3, 6 * 17 + 2 * 3 * 33), (6, 2, 33, 16)),) * 2
 
 
@@ -234,7 +233,7 @@ def test_what_is_scanned_is_gated_and_normed_in_groups(
     golden, rng = golden_models(name), np.random.default_rng(0)
     config = replace(ModelConfig.from_metadata(golden.metadata), norm_eps=0.5)
     model = Transformer(config, Weights.load(plain.as_tensors(golden.arrays), config), 8)
-    heads, rows = config.layers[0].mixer.heads, model._work.rows(0, 3)
+    heads, rows = config.layers[0].state.heads, model._work.rows(0, 3)
     scanned, z = (rows.array(part, heads.inner) for part in ("scanned", "z"))
     for array in (scanned, z):
         array[:] = rng.normal(0, 1, array.shape)
@@ -244,5 +243,5 @@ def test_what_is_scanned_is_gated_and_normed_in_groups(
     norm, matrix = (golden.arrays[f"blk.0.ssm_{part}.weight"] for part in ("norm", "out"))
     expected = (normed.reshape(3, -1) * norm.ravel()) @ matrix.astype(np.float64).T
     out = np.empty((3, config.n_embd), np.float32)
-    model._layers[0]._mixer.output(rows, out)
+    model._layers[0]._mixers[0].output(rows, out)
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5 * expected.std())

@@ -124,7 +124,7 @@ def test_fused_matrices_and_biases_are_split_by_rows(
     golden_models: Callable[[str], Any], plain_ops: ModuleType
 ) -> None:
     golden = golden_models("llama-fused")
-    attention = load(golden, plain_ops).layers[1].mixer
+    attention = load(golden, plain_ops).layers[1].mixers[0]
     parts = (attention.q, attention.k, attention.v)
     assert [part.weight.matrix.shape for part in parts] == [(64, 64), (32, 64), (32, 64)]
     whole = np.concatenate([part.weight.matrix for part in parts])
@@ -146,7 +146,7 @@ def test_a_fused_matrix_may_have_its_biases_apart(
         blk__0__attn_k__bias=bias[64:96],
         blk__0__attn_v__bias=bias[96:],
     ).layers[0]
-    np.testing.assert_array_equal(layer.mixer.v.bias, bias[96:])
+    np.testing.assert_array_equal(layer.mixers[0].v.bias, bias[96:])
 
 
 def test_a_fused_stack_is_gate_and_up(
@@ -213,7 +213,7 @@ def test_matrices_that_are_laid_out_anew_let_go_of_the_file(
     ]
     tensors.update((tensor.name, tensor) for tensor in counted)
     layer = Weights.load(tensors, ModelConfig.from_metadata(golden.metadata)).layers[0]
-    attention = layer.mixer
+    attention = layer.mixers[0]
     for projection in (attention.q, attention.k, attention.v, attention.output):
         assert projection.weight.treatment == "repacked"
     assert [tensor.released for tensor in counted] == [1, 1]
