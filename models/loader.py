@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..jit.arena import Arena
-from ..ops.device import Array, Device, ExpertMatrix, Weight
+from ..ops.device import Array, Device, ExpertMatrix, LowRank, Weight
 from ..ops.reference.quants import dequantise
 from ..ops.types import QUANT_TYPES, QuantType
 from .errors import ModelError
-from .low_rank import AdapterLoader, Adapters, LowRank
+from .low_rank import AdapterLoader, Adapters
 from .tensors import TensorLike
 
 F32 = npt.NDArray[np.float32]
@@ -70,7 +70,7 @@ class Loader:
     def linear(self, name: str, n_rows: int, n_cols: int) -> Linear:
         """`{name}.weight` (n_rows, n_cols), with `{name}.bias` if there is one."""
         weight = self.matrix(f"{name}.weight", (n_rows, n_cols))
-        adapter = self.adapters.low_rank(f"{name}.weight", slice(n_rows), n_cols)
+        adapter = self.adapters.low_rank(f"{name}.weight", slice(n_rows))
         return Linear(weight, self.optional(f"{name}.bias", n_rows), adapter)
 
     def unrounded(self, name: str, n_rows: int, n_cols: int) -> Linear:
@@ -100,7 +100,7 @@ class Loader:
             full = f"{name}.weight[{number}]"
             weight = self.device.weight(kind, data, cols, full, self._arena)
             # Parts of heads take no adapters: one is refused as unused.
-            adapter = None if turned else self.adapters.low_rank(f"{name}.weight", rows, n_cols)
+            adapter = None if turned else self.adapters.low_rank(f"{name}.weight", rows)
             parts.append(Linear(weight, None if bias is None else bias[rows], adapter))
             first += n
         if all(part.weight.is_copy for part in parts):

@@ -111,6 +111,9 @@ class _Checked:
     def weight(self, *_: object) -> _Checked:
         return self
 
+    def low_rank(self, *_: object) -> _Checked:
+        return self
+
     def put(self, values: F32) -> F32:
         return values
 
@@ -161,7 +164,7 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
         output=Linear(
             loader.matrix("output.weight", embedding_shape) if has_output else token_embd,
             loader.optional("output.bias", config.n_vocab),
-            loader.adapters.low_rank("output.weight", slice(config.n_vocab), config.n_embd)
+            loader.adapters.low_rank("output.weight", slice(config.n_vocab))
             if has_output
             else None,
         ),

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .low_rank import LowRankWork
-
 if TYPE_CHECKING:
     from ..ops.device import Activations, Array, Device, Scratch
     from ..ops.experts import ExpertWeights, Routing
@@ -122,7 +120,6 @@ class Workspace:
         self._rows: dict[tuple[int, int, int], Rows] = {}
         self.max_chunk = max_chunk
         self._shared: dict[Hashable, Scratch] = {}
-        self._low_rank = LowRankWork(device, max_chunk, alone=alone)
 
     def rows(self, first: int, stop: int, n_tokens: int | None = None) -> Rows:
         """Rows first … stop - 1, of which the first `n_tokens` (None: all) hold tokens; the same
@@ -159,16 +156,12 @@ class Workspace:
             rows = source.x[: len(products[0][1])]
             for weight in weights:
                 watcher(rows, weight.name, None)
-        adapted = [
-            (adapter, self._low_rank.narrow(i, len(out), adapter.rank), out)
-            for i, (projection, out) in enumerate(products)
-            if (adapter := projection.adapter) is not None
-        ]
-        for adapter, narrow, _ in adapted:
-            weights.append(adapter.a)
-            outs.append(narrow)
         self.device.linear_many(source, weights, outs)
-        self._low_rank.add(adapted)
+        adapted = [(p.adapter, out) for p, out in products if p.adapter is not None]
+        if adapted:
+            make = self.device.low_rank_scratch
+            scratch = self.shared("adapters", lambda: make(self.max_chunk))
+            self.device.add_low_rank(source, adapted, scratch)
 
     def heads(
         self, source: Activations, matrices: Sequence[Linear], x: Array, out: Array, *, stack: bool

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .experts import Routing
     from .experts.api import ExpertsScratch
     from .linear import Activations, Weight
+    from .low_rank import LowRank, LowRankScratch
 
     F32 = NDArray[np.float32]
     I32 = NDArray[np.int32]
@@ -118,6 +119,12 @@ class Cpu(Device):
 
     def get_rows(self, weight: Weight, ids: I32, out: F32) -> None:
         self._linear.get_rows(weight, ids, out)
+
+    def low_rank(self, a: F32, b: F32) -> LowRank:
+        return self._low_rank.LowRank.prepare(a, b)
+
+    def low_rank_scratch(self, max_rows: int) -> LowRankScratch:
+        return self._low_rank.LowRankScratch(max_rows)
 
     def check_experts(self, name: str) -> None:
         """See `Device.check_experts`: all experts are served."""
@@ -214,6 +221,16 @@ class Cpu(Device):
         from . import linear
 
         return linear
+
+    @cached_property
+    def add_low_rank(self) -> Callable[..., None]:
+        return self._low_rank.add_low_rank
+
+    @cached_property
+    def _low_rank(self) -> Any:
+        from . import low_rank
+
+        return low_rank
 
     @cached_property
     def _experts(self) -> Any:

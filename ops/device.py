@@ -87,6 +87,14 @@ class ExpertMatrix(Protocol):
         """The first and the second half of each expert's rows: gate and up of a fused tensor."""
 
 
+class LowRank(Protocol):
+    """What adapters add to a matrix, prepared by a device."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that a product reads."""
+
+
 class Activations(Protocol):
     """The vectors that matrices are multiplied by."""
 
@@ -200,6 +208,26 @@ class Device(ABC):
     @abstractmethod
     def get_rows(self, weight: Any, ids: Array, out: Array) -> None:
         """out[t] = W[ids[t]]: ids int32 (T,), out float32 (T, K)."""
+
+    # Adapters, which not every device computes: a model with some is not loaded for it.
+
+    def low_rank(self, a: F32, b: F32) -> LowRank:
+        """Prepare what is added to a matrix: b a, of a float32 (R, K) and b (N, R)."""
+        raise self._no_adapters()
+
+    def low_rank_scratch(self, max_rows: int) -> Scratch:
+        """For `add_low_rank` of up to `max_rows` vectors."""
+        raise self._no_adapters()
+
+    @property
+    def add_low_rank(self) -> Callable[..., None]:
+        """`ops.low_rank.api.add_low_rank`."""
+        raise self._no_adapters()
+
+    def _no_adapters(self) -> OpsError:
+        return OpsError(
+            f"loading adapters: the device {self.name} does not compute them; use --device cpu"
+        )
 
     # Routed experts, which not every device computes.
 

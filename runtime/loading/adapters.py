@@ -19,6 +19,7 @@ import numpy as np
 import xxhash
 
 from ...models.low_rank import F32, Adapters, Factors, joined
+from ...ops.low_rank import thin_bytes
 from ...ops.reference.quants import dequantise
 from ...system.errors import KvarnError
 from ...system.text import one_line
@@ -44,8 +45,8 @@ class LoadedAdapters:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the matrices."""
-        return sum(x.a.nbytes + x.b.nbytes for x in self.factors.values())
+        """Bytes of the matrices in memory."""
+        return sum(thin_bytes(*y.shape) for x in self.factors.values() for y in x)
 
 
 def load_adapters(model: GGUFFile, files: Sequence[AdapterFile]) -> LoadedAdapters:

@@ -6,7 +6,7 @@ from whether a kernel computes rightly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -85,6 +85,16 @@ class PlainActivations:
 def plain_linear(act: PlainActivations, weight: PlainWeight, out: np.ndarray) -> None:
     """out = x W^T."""
     np.matmul(act.x[: act.n], weight.matrix.T, out=out)
+
+
+def plain_add_low_rank(
+    act: PlainActivations,
+    products: Sequence[tuple[tuple[np.ndarray, np.ndarray], np.ndarray]],
+    scratch: None,
+) -> None:
+    """out += B (A x)."""
+    for (a, b), out in products:
+        np.add(out, act.x[: act.n] @ a.T @ b.T, out=out)
 
 
 def plain_get_rows(weight: PlainWeight, ids: np.ndarray, out: np.ndarray) -> None:
@@ -273,6 +283,9 @@ class Plain(Cpu):
     linear = staticmethod(plain_linear)
     record = staticmethod(plain_record)
     get_rows = staticmethod(plain_get_rows)
+    low_rank = staticmethod(lambda a, b: (a, b))
+    low_rank_scratch = staticmethod(lambda _: None)
+    add_low_rank = staticmethod(plain_add_low_rank)
     expert_matrix = staticmethod(PlainExperts.prepare)
     experts_scratch = staticmethod(lambda *_: None)
     experts = staticmethod(plain_experts)

@@ -1,0 +1,87 @@
+"""y += B (A x), for what adapters add to matrices that read the same x. Imports no Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...jit.arena import aligned
+from ...jit.launch import DefinedKernel, lazy_kernel
+from ...jit.threads import n_threads
+from ..errors import OpsError
+from ..linear.activations import Activations
+from ..linear.arguments import Buffers, Output
+from .thin import CHUNK, F32, ROWS, TILE_BYTES, LowRank
+
+
+@lazy_kernel
+def _narrow() -> DefinedKernel:
+    from .kernels import narrow_kernel
+
+    return narrow_kernel
+
+
+@lazy_kernel
+def _widen() -> DefinedKernel:
+    from .kernels import widen_kernel
+
+    return widen_kernel
+
+
+class LowRankScratch:
+    """Memory of `add_low_rank` for up to `max_rows` vectors, made on first use: most models have no
+    adapters."""
+
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
+        self._narrow: dict[tuple[int, int], F32] = {}
+        self._buffers: dict[tuple[int, int], NDArray[np.uint8]] = {}
+
+    def narrow(self, index: int, width: int) -> int:
+        """Address of float32 (max_rows, width): A x of product number `index`, in parts."""
+        key = index, width
+        if key not in self._narrow:
+            self._narrow[key] = aligned((self._max_rows, width), np.float32)
+        return int(self._narrow[key].ctypes.data)
+
+    def buffers(self, width: int) -> Buffers:
+        """Memory of each thread: inputs of `width` floats, columns of a panel, sums."""
+        n_bytes = TILE_BYTES + self._max_rows * 4 * (width + ROWS)
+        key = n_threads(), n_bytes
+        if key not in self._buffers:
+            self._buffers[key] = aligned(key, np.uint8)
+        return Buffers(int(self._buffers[key].ctypes.data), n_bytes)
+
+
+def add_low_rank(
+    act: Activations, products: Sequence[tuple[LowRank, F32]], scratch: LowRankScratch
+) -> None:
+    """out += B (A x) for the T vectors x of `act`, of each adapter and its out float32 (T, N).
+
+    Everything is computed in float32, from numbers of 20 bits (`thin`). A vector has the same bits
+    with any number of others and of threads. Reads each adapter's `n_bytes` once; the products by
+    A run beside those by matrices of the same `act` (`Kernel.__call__`). Raises OpsError for shapes
+    that do not fit, or too many vectors.
+    """
+    x, prepared = act.x, []
+    n = len(x)
+    for index, (adapter, out) in enumerate(products):
+        a, b = adapter.a.panels, adapter.b.panels
+        if x.shape[1] != a.n_cols or out.shape != (n, b.n_rows) or n > act.max_rows:
+            raise OpsError(
+                f"adding what adapters give: found x {x.shape} and out {out.shape}, expected x "
+                f"(T, {a.n_cols}) and out (T, {b.n_rows})"
+            )
+        if out.dtype != np.float32 or not out.flags.c_contiguous:
+            raise OpsError(
+                f"adding what adapters give: found out of {out.dtype}, expected contiguous float32"
+            )
+        parts, width = -(-a.n_cols // CHUNK), -(-a.n_rows // ROWS) * ROWS
+        narrow = scratch.narrow(index, parts * width)
+        prepared.append((b, narrow, parts, out, scratch.buffers(width)))
+        _narrow(*a, x.ctypes.data, n, narrow, *scratch.buffers(width), group=act.group)
+    for b, narrow, parts, out, buffers in prepared:
+        y = Output(out.ctypes.data, 4 * b.n_rows, n)
+        _widen(*b, narrow, parts, *y, *buffers, group=id(scratch))

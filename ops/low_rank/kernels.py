@@ -1,0 +1,169 @@
+"""Products with thin matrices, see `thin`: A x in parts of 512 columns, and y += B (A x).
+
+A sum adds column after column, for one token as for many, so that a token has the same bits in any
+company. One token reads the numbers as they are stored; more have them as float32 first.
+"""
+
+from ...jit.cached import jit
+from ...jit.launch.atomics import take
+from ...jit.launch.define import Share, kernel
+from ...jit.simd import (
+    fma,
+    load_f32,
+    load_i8x16,
+    load_i16x16,
+    load_one_f32,
+    load_tail,
+    prefetch_l1,
+    set_f32,
+    store,
+    store_tail,
+    to_f32,
+    widen_i32,
+)
+from ..linear.arguments import Buffers, Output
+from .thin import CHUNK, HEAD, PAIR, ROWS, TILE_BYTES, Panels
+
+_AHEAD = 2048  # bytes; lines are 64 bytes, half a pair is 40
+
+
+@jit
+def _first(pair):
+    """Codes of the first column of a pair."""
+    high, low = widen_i32(load_i16x16(pair, 0)), widen_i32(load_i8x16(pair, 64))
+    return to_f32((high << 4) | (low & 15))
+
+
+@jit
+def _second(pair):
+    """Codes of the second column of a pair."""
+    high, low = widen_i32(load_i16x16(pair, 32)), widen_i32(load_i8x16(pair, 64))
+    return to_f32((high << 4) | ((low >> 4) & 15))
+
+
+@jit
+def _token(pair, x, n_cols):
+    """Codes of a panel by one token; x: address of float32[n_cols]."""
+    total, whole = set_f32(0.0), n_cols // 2 * 2
+    for k in range(0, whole, 2):
+        prefetch_l1(pair, _AHEAD)
+        prefetch_l1(pair, _AHEAD + PAIR // 2)
+        total = fma(_first(pair), set_f32(load_one_f32(x, 4 * k)), total)
+        total = fma(_second(pair), set_f32(load_one_f32(x, 4 * k + 4)), total)
+        pair += PAIR
+    if whole < n_cols:
+        total = fma(_first(pair), set_f32(load_one_f32(x, 4 * whole)), total)
+    return total
+
+
+@jit
+def _four(weights, run, x, stride, sums):
+    """Four tokens by `run` columns; stride: bytes from token to token."""
+    p, q = load_f32(sums, 0), load_f32(sums, 64)
+    r, s = load_f32(sums, 128), load_f32(sums, 192)
+    x1, x2, x3 = x + stride, x + 2 * stride, x + 3 * stride
+    for k in range(run):
+        w = load_f32(weights, 64 * k)
+        p = fma(w, set_f32(load_one_f32(x, 4 * k)), p)
+        q = fma(w, set_f32(load_one_f32(x1, 4 * k)), q)
+        r = fma(w, set_f32(load_one_f32(x2, 4 * k)), r)
+        s = fma(w, set_f32(load_one_f32(x3, 4 * k)), s)
+    store(sums, 0, p)
+    store(sums, 64, q)
+    store(sums, 128, r)
+    store(sums, 192, s)
+
+
+@jit
+def _one(weights, run, x, sums):
+    """One token by `run` columns."""
+    total = load_f32(sums, 0)
+    for k in range(run):
+        total = fma(load_f32(weights, 64 * k), set_f32(load_one_f32(x, 4 * k)), total)
+    store(sums, 0, total)
+
+
+@jit
+def _tokens(pair, x, n_cols, n_tokens, stride, tile):
+    """sums[t] = codes of a panel by token t. tile: address of float32[CHUNK][16], then the sums."""
+    sums = tile + TILE_BYTES
+    for t in range(n_tokens):
+        store(sums, 64 * t, set_f32(0.0))
+    for start in range(0, n_cols, CHUNK):
+        run = min(CHUNK, n_cols - start)
+        for k in range(0, run, 2):
+            store(tile, 64 * k, _first(pair))
+            store(tile, 64 * k + 64, _second(pair))
+            pair += PAIR
+        fours = n_tokens // 4 * 4
+        for t in range(0, fours, 4):
+            _four(tile, run, x + 4 * start + t * stride, stride, sums + 64 * t)
+        for t in range(fours, n_tokens):
+            _one(tile, run, x + 4 * start + t * stride, sums + 64 * t)
+
+
+@kernel
+def narrow_kernel(share: Share, a: Panels, x: int, n_tokens: int, out: int, scratch: Buffers):
+    """Each 512 columns of x float32[T][K] by a -> out float32[T][parts][rows, in panels]."""
+    parts, panels = (a.n_cols + CHUNK - 1) // CHUNK, (a.n_rows + ROWS - 1) // ROWS
+    tile = scratch.data + share.part * scratch.n_bytes
+    item = take(share.ticket)
+    while item < parts * panels:
+        panel, part = item % panels, item // panels
+        scales = a.data + panel * a.panel_bytes
+        pairs, start = scales + HEAD + part * (CHUNK // 2 * PAIR), part * CHUNK
+        run, to = min(CHUNK, a.n_cols - start), out + 64 * item
+        if n_tokens == 1:
+            store(to, 0, _token(pairs, x + 4 * start, run) * load_f32(scales, 0))
+        else:
+            _tokens(pairs, x + 4 * start, run, n_tokens, 4 * a.n_cols, tile)
+            for t in range(n_tokens):
+                product = load_f32(tile, TILE_BYTES + 64 * t) * load_f32(scales, 0)
+                store(to, 64 * parts * panels * t, product)
+        item = take(share.ticket)
+
+
+@jit
+def _add_parts(narrow, n_tokens, n_parts, width, out):
+    """out float32[T][width] = the sums of the parts of each token."""
+    for t in range(n_tokens):
+        for r in range(0, 4 * width, 64):
+            place = narrow + 4 * width * n_parts * t + r
+            total = load_f32(place, 0)
+            for part in range(1, n_parts):
+                total = total + load_f32(place, 4 * width * part)
+            store(out, 4 * width * t + r, total)
+
+
+@jit
+def _add(place, rows, total, scales):
+    """Add the products of up to 16 rows to those at `place`."""
+    if rows >= ROWS:
+        store(place, 0, fma(total, load_f32(scales, 0), load_f32(place, 0)))
+    else:
+        old = load_tail(place, 0, rows)
+        store_tail(place, 0, rows, fma(total, load_f32(scales, 0), old))
+
+
+@kernel
+def widen_kernel(share: Share, b: Panels, narrow: int, parts: int, out: Output, scratch: Buffers):
+    """out += b by what `narrow_kernel` has written in so many parts."""
+    width, n = (b.n_cols + ROWS - 1) // ROWS * ROWS, out.n_tokens
+    inputs = scratch.data + share.part * scratch.n_bytes
+    tile = inputs + 4 * width * n
+    _add_parts(narrow, n, parts, width, inputs)
+    panels = (b.n_rows + ROWS - 1) // ROWS
+    at_once = max(1, panels // (4 * share.parts))
+    first = take(share.ticket) * at_once
+    while first < panels:
+        for panel in range(first, min(first + at_once, panels)):
+            scales, rows = b.data + panel * b.panel_bytes, b.n_rows - ROWS * panel
+            place = out.data + 64 * panel
+            if n == 1:
+                _add(place, rows, _token(scales + HEAD, inputs, b.n_cols), scales)
+            else:
+                _tokens(scales + HEAD, inputs, b.n_cols, n, 4 * width, tile)
+                for t in range(n):
+                    total = load_f32(tile, TILE_BYTES + 64 * t)
+                    _add(place + out.row_bytes * t, rows, total, scales)
+        first = take(share.ticket) * at_once
