@@ -71,11 +71,11 @@ def take_free(model: Model, plan: Plan, work: Path, say: Callable[[str], None]) 
 
     say: called with results of probes of the prefill, and with methods' notices.
     """
-    _Run(model, plan, work, _Speaking(say)).take_free()
+    _Run(model, plan, work, _MessageObserver(say)).take_free()
 
 
-class _Speaking(Observer):
-    """Hears messages, but no progress."""
+class _MessageObserver(Observer):
+    """Passes messages on, and drops progress."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

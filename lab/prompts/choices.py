@@ -63,7 +63,7 @@ def _judge_head(block: Block, j: int) -> dict[str, Judged]:
     """Of one KV head."""
     group = block.q.shape[1] // block.keys.shape[1]
     heads = slice(j * group, (j + 1) * group)
-    scores, (first, last) = _scores(block, j), block.between
+    scores, (first, last) = _scores(block, j), block.candidates
     p = np.exp(scores - scores.max(2, keepdims=True))
     p /= p.sum(2, keepdims=True)
     values = np.ascontiguousarray(block.values[:, j])
@@ -131,7 +131,7 @@ def _shared(n_rows: int, choose: Callable[[slice], Mask]) -> Mask:
 def _union_of_lists(block: Block, j: int, rows: slice, n: int) -> Mask:
     """The n tokens that the rows list soonest, as each lists more and more; among those that come
     at once, what most of them list."""
-    first, last = block.between
+    first, last = block.candidates
     rank = np.zeros(last - first)
     for shorter in (block.lists, *block.shorter):
         named = np.zeros(last - first)
@@ -161,7 +161,7 @@ def _union(scores: F32, n: int) -> Mask:
 
 def _blocks(block: Block, j: int, n: int) -> Mask:
     """(T, between): the blocks that hold n tokens, rounded up to whole blocks."""
-    first, last = block.between
+    first, last = block.candidates
     group = block.q.shape[1] // block.keys.shape[1]
     query = block.q[:, j * group : (j + 1) * group].mean((0, 1))
     means = block.keys[first:last, j].reshape(-1, KEYS, block.keys.shape[2]).mean(1)

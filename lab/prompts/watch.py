@@ -13,7 +13,7 @@ from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend import Attend, BoundAttend, LayerView
 from kvarn.runtime.attend.full import FullAttention
 from kvarn.runtime.prefill import SparsePrefill
-from kvarn.runtime.prefill.attention import ROWS, Between, SparsePrompts
+from kvarn.runtime.prefill.attention import ROWS, CandidateRange, SparsePrompts
 
 if TYPE_CHECKING:
     from kvarn.runtime.loading.model_info import ModelInfo
@@ -29,13 +29,13 @@ class Block:
     """128 rows of a prompt in one layer, from position `start` on.
 
     q, out float32 (T, H, E): queries, and what sparse prefill makes of them. lists[t][j]: the
-    tokens of `between` that row t and KV head j chose; shorter: such lists for ever smaller k.
+    tokens of `candidates` that row t and KV head j chose; shorter: such lists for ever smaller k.
     keys, values float32 (S, J, E): as stored.
     """
 
     layer: LayerView
     start: int
-    between: Between
+    candidates: CandidateRange
     q: F32
     out: F32
     lists: Lists
@@ -88,21 +88,21 @@ class _Bound(BoundAttend):
         self._prompts.appended(layer, start, n_tokens)
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        between = self._prompts.between(layer, int(start))
-        if between is not None and int(start) in self._starts:
-            self._show(layer, q[:ROWS].copy(), int(start), between)
+        candidates = self._prompts.candidates(layer, int(start))
+        if candidates is not None and int(start) in self._starts:
+            self._show(layer, q[:ROWS].copy(), int(start), candidates)
         self._full(layer, q, start, out)
 
-    def _show(self, layer: LayerView, q: F32, start: int, between: Between) -> None:
+    def _show(self, layer: LayerView, q: F32, start: int, candidates: CandidateRange) -> None:
         out, store = np.empty_like(q), layer.store
         self._prompts.attend_prompt(layer, q, start, out)
-        lists, *shorter = [self._lists(layer, q, between, k) for k in self._ks]
+        lists, *shorter = [self._lists(layer, q, candidates, k) for k in self._ks]
         stop = start + len(q)
         keys, values = read_kv(store.segments(layer.index), store.layout, store.n_kv_heads, 0, stop)
-        self._see(Block(layer, start, between, q, out, lists, shorter, keys, values))
+        self._see(Block(layer, start, candidates, q, out, lists, shorter, keys, values))
 
-    def _lists(self, layer: LayerView, q: F32, between: Between, k: int) -> Lists:
-        chosen, counts, _ = self._prompts.choose(layer, q, between, k)
+    def _lists(self, layer: LayerView, q: F32, candidates: CandidateRange, k: int) -> Lists:
+        chosen, counts, _ = self._prompts.choose(layer, q, candidates, k)
         return [
             [tokens[:n].copy() for tokens, n in zip(*row, strict=True)]
             for row in zip(chosen, counts, strict=True)

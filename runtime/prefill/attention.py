@@ -31,7 +31,7 @@ ROWS = 128
 """Rows whose lists are made and read at a time: all of a chunk's would take 4 times the memory."""
 
 
-class Between(NamedTuple):
+class CandidateRange(NamedTuple):
     """Tokens first … stop - 1, of which a row chooses; it reads all others."""
 
     first: int
@@ -90,7 +90,7 @@ class SparsePrompts(AroundPrompts):
     ) -> None:
         super().build(layers, n_tokens, progress)
         chunk = n_tokens // CHUNK * CHUNK
-        if all(self.between(layer, chunk) is None for layer in layers):
+        if all(self.candidates(layer, chunk) is None for layer in layers):
             return  # the next rows read all
         for layer in layers:
             self._extend(layer, chunk, n_tokens)
@@ -102,32 +102,32 @@ class SparsePrompts(AroundPrompts):
         q = np.zeros((1, config.n_heads, config.head_dim), np.float32)
         for layer in layers:
             if layer.config.window is None:
-                self.choose(layer, q, Between(0, SEGMENT), 1)  # few of many
+                self.choose(layer, q, CandidateRange(0, SEGMENT), 1)  # few of many
 
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """Rows of one chunk. The tokens that they read depend on their positions alone."""
         start = int(start)
-        chunk, between = start // CHUNK * CHUNK, self.between(layer, start)
+        chunk, candidates = start // CHUNK * CHUNK, self.candidates(layer, start)
         if layer.config.window is not None:  # it has no items, and holds up no other layer's
             self._extend(layer, chunk, start + len(q))
-        if between is None:
+        if candidates is None:
             self._inner.attend_prompt(layer, q, start, out)
             self.prompt_reads[layer.number].full_steps += len(q)
             return
         self._extend(layer, chunk, start + len(q))
         for first in range(0, len(q), ROWS):
             rows = slice(first, first + ROWS)
-            self._attend(layer, q[rows], start + first, between, out[rows])
+            self._attend(layer, q[rows], start + first, candidates, out[rows])
 
-    def between(self, layer: LayerView, position: int) -> Between | None:
+    def candidates(self, layer: LayerView, position: int) -> CandidateRange | None:
         """The tokens of which the row at a position chooses; None where it reads all."""
         chunk = position // CHUNK * CHUNK
-        between = Between(SINKS, chunk // SEGMENT * SEGMENT - WINDOW)
-        few = between.stop - between.first <= self._options.k
+        candidates = CandidateRange(SINKS, chunk // SEGMENT * SEGMENT - WINDOW)
+        few = candidates.stop - candidates.first <= self._options.k
         from_ = max(self._options.from_, self._store.n_apart or 0)
         if layer.config.window is not None or chunk < from_ or few:
             return None
-        return between
+        return candidates
 
     def _extend(self, layer: LayerView, chunk: int, stop: int) -> None:
         """Index the tokens below `stop`, before rows of the chunk that begins at `chunk`."""
@@ -135,21 +135,25 @@ class SparsePrompts(AroundPrompts):
         if self._tail is not None:
             self._tail.index(layer, stop)
 
-    def choose(self, layer: LayerView, q: F32, between: Between, k: int) -> tuple[U32, I64, int]:
+    def choose(
+        self, layer: LayerView, q: F32, candidates: CandidateRange, k: int
+    ) -> tuple[U32, I64, int]:
         """k tokens for each head of at most `ROWS` rows q (T, H, E), k no more than the method's:
         lists (T, J, room), of which the first counts (T, J) count, until the next call; and the
         bytes of the index that were read."""
-        (first, stop), lists, counts = between, self._lists[: len(q)], self._counts[: len(q)]
+        (first, stop), lists, counts = candidates, self._lists[: len(q)], self._counts[: len(q)]
         n = self._index.choose_rows(layer, q, Range(first, stop, stop), k, lists, counts)
         return lists, counts, n
 
-    def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
+    def _attend(
+        self, layer: LayerView, q: F32, start: int, candidates: CandidateRange, out: F32
+    ) -> None:
         """Attend with at most `ROWS` rows, from position `start` on."""
         softmaxes = self._softmaxes[: len(q)]
         began = time.perf_counter()
-        lists, counts, index_bytes = self.choose(layer, q, between, self._options.k)
+        lists, counts, index_bytes = self.choose(layer, q, candidates, self._options.k)
         self._ahead.rows(layer, lists, counts)
-        read, chose = ReadRows(lists, counts, Dense(*between, start)), time.perf_counter()
+        read, chose = ReadRows(lists, counts, Dense(*candidates, start)), time.perf_counter()
         listed_attention(
             q,
             read,
@@ -165,27 +169,33 @@ class SparsePrompts(AroundPrompts):
         reads.index_bytes += index_bytes
         reads.index_seconds += chose - began
         reads.attention_seconds += time.perf_counter() - chose
-        self._count(layer, start, between, counts)
+        self._count(layer, start, candidates, counts)
         if self._probe is not None:
             for row in range(-start % self._options.probe, len(q), self._options.probe):
-                self._measure(layer, q[row : row + 1], start + row, row, between, out)
+                self._measure(layer, q[row : row + 1], start + row, row, candidates, out)
 
-    def _count(self, layer: LayerView, start: int, between: Between, counts: I64) -> None:
+    def _count(self, layer: LayerView, start: int, candidates: CandidateRange, counts: I64) -> None:
         reads, layout, n = self.prompt_reads[layer.number], layer.store.layout, len(counts)
         row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
         stored = n * start + n * (n + 1) // 2
-        all_read = stored - n * (between.stop - between.first)
+        all_read = stored - n * (candidates.stop - candidates.first)
         reads.steps += n
         reads.stored_tokens += stored * self._config.n_kv_heads
         reads.attended_tokens += int(counts.sum()) + all_read * self._config.n_kv_heads
         reads.attention_bytes += int(counts.sum()) * row_bytes
 
     def _measure(
-        self, layer: LayerView, q: F32, position: int, row: int, between: Between, out: F32
+        self,
+        layer: LayerView,
+        q: F32,
+        position: int,
+        row: int,
+        candidates: CandidateRange,
+        out: F32,
     ) -> None:
         """Compare a row's output with exact attention."""
         assert self._probe is not None
-        first, stop = between
+        first, stop = candidates
         tokens = [
             np.r_[:first, chosen[:n], stop : position + 1].astype(np.uint32)
             for chosen, n in zip(self._lists[row], self._counts[row])

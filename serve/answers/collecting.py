@@ -15,7 +15,7 @@ End = Literal["stop", "stop_text", "length", "tool_calls"]
 
 
 @dataclass
-class Said:
+class TextPart:
     """Text or reasoning between other parts of an answer."""
 
     is_reasoning: bool
@@ -27,7 +27,7 @@ class Whole(Gathered):
     """An answer so far. parts: text, reasoning and calls in their order. done: None until it has
     ended."""
 
-    parts: list[Said | Call] = field(default_factory=list)
+    parts: list[TextPart | Call] = field(default_factory=list)
     logprobs: list[Logprob] = field(default_factory=list)
     progress: Progress | None = None
     done: Done | None = None
@@ -51,8 +51,8 @@ class Whole(Gathered):
 
     def _say(self, is_reasoning: bool, text: str) -> None:
         last = self.parts[-1] if self.parts else None
-        if not isinstance(last, Said) or last.is_reasoning != is_reasoning:
-            last = Said(is_reasoning)
+        if not isinstance(last, TextPart) or last.is_reasoning != is_reasoning:
+            last = TextPart(is_reasoning)
             self.parts.append(last)
         last.text += text
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ...runtime.chat.replies import Call, arguments_of
 from ..answers.answering import begin, whole
 from ..answers.asking import Ask
-from ..answers.collecting import Said, Whole
+from ..answers.collecting import TextPart, Whole
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
 from ..wire.encoding import json_response
@@ -72,7 +72,7 @@ def _blocks(answer: Whole) -> list[dict[str, Any]]:
     return [_block(part) for part in answer.parts]
 
 
-def _block(part: Said | Call) -> dict[str, Any]:
+def _block(part: TextPart | Call) -> dict[str, Any]:
     if isinstance(part, Call):
         given = arguments_of(part.arguments)
         return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}

@@ -40,7 +40,9 @@ def test_all_layers_and_rows_are_seen(blocks: list[Block], model: Model) -> None
         for row in block.lists:
             for tokens in row:
                 assert 40 <= len(tokens) <= 80
-                assert block.between.first <= tokens.min() and tokens.max() < block.between.stop
+                assert (
+                    block.candidates.first <= tokens.min() and tokens.max() < block.candidates.stop
+                )
 
 
 def test_watching_reads_exactly(model: Model, blocks: list[Block]) -> None:
@@ -71,7 +73,7 @@ def test_choices_read_as_much_and_the_best_is_best(blocks: list[Block]) -> None:
 
 
 def test_rows_that_list_all_are_exact(blocks: list[Block]) -> None:
-    first, last = blocks[0].between
+    first, last = blocks[0].candidates
     everything = [[np.arange(first, last, dtype=np.uint32)] * 2 for _ in range(ROWS)]
     judged = judge(replace(blocks[0], lists=everything))
     for name in ("own", "best", "blocks", "union", "summit"):
