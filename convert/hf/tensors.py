@@ -212,9 +212,11 @@ def _changed(architecture: HFArchitecture, config: Config, name: str, view: View
         raise ConvertError(
             f"tensor {name} has {view.shape[0]} rows, which heads of {head_dim} do not divide"
         )
-    # transformers rotates the pairs (i, i + E/2), llama.cpp (2i, 2i + 1).
-    order = np.arange(view.shape[0]).reshape(-1, 2, head_dim // 2).swapaxes(1, 2).ravel()
-    return in_order(view, order)
+    # Of the n rotated dimensions, transformers rotates the pairs (i, i + n/2), llama.cpp those of
+    # neighbours (2i, 2i + 1).
+    n, order = config.rotated_dims, np.arange(view.shape[0]).reshape(-1, head_dim)
+    rotated = order[:, :n].reshape(-1, 2, n // 2).swapaxes(1, 2).reshape(-1, n)
+    return in_order(view, np.concatenate([rotated, order[:, n:]], 1).ravel())
 
 
 def _check_output(architecture: HFArchitecture, config: Config, names: set[str]) -> None:

@@ -158,6 +158,8 @@ DEEPSEEK_YARN = {
         ("granitehybrid", {"position_embedding_type": "rope"}, "'rope', expected nope for a gran"),
         ("granite4", {"position_embedding_type": "nope"}, "'nope', expected rope for a granite"),
         ("granitehybrid", {"time_step_limit": [0.0, 0.1]}, "time_step_limit is [0.0, 0.1]"),
+        ("bamba", {"attn_layer_indices": [1, 3]}, "is [1, 3], expected numbers below 3"),
+        ("bamba", {"attn_rotary_emb": 16}, "attn_rotary_emb is 16, expected 8 for a granitehybrid"),
         (
             "nemotron_h",
             {"hybrid_override_pattern": "M-*"},

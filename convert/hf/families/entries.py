@@ -161,6 +161,20 @@ ENTRIES = {
         rewrite=mamba2.granite_hybrids,
         defaults={**_GRANITE.defaults, **mamba2.DEFAULTS, "shared_intermediate_size": 1024},
     ),
+    "BambaForCausalLM": HFArchitecture(
+        "granitehybrid",
+        mamba2.add_bamba,
+        permuted=True,
+        rewrite=mamba2.scans,
+        defaults=defaults(
+            262_144,
+            10_000.0,
+            1e-5,
+            **mamba2.DEFAULTS,
+            num_key_value_heads=8,
+            partial_rotary_factor=0.5,
+        ),
+    ),
     "NemotronHForCausalLM": nemotron_h.ENTRY,
     "FalconH1ForCausalLM": falcon_h1.ENTRY,
     "Glm4MoeForCausalLM": HFArchitecture(

@@ -1,4 +1,4 @@
-"""Mamba 2 in hybrids: tensors and keys; and what else Granite 4 has."""
+"""Mamba 2 in hybrids: tensors and keys; and what else Granite 4 and Bamba have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_granite, layer_kinds
+from ..keys import add_granite, add_qwen, layer_kinds
 from ..views import View, Views, mapped
 from .experts import add_granite_moe, count, split_granite
 from .hybrids import squeezed
@@ -167,6 +167,22 @@ def add_granite4(writer: GGUFWriter, config: Config) -> None:
     expected = ("rope",) if all(attends) else (None, "nope")
     if config.get("position_embedding_type") not in expected:
         raise refused("position_embedding_type", config, str(expected[-1]), writer.arch)
+
+
+def add_bamba(writer: GGUFWriter, config: Config) -> None:
+    """`granitehybrid.*`, for Bamba: dense feed-forwards, positions and no multipliers."""
+    indices = config.get("attn_layer_indices") or []
+    known = range(config.n_layers)
+    if not isinstance(indices, list) or not all(type(i) is int and i in known for i in indices):
+        raise refused("attn_layer_indices", config, f"numbers below {config.n_layers}", writer.arch)
+    if config.optional_integer("attn_rotary_emb") not in (0, config.rotated_dims):
+        raise refused("attn_rotary_emb", config, str(config.rotated_dims), writer.arch)
+    add_qwen(writer, config)
+    writer.add_vocab_size(config.integer("vocab_size"))
+    writer.add_rope_dimension_count(config.rotated_dims)
+    add_scan(writer, config)
+    writer.add_head_count_kv(layer_counts(config, [i in indices for i in known]))
+    writer.add_rope_scaling_finetuned(True)
 
 
 def granite_hybrids(config: Config, views: Views) -> dict[str, View]:

@@ -103,6 +103,7 @@ def _converted(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     import gguf
     from conversion import get_model_class
     from conversion.base import ModelBase, ModelType, get_model_architecture
+    from conversion.llama import LlamaModel
 
     out = folder / "out.gguf"
     hparams = ModelBase.load_hparams(folder, False)
@@ -116,6 +117,8 @@ def _converted(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         kind.no_mtp = True
     # transformers would add settings of experts where there are none.
     hparams = json.loads((folder / "config.json").read_text())
+    if rotated := hparams.get("attn_rotary_emb"):
+        _permute_rotated(LlamaModel, rotated)
     more = {"hparams": hparams} if hparams["model_type"] == "nemotron_h" else {}
     with torch.inference_mode():
         kind(folder, gguf.LlamaFileType.ALL_F32, out, eager=True, **more).write()
@@ -127,6 +130,20 @@ def _converted(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         for t in reader.tensors
     }
     return keys, tensors
+
+
+def _permute_rotated(llama: Any, n: int) -> None:
+    """Let the converter permute the n rotated dimensions of each head alone. It permutes all of
+    them, and llama.cpp then computes other logits than transformers."""
+    whole = llama.permute
+
+    def permute(weights: torch.Tensor, n_head: int, n_head_kv: int) -> torch.Tensor:
+        heads = weights.reshape(n_head_kv, -1, weights.shape[-1])
+        first = heads[:, :n].reshape(n_head_kv * n, -1)
+        rotated = whole(first, n_head, n_head_kv).reshape(n_head_kv, n, -1)
+        return torch.cat([rotated, heads[:, n:]], 1).reshape(weights.shape)
+
+    llama.permute = staticmethod(permute)
 
 
 def _text(stored: dict[str, Any]) -> str:

@@ -346,6 +346,18 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": True,
         },
     ),
+    "bamba": (
+        "BambaConfig",
+        SIZES
+        | {
+            "num_hidden_layers": 3,
+            "attn_layer_indices": [1],
+            "mamba_n_heads": 8,
+            "mamba_n_groups": 2,
+            "mamba_d_state": 24,
+            "rope_theta": 5000.0,
+        },
+    ),
     "nemotron_h": (
         "NemotronHConfig",
         NEMOTRON_H | {"layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp"]},
@@ -391,6 +403,7 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
         for name in ("granitehybrid", "granitehybrid-dense")
     },
     "granite4": {"layer_types": ["attention"] * 3},
+    "bamba": {"attn_rotary_emb": 8, "rope_theta": 5000.0, "rope_parameters": None},
     "nemotron_h": {
         "hybrid_override_pattern": "M-*-",
         "layers_block_type": None,
