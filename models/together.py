@@ -68,7 +68,6 @@ class Together(Transformer):
     def __init__(self, config: ModelConfig, weights: Weights, most: int) -> None:
         super().__init__(config, weights, most, alone=True)
         self._each = [self._work.rows(i, i + 1) for i in range(most)]
-        self._parts: dict[int, tuple[Rows, list[Array], list[Recorded]]] = {}
         self._whole: _Whole | None = None
         self._last: list[int] = []
 
@@ -82,18 +81,18 @@ class Together(Transformer):
         ids = np.array([token.id for token in tokens], np.int32)
         positions = [token.position for token in tokens]
         self._check(ids, min(positions, default=0), n)
-        b, angles, parts = self._parts_for(n)
+        b, is_long = self._work.rows(0, n), [self._is_long(token.n_ctx) for token in tokens]
         put(ids, b.ids)
         if self._per_layer is not None:
             self._per_layer.put(ids, n)
         if self.config.temperature_scale:
             factors = [self._temperatures(position, 1) for position in positions]
             put(np.concatenate(factors), b.array("temperature"))
-        self._rotations.angles_of(positions, [self._is_long(token.n_ctx) for token in tokens])
+        angles = self._rotations.angles_of(positions, is_long)
         if (whole := self._whole_for(tokens, b, angles)) is not None:
             whole.run()
             return b.normed
-        for index, part in enumerate(parts):
+        for index, part in enumerate(self._graphs_for(False, n, b, angles)):
             part.run()
             if index < len(self._layers):
                 self._mix(index, tokens)
@@ -107,16 +106,6 @@ class Together(Transformer):
         layer = self._layers[index]
         for token, row in zip(tokens, self._each):
             layer.mix(token.attention, row, row)
-
-    def _parts_for(self, n: int) -> tuple[Rows, list[Array], list[Recorded]]:
-        """Memory of n rows, and what they compute from each layer's mixing to the next, recorded
-        once."""
-        if n not in self._parts:
-            b, angles = self._work.rows(0, n), self._rotations.angles_of([0] * n, [False] * n)
-            record, n_parts = self.device.record, self.config.n_layers + 1
-            parts = [record(self._between, index, b, angles) for index in range(n_parts)]
-            self._parts[n] = b, angles, parts
-        return self._parts[n]
 
     def _whole_for(self, tokens: list[NextToken], b: Rows, angles: list[Array]) -> _Whole | None:
         """The graph of the pass; None for contexts that cannot be recorded or are new together."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ from .widths import widths_of
 from .workspace import Rows, Watcher, Workspace
 
 I32 = npt.NDArray[np.int32]
+FEW = 32
+"""Generated tokens of a context that one pass reads at most, see `Transformer.for_few`."""
 
 
 class Transformer:
@@ -43,7 +46,7 @@ class Transformer:
             )
         self.config = config
         self.weights = weights
-        self.max_chunk = max_chunk
+        self.max_chunk, self._alone = max_chunk, alone
         self.device = device = weights.device
         self._work = Workspace(config, device, max_chunk, widths_of(config), alone=alone)
         self._watchers = self._work.watchers
@@ -59,9 +62,18 @@ class Transformer:
         self._per_layer = None
         if weights.per_layer is not None:
             self._per_layer = PerLayerInputs(weights.per_layer, config, self._work)
-        self._graphs: dict[bool, list[Recorded]] = {}
+        self._graphs: dict[tuple[bool, int], list[Recorded]] = {}
         self._next_logits = device.memory((1, config.n_vocab), np.float32)
         self._logits_graph: Recorded | None = None
+
+    @cached_property
+    def for_few(self) -> Transformer:
+        """What reads 2 to `FEW` generated tokens in one pass and gives each the bits that it has
+        alone. It has memory of its own and the same weights. Where the device has no such products,
+        it is this object."""
+        if self.device.least_rows == 1:
+            return self
+        return Transformer(self.config, self.weights, FEW, alone=True)
 
     def forward(
         self,
@@ -101,23 +113,24 @@ class Transformer:
         if n_rows > n:
             self._run(b, b, self._work.rows(0, n), angles, attention)
             return b.normed[n - n_out : n]
-        if n > 1 or self._watchers:
+        if self._watchers or (n > 1 and not self._alone):
             every = attention.every_query or self._watchers
             n_wanted = n if every else min(n, max(n_out, device.least_rows))
             wanted = self._work.rows(n - n_wanted, n)
             self._run(b, wanted, b, angles, attention)
             return b.normed[n - n_out :]
         if (graphs := attention.graphs) is not None:
-            if long not in graphs:
-                graphs[long] = device.record(self._run, b, b, b, angles, attention)
-            graphs[long].run()
+            key = self, long, n
+            if key not in graphs:
+                graphs[key] = device.record(self._run, b, b, b, angles, attention)
+            graphs[key].run()
         else:
-            first, *others = self._graphs_for(long, b, angles)
+            first, *others = self._graphs_for(long, n, b, angles)
             first.run()
             for layer, graph in zip(self._layers, others):
                 layer.mix(attention, b, b)
                 graph.run()
-        return b.normed
+        return b.normed[n - n_out :]
 
     @contextmanager
     def watched(self, watcher: Watcher) -> Iterator[None]:
@@ -193,17 +206,18 @@ class Transformer:
                 f"expected 0 to {self.config.n_vocab - 1}"
             )
 
-    def _graphs_for(self, long: bool, b: Rows, angles: list[Array]) -> list[Recorded]:
-        """The graphs of a single token from each layer's mixing to the next, recorded once.
+    def _graphs_for(self, long: bool, n: int, b: Rows, angles: list[Array]) -> list[Recorded]:
+        """The graphs of n rows from each layer's mixing to the next, recorded once.
 
-        All tokens use the same arrays: buffers, weights and the tables' memory.
+        All passes use the same arrays: buffers, weights and the tables' memory.
         """
-        if long not in self._graphs:
-            self._graphs[long] = [
+        key = long, n
+        if key not in self._graphs:
+            self._graphs[key] = [
                 self.device.record(self._between, index, b, angles)
                 for index in range(self.config.n_layers + 1)
             ]
-        return self._graphs[long]
+        return self._graphs[key]
 
     def _between(self, index: int, b: Rows, angles: list[Array]) -> None:
         """The part of `_run` from what layer index - 1 mixed to what layer `index` will mix."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from ...ops.arrays import U32
-from ...ops.device import Array, Places, Recorded
+from ...ops.device import Array, Numbers, Places, Recorded
 from ..attend import BoundAttend, LayerView
 from ..memory import human_bytes
 from ..methods import Progress
@@ -37,7 +37,9 @@ class WholeCache(KVCache):
         super().__init__(store, attend, layers)
         self._n_ctx, self._notice, self._tell, self._told = n_ctx, notice, tell, False
         self._index_seconds = 0.0
-        self._start, self._prompt = store.device.numbers(1), True
+        self._prompt = True
+        self._numbers: dict[int, Numbers] = {}
+        """By how many parts passes read, the positions at which the parts begin."""
         self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
         self.every_query = attend.every_query
         records = attend.records and store.records
@@ -50,9 +52,14 @@ class WholeCache(KVCache):
 
     def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
         super().begin(start, n_tokens, prompt=prompt)
-        self._start.set((start,))
-        self._n_tokens = n_tokens
-        self._prompt = prompt
+        # Generated tokens are read one by one, so that each has the bits that it has alone.
+        one_by_one = not prompt and self.store.device.least_rows > 1
+        n_parts = max(1, n_tokens) if one_by_one else 1
+        if n_parts not in self._numbers:
+            self._numbers[n_parts] = self.store.device.numbers(n_parts)
+        self._starts = self._numbers[n_parts]
+        self._starts.set(list(range(start, start + n_parts)))
+        self._size, self._prompt = n_tokens // n_parts, prompt
         state = self.attend.expect(start, n_tokens, prompt)
         if state is None:
             self.graphs = None
@@ -68,18 +75,27 @@ class WholeCache(KVCache):
         self.graphs = self._graphs if recorded else None
 
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
-        (start,) = self._start.now()
         view = self.layers[layer]
-        self.store.append(view.index, k, v, start)
-        self.attend.appended(view, start, len(k))
-        self._read_again(layer, q, out)
+        for part, start in self._parts():
+            self.store.append(view.index, k[part], v[part], start)
+            self.attend.appended(view, start, self._size)
+            self._attend(view, q[part], start, out[part])
 
     def _read_again(self, layer: int, q: Array, out: Array) -> None:
-        (start,), n_tokens = self._start.now(), self._n_tokens
+        for part, start in self._parts():
+            self._attend(self.layers[layer], q[part], start, out[part])
+
+    def _parts(self) -> Iterator[tuple[slice, int]]:
+        """The rows that are read together, and the position of the first of them."""
+        size = self._size
+        for i, start in enumerate(self._starts.now()):
+            yield slice(i * size, (i + 1) * size), start
+
+    def _attend(self, view: LayerView, q: Array, start: int, out: Array) -> None:
         # Queries that are fewer belong to the last tokens. `start` + 0 would be a plain number.
-        first = start + n_tokens - len(q) if len(q) < n_tokens else start
+        first = start + self._size - len(q) if len(q) < self._size else start
         attend = self.attend.attend_prompt if self._prompt else self.attend
-        attend(self.layers[layer], q, first, out)
+        attend(view, q, first, out)
 
     def done(self, n_tokens: int) -> None:
         if self.store.states is not None:

@@ -212,9 +212,8 @@ class Context(CacheAccess):
 
         `draft` holds guesses, at most `draft_room`, of the tokens after it. They are read in the
         same pass but are not part of the context: a `decode` of the first of them finds its logits
-        ready (see `reads_ahead`); reading anything else forgets them all. A pass of more than 4
-        tokens has the bits of a prefill; the kernels for fewer tokens and for one add in another
-        order, so logits differ by rounding.
+        ready (see `reads_ahead`); reading anything else forgets them all. On the CPU the logits of
+        each are those of a pass of its own, bit for bit; on a GPU they differ by rounding.
 
         Raises `ContextError` for ids outside the vocabulary, a full context and long drafts.
         """
@@ -239,7 +238,8 @@ class Context(CacheAccess):
 
     @property
     def draft_room(self) -> int:
-        """The longest draft that `decode` takes now: passes stay within chunks and the context."""
+        """The longest draft that `decode` takes now, 31 at most: passes stay within chunks and the
+        context."""
         return self._reader.draft_room
 
     def reads_ahead(self, token: int) -> bool:

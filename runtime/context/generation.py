@@ -102,9 +102,8 @@ class Generation:
 
     With a draft, one pass reads several tokens. Each token is still sampled from the logits after
     the tokens before it, with the same random numbers, and drafted tokens are used as long as they
-    are what was sampled. So the distribution is that without a draft, for any sampler. The ids are
-    the same too, unless the rounding in `Context.decode` decides between two tokens: in 1 of 12
-    greedy runs of 128 tokens of the default model, for which activations are rounded to int8.
+    are what was sampled. So the ids are those without a draft, for any sampler: see
+    `Context.decode`.
 
     What decodes several answers together reads the prompts itself and drives each by `begin`, and
     then `sample` and `goes_on` for each token.

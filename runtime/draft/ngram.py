@@ -20,7 +20,7 @@ STEPS = (4, 2, 1)
 class Ngram(Draft):
     """Prompt look-up: finds the newest tokens earlier in the context and copies what followed.
 
-    max_tokens: the longest draft. The default makes batches of 32, and kernels take 4 at a time.
+    max_tokens: the longest draft. The default is the most that `Context.decode` takes.
     min_match: the shortest n-gram that counts as a match.
 
     Raises `DraftError` for an option out of its range. Source: Saxena 2023, prompt look-up

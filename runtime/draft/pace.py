@@ -2,18 +2,16 @@
 
 The unit of cost is one decoded token. A pass over T tokens costs about
 
-    cost(T) = 1 + 0.45 (T - 1) up to 4 tokens, 2.5 + 0.8 ⌈T / 4⌉ beyond
+    cost(T) = 1 + 0.45 (T - 1) up to 4 tokens, 1 + 0.45 (4 ⌈T / 4⌉ - 1) beyond
 
-(the 1B shapes of `make peers` on two Zen 3 cores with AVX2, Q4_0: 1.4 for 2 tokens, 2.4 for 4, 4.1
-for 8, 5.8 for 16, 8.8 for 32; Q8_0 1.4, 2.3, 2.9 for 8 and 4.3 for 16). These constants
-decide, not the clock: so a run can be repeated.
+(the 1B shapes of `make peers` on two Zen 3 cores with AVX2, Q4_0: 1.4 for 2 tokens, 2.4 for 4; Q8_0
+1.4 and 2.3. Beyond 4, weights are multiplied by 4 tokens at a time, and read once; what that takes
+is not measured). These constants decide, not the clock: so a run can be repeated.
 """
 
 from __future__ import annotations
 
-TOKEN = 0.45  # for each token after the first, of up to 4
-PASS = 2.5
-STEP = 0.8  # for each 4 tokens
+TOKEN = 0.45  # for each token after the first
 # Failed drafts may cost 2% of the tokens in all, and 4 tokens to begin with. Text that never
 # repeats loses no more than that.
 ALLOWANCE = 0.02
@@ -31,7 +29,8 @@ MEMORY = 1 - 1 / 64
 
 def cost(n_tokens: int) -> float:
     """Decoded tokens in whose time `n_tokens` can be read in one pass."""
-    return 1 + TOKEN * (n_tokens - 1) if n_tokens <= 4 else PASS + -(-n_tokens // 4) * STEP
+    n = n_tokens if n_tokens <= 4 else -(-n_tokens // 4) * 4
+    return 1 + TOKEN * (n - 1)
 
 
 class Pace:
@@ -55,7 +54,7 @@ class Pace:
         for n in range(1, longest + 1):
             right *= self.rate(match + n - 1)
             expected += right
-            if right < STEP / 4:
+            if right < TOKEN:
                 break  # from here on a token is expected to win less than it costs
             if n >= 4 and (n + 1) % 4 and n < longest:
                 continue  # in a long pass, the last of four tokens costs nothing more

@@ -46,8 +46,8 @@ class LayerSlots(ABC):
     ) -> None:
         """Store tokens from `position` on, evict others where it is due, and attend to the rest.
 
-        q, out (T, H, E); k, v (T, J, E). A prompt uses exact attention; generated tokens choose one
-        by one, where the attend method does.
+        q, out (T, H, E); k, v (T, J, E). A prompt uses exact attention; generated tokens are read
+        one by one.
         """
 
     @abstractmethod
@@ -77,8 +77,9 @@ class LayerSlots(ABC):
         positions.filled[self.layer] = slot + len(k)
 
     def rows_at_once(self, n_tokens: int, prompt: bool) -> int:
-        """How many of `n_tokens` new tokens attend together."""
-        return 1 if self.attend.chooses and not prompt else n_tokens
+        """How many of `n_tokens` new tokens attend together: generated ones have the bits that each
+        has alone."""
+        return n_tokens if prompt else 1
 
 
 class ReplacingSlots(LayerSlots):

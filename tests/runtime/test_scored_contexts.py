@@ -146,9 +146,7 @@ def test_a_draft_evicts_at_the_same_tokens(tiny: Model, keep: Scored, every: int
     if every:
         assert drafted.draft_room < BUDGET + every
     for layer in range(2):
-        a, b = (np.sort(context.kept(layer)) for context in (drafted, single))
-        assert a.shape == b.shape
-        assert np.mean(a == b) > 0.95  # rounding may decide between two tokens
+        np.testing.assert_array_equal(drafted.kept(layer), single.kept(layer))
 
 
 def test_cuts_end_where_queries_are_gone(tiny: Model) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....jit.launch.launcher import Stopped
+from ....models.transformer import FEW
 from ....ops.arrays import F32
 from ....system.errors import OutOfDeviceMemory
 from .hosted import attention_for
@@ -136,7 +137,7 @@ class TokenReader:
     def check_draft(self, token: int, draft: Sequence[int]) -> None:
         """`ContextError` if `token` and the drafted tokens after it cannot be read now."""
         self.check([token, *draft])
-        if len(draft) > self.draft_room:
+        if draft and len(draft) > self.draft_room:
             raise ContextError(
                 f"a draft of {len(draft)} tokens is too long: there is room for "
                 f"{self.draft_room} before the end of the chunk or of the context"
@@ -144,9 +145,13 @@ class TokenReader:
 
     @property
     def draft_room(self) -> int:
-        """The longest draft: passes stay within chunks and the context."""
+        """The longest draft: passes stay within chunks and the context, and are of `FEW` tokens.
+
+        The last token of a chunk is read alone, as an index may change when it is there.
+        """
         n = len(self.tokens)  # a drafted token must not evict any
-        return max(0, min(self._chunk - n % self._chunk, self.cache.places_left(n)) - 1)
+        left = self._chunk - n % self._chunk - 1
+        return max(0, min(left, self.cache.places_left(n), FEW) - 1)
 
     def chunks(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
         """`ids` in pieces for one pass each; read a piece before you ask for the next one."""
@@ -192,7 +197,7 @@ class TokenReader:
             n_alike = (len(again) if first_other < 0 else first_other) - done
             chunk = next(self.chunks(again[done : done + n_alike]))
             prompt = bool(of_prompt[done])
-            self.step(chunk if prompt else chunk[:1], False, prompt=prompt)
+            self.step(chunk if prompt else chunk[: 1 + self.draft_room], False, prompt=prompt)
 
     def _reach_end(self) -> None:
         """Compute the states after all tokens (`KVStore.states`) by reading again from older ones.
@@ -228,7 +233,7 @@ class TokenReader:
         with stopping((self.stop_flag,), cache.keeps_all):
             attention = self.begin(len(ids), prompt=prompt)
             try:
-                result = self._transformer.forward(
+                result = self._for(len(ids), prompt).forward(
                     np.asarray(ids, np.int32),
                     len(self.tokens),
                     attention,
@@ -291,7 +296,7 @@ class TokenReader:
         if draft:
             self._cut_tokens(len(self.tokens) - len(draft))
             self.hidden, hidden = hidden[0].copy(), hidden.copy()
-        logits = self.project(hidden)
+        logits = self.project(hidden, prompt=False)
         self.logits = logits[0]
         self._draft.extend(zip(draft, logits[1:], hidden[1:]))
 
@@ -300,15 +305,19 @@ class TokenReader:
         token, self.logits, self.hidden = self._draft.popleft()
         self.add([token], prompt=False)
 
-    def project(self, hidden: F32) -> F32:
-        """Logits (T, V) of hidden states (T, D)."""
-        device, transformer = self._device, self._transformer
-        shape = len(hidden), transformer.config.n_vocab
-        if len(hidden) == 1:
-            return device.get(transformer.next_logits(hidden), np.empty(shape, np.float32))
+    def project(self, hidden: F32, *, prompt: bool = True) -> F32:
+        """Logits (T, V) of hidden states (T, D), of a prompt's tokens or of generated ones."""
+        device, n_rows = self._device, len(hidden)
+        shape = n_rows, self._transformer.config.n_vocab
+        if n_rows == 1:
+            return device.get(self._transformer.next_logits(hidden), np.empty(shape, np.float32))
         logits = device.memory(shape, np.float32)
-        transformer.logits(device.put(hidden), logits)
+        self._for(n_rows, prompt).logits(device.put(hidden), logits)
         return device.get(logits)
+
+    def _for(self, n_rows: int, prompt: bool) -> Transformer:
+        """What computes so many rows of a prompt, or of generated tokens."""
+        return self._transformer.for_few if n_rows > 1 and not prompt else self._transformer
 
     def compute_logits(self) -> F32:
         """Logits of the last token, float32 (V,); `ContextError` if there is none."""

@@ -114,8 +114,12 @@ class ScoredSlots(LayerSlots):
 
         room = self._room(n_tokens, prompt=False)
         if room is None:
-            return LAST_POSITION - n_tokens
-        return self.keep.every if room <= 0 or self.ends_prompt(n_tokens) else room
+            room = LAST_POSITION - n_tokens
+        elif room <= 0 or self.ends_prompt(n_tokens):
+            room = self.keep.every
+        if self.keep.sums_all and self.collects:  # what is summed cannot be cut
+            room = min(room, BLOCK - (n_tokens - self.n_summed) % BLOCK)
+        return room
 
     def ends_prompt(self, n_tokens: int) -> bool:
         """Whether the eviction after the prompt is due before a token is generated."""

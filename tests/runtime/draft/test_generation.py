@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import kvarn
+from kvarn.models.transformer import FEW
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.draft import Draft, Drafter, Ngram
@@ -99,30 +100,14 @@ def test_ids_are_those_without_a_draft(tiny: Model, name: str, wrong: int) -> No
         assert stats.accepted_tokens == 0 < stats.drafted_tokens
 
 
-def test_the_default_model_with_ngrams_says_only_what_it_would_say(mini: Model) -> None:
-    """Q8_0 rounds activations: where sums were taken in another order a logit can differ by 0.11
-    (of a spread of 2.9; measured over 200 tokens), which decides between two tokens at times."""
+def test_the_default_model_says_with_ngrams_what_it_says_without(mini: Model) -> None:
+    """Its weights are Q8_0, so activations are rounded to int8, which makes rounding large."""
     prompt = mini.tokenizer.encode("The old mill stood by the river. " * 4 + "The old mill")
     context, single = mini.context(512), mini.context(512)
-    ids = run(context, prompt, Ngram(), max_tokens=200)[0]
-    logits = single.prefill(prompt)
-    for token in ids:
-        assert logits[token] > logits.max() - 0.22
-        logits = single.decode(token)
+    expected = run(single, prompt, None, max_tokens=200)
+    assert run(context, prompt, Ngram(), max_tokens=200) == expected
     assert context.stats.draft_acceptance > 0.5
     assert context.stats.tokens_per_draft_pass > 4
-
-
-def test_a_long_pass_has_the_bits_of_a_prefill(mini: Model) -> None:
-    """Passes of up to 4 tokens take kernels of their own, which add as those of one token do."""
-    ids = prompt_of(mini, 60)
-    expected = [row for rows in mini.context(64).read_all_logits(ids) for row in rows]
-    for size in (5, 10, 25):
-        context = mini.context(64)
-        context.prefill(ids[:10])
-        for i in range(10, 60):
-            draft = () if context.reads_ahead(ids[i]) else ids[i + 1 : i + size]
-            np.testing.assert_array_equal(context.decode(ids[i], draft), expected[i])
 
 
 def test_logits_read_ahead_are_those_of_single_tokens(tiny: Model) -> None:
@@ -134,19 +119,18 @@ def test_logits_read_ahead_are_those_of_single_tokens(tiny: Model) -> None:
         expected = single.decode(token)
         assert ahead.reads_ahead(token) == (i > 10)
         read_logits = ahead.decode(token, ids[11:] if i == 10 else ())
-        # f16 rounding of K and V differs where sums were taken in another order.
-        assert np.abs(read_logits - expected).max() < 2e-3 * np.abs(expected).max()
+        np.testing.assert_array_equal(read_logits, expected)
         assert ahead.tokens == single.tokens == ids[: i + 1]
 
 
 def test_a_wrong_guess_leaves_no_trace(tiny: Model) -> None:
     ids = prompt_of(tiny, 30)
     context, other = tiny.context(64), tiny.context(64)
-    expected = other.prefill(ids[:21]).copy()
-    context.prefill(ids[:19])
+    for reader in (context, other):
+        reader.prefill(ids[:19])
+    other.decode(ids[19])
     context.decode(ids[19], [ids[20] ^ 1, 5, 6, 7])
-    read_logits = context.decode(ids[20])
-    assert np.abs(read_logits - expected).max() < 2e-3 * np.abs(expected).max()
+    np.testing.assert_array_equal(context.decode(ids[20]), other.decode(ids[20]))
     assert not any(context.reads_ahead(token) for token in (5, 6, 7))
 
 
@@ -218,7 +202,8 @@ def test_passes_end_with_the_chunk(tiny: Model) -> None:
     plain = run(tiny.context(600), prompt, None)
     told = Told(plain[0], length=10)
     assert run(tiny.context(600), prompt, told) == plain
-    assert told.asked[:2] == [4, 33]
+    # Up to the last token but one, that token alone, and from there on as many as a pass reads.
+    assert told.asked[:3] == [3, 0, FEW - 1]
 
 
 def test_text_and_stop_strings_are_those_without_a_draft(tiny: Model) -> None:
@@ -244,7 +229,7 @@ def test_bad_drafts_are_refused_and_change_nothing(tiny: Model) -> None:
             context.decode(1, draft)
         assert context.tokens == [1] * 10
     long = tiny.context(1024)
-    long.prefill([1] * (CHUNK - 3))
+    long.prefill([1] * (CHUNK - 4))
     assert long.draft_room == 2
     with pytest.raises(ContextError, match="a draft of 3 tokens is too long: there is room for 2"):
         long.decode(1, [1, 1, 1])

@@ -23,13 +23,13 @@ def test_short_matches_are_not_trusted_before_they_were_right() -> None:
 
 def test_drafts_grow_while_they_are_right_and_cease_when_they_are_wrong() -> None:
     pace, lengths = Pace(2), []
-    for _ in range(6):
+    for _ in range(8):
         lengths.append(pace.length(16, 31))
         pace.pay(lengths[-1] + 1, lengths[-1])
         for _ in range(lengths[-1]):
             pace.learn(16, True)
     assert lengths == sorted(lengths)
-    assert (lengths[0], lengths[-1]) == (11, 31)
+    assert (lengths[0], lengths[-1]) == (7, 31)
     for _ in range(100):
         pace.learn(16, False)
     assert pace.length(16, 31) == 0

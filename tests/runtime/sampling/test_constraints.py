@@ -256,8 +256,7 @@ def test_a_model_ends_where_the_grammar_does(mini: Model, seed: int) -> None:
 
 @pytest.mark.parametrize("temp", [0.0, 1.0])
 def test_drafts_change_no_constrained_answer(tiny: Model, temp: float) -> None:
-    # Repetitions, which drafts guess; a wrong guess goes on outside the grammar. With unquantised
-    # weights, rounding decides nothing.
+    # Repetitions, which drafts guess; a wrong guess goes on outside the grammar.
     grammar = Constraint("regex", r'(\{"item": "[a-z]{1,2}"\}\n){12}')
     sampler = Sampler(temp=temp, seed=2, constraint=grammar)
     text, finish = text_of(tiny, sampler)
