@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .runtime.model import Model as Model
     from .runtime.packs import build_pack as build_pack
     from .runtime.prefill.registry import *
+    from .runtime.ranking import ask_packs as ask_packs
     from .runtime.registering import register as register
     from .runtime.sampling import Sampler as Sampler
     from .runtime.store.registry import *
@@ -50,6 +51,7 @@ _HOMES = {
     "Ngram": ".runtime.draft",
     "Sampler": ".runtime.sampling",
     "ask": ".runtime.asking",
+    "ask_packs": ".runtime.ranking",
     "build_pack": ".runtime.packs",
     "build_packs": ".runtime.many_packs",
     "load": ".runtime.loading.load",

@@ -77,6 +77,16 @@ class Asker:
             quotes = quotes_of(tokenizer, tokens[:n], weights, n)[: self.passages]
         return Answer("".join(parts), last.finish, last.n_tokens, quotes)
 
+    def answer(self, asked: ContextRequest, question: str) -> Answer:
+        """What `pieces` returns, in one go."""
+        pieces = self.pieces(asked, question)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+
     def _neutral(self, context: Context, base: int) -> list[int]:
         """The ids of a neutral question and the beginning of its answer."""
         talk = Conversation(
@@ -102,10 +112,4 @@ def ask(
     left for an answer.
     """
     asker = Asker(model.open, sampler or Sampler(temp=0), max_tokens, system=system)
-    pieces = asker.pieces(ContextRequest(store=Disk(pack, read_only=True)), question)
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as end:
-            answer: Answer = end.value
-            return answer
+    return asker.answer(ContextRequest(store=Disk(pack, read_only=True)), question)

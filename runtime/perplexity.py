@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ def perplexity(
         if tokenizer.add_bos and tokenizer.bos_id is not None:
             piece = [tokenizer.bos_id, *piece[1:]]
         context.truncate(0)
-        losses = _losses(context.read_all_logits(piece, first), piece[first + 1 :])
+        losses = losses_of(context.read_all_logits(piece, first), piece[first + 1 :])
         total += float(losses.sum())
         squares += float(np.square(losses).sum())
         count += len(losses)
@@ -77,7 +77,7 @@ def perplexity(
         yield Perplexity(value, value * error, count, chunk + 1, chunks)
 
 
-def _losses(logits: Iterator[F32], targets: list[int]) -> F64:
+def losses_of(logits: Iterator[F32], targets: Sequence[int]) -> F64:
     """−log p of each target; the last row of logits has none and is ignored."""
     out, done = np.empty(len(targets), np.float64), 0
     for rows in logits:

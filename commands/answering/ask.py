@@ -27,9 +27,10 @@ from ..options.generation import (
 )
 from ..options.model import ModelRequest
 from ..options.model_options import add_threads_option
-from ..options.values import count, file_name, utf8
+from ..options.values import count, file_name, positive, utf8
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.progress import index_context
+from .best_packs import fitting, one_model, whole_packs
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -50,7 +51,8 @@ def add(parser: Parser) -> None:
         "Ask packs a question. The answer goes to stdout, and below it the passages of the pack "
         "that weighed most in it, each with its place, and the share of the attention that this "
         "question draws beyond a neutral one. Several packs answer one after the other, each from "
-        "its own text. The default is --temp 0."
+        "its own text; of many, --best N asks those that the question fits best: after which it is "
+        "likelier than without them. The default is --temp 0."
     )
     parser.gathers = True
     parser.epilog = "Make a pack first: kvarn pack build -f report.pdf -o report"
@@ -58,9 +60,24 @@ def add(parser: Parser) -> None:
         "packs",
         metavar="PACK",
         type=file_name,
-        nargs="+",
+        nargs="*",
         help="a name among your packs (in KVARN_HOME), or a path with a /; of a folder of packs, "
         "each",
+    )
+    parser.add_argument(
+        "--packs",
+        metavar="FOLDER",
+        dest="folders",
+        type=Path,
+        action="append",
+        default=[],
+        help="ask those packs in a folder that the question fits best",
+    )
+    parser.add_argument(
+        "--best",
+        metavar="N",
+        type=positive,
+        help="how many of all packs that are named answer (default: each; with --packs 1)",
     )
     parser.add_argument("question", metavar="QUESTION", type=utf8, help="the question, in quotes")
     add_max_tokens_option(
@@ -91,11 +108,21 @@ def run(options: argparse.Namespace) -> int:
     if not options.question.strip():
         raise KvarnError("the question is empty: kvarn ask PACK … QUESTION")
     names = [each for name in options.packs for each in _packs_of(name)]
+    names += [name for folder in options.folders for name in whole_packs(folder)]
+    if not names:
+        raise KvarnError("no packs: kvarn ask PACK … QUESTION, or --packs FOLDER QUESTION")
     asked = {name: _request(options, name) for name in names}
-    heads = [(request, request.store.head()) for request in asked.values()]
+    heads = {name: (request, request.store.head()) for name, request in asked.items()}
     answers: list[dict[str, Any]] = []
     model, loaded = None, None
-    for name, (request, head) in zip(asked, heads):
+    gains: dict[str, float] = {}
+    best = options.best or (1 if options.folders else len(asked))
+    if best < len(asked):
+        one = one_model(heads)
+        model, loaded = _load(source, *one), (one[1].fingerprint, one[1].adapters)
+        gains = fitting(model, asked, options.question, best)
+        heads = {name: heads[name] for name in gains}
+    for name, (request, head) in heads.items():
         assert head is not None  # a pack that is read has one
         if model is None or (head.fingerprint, head.adapters) != loaded:
             model, loaded = _load(source, request, head), (head.fingerprint, head.adapters)
@@ -103,8 +130,9 @@ def run(options: argparse.Namespace) -> int:
         if len(asked) > 1 and not options.json:
             show(f"{name}:")
         answer = _answer(asker, request, options)
-        answers.append({"pack": head.path, "model": head.model, **asdict(answer)})
-        if not options.json and len(answers) < len(asked):
+        gain = {"gain": gains[name]} if gains else {}
+        answers.append({"pack": head.path, "model": head.model, **gain, **asdict(answer)})
+        if not options.json and len(answers) < len(heads):
             show("")
     if options.json:
         show_json({"question": options.question, "answers": answers})

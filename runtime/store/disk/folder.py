@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from ....ops.arrays import F32, U8
+from ....ops.arrays import F32, U8, U32
 from ....ops.attention.layout import SEGMENT, TileLayout, layout_of, n_segments
 from ....ops.errors import OpsError
 from ....system.text import one_line
@@ -44,6 +45,7 @@ from .format.superblock import Commit, Tail
 
 SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)
 MOST_PARENTS = 16
+T = TypeVar("T")
 _NO_COMMIT = "neither of its two superblocks is sound"
 
 
@@ -227,12 +229,27 @@ class PackFolder:
         recent: whether `State.recent` is read, too. Raises `PackDamaged` if no commit is sound, or
         data of the newest sound one is missing.
         """
+        return self._newest(lambda commit, hidden: self._state(commit, hidden, recent))
+
+    def token_ids(self) -> U32:
+        """The ids of the last commit's tokens, without a number of Python for each. Raises what
+        `state` raises."""
+
+        def read(commit: Commit, hidden: F32 | None) -> U32:
+            tables = self._full(commit)
+            _, last = self.read_tail(commit.tail, commit.n_tokens)
+            data = b"".join(segment.data for segment in tables.tokens)
+            return np.concatenate([np.frombuffer(data, "<u4"), np.asarray(last, np.uint32)])
+
+        return self._newest(read)
+
+    def _newest(self, read: Callable[[Commit, F32 | None], T]) -> T:
         for attempt in range(20):
             sound = self.commits()
             try:
                 if not sound:
                     raise PackDamaged(self.path, _NO_COMMIT)
-                return self._state(*sound[0], recent)
+                return read(*sound[0])
             except PackDamaged:
                 # A writer may have made new commits since `sound` was read.
                 now = [commit for commit, _ in self.commits()[:1]]
@@ -241,12 +258,18 @@ class PackFolder:
                 time.sleep(0.001)
         raise AssertionError("unreachable")
 
-    def _state(self, commit: Commit, hidden: F32 | None, recent: bool) -> State:
+    def _full(self, commit: Commit) -> Tables:
+        """The full segments of a commit."""
         tables = self._tables(commit.log_bytes, commit.log_chain)
         n_full = commit.n_tokens // SEGMENT
         if n_full > len(tables.tokens):
             raise PackDamaged(self.path, f"{log.NAME} lacks segments of the last commit")
         tables.cut(n_full)
+        return tables
+
+    def _state(self, commit: Commit, hidden: F32 | None, recent: bool) -> State:
+        tables = self._full(commit)
+        n_full = commit.n_tokens // SEGMENT
         rows, last = self.read_tail(commit.tail, commit.n_tokens)
         ids = [token for segment in tables.tokens for token in segment.ids]
         named = {c.segment: c for c in commit.checkpoints}

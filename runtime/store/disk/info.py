@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ....ops.arrays import U32
 from ..facts import PackHead, PackInfo, ProbeFacts
-from .errors import opening
+from .errors import PackError, opening
 from .folder import PackFolder
 from .format import snapshot
 from .format.log import KV
@@ -20,6 +21,15 @@ def pack_head(path: Path) -> PackHead:
             return _head(folder, folder.last_commit().n_tokens)
         facts = snapshot.read_facts(path)
         return _head(folder, facts.n_tokens if facts else 0)
+
+
+def pack_ids(path: Path) -> U32:
+    """The ids of a pack's tokens, uint32 (n,); `PackError` if it cannot be opened, or evicts."""
+    with opening(path):
+        folder = PackFolder(path)
+        if folder.manifest.slots is not None:
+            raise PackError(path, f"it keeps {folder.manifest.slots}: expected all its tokens")
+        return folder.token_ids()
 
 
 def _head(folder: PackFolder, n_tokens: int) -> PackHead:

@@ -8,7 +8,9 @@ import pytest
 import kvarn
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.model import Model
+from lab.peers.model import write_model
 
+from ...runtime.reading import SHAPE
 from ..pack_runner import Kvarn
 
 QUESTION = "Who is there?"
@@ -84,3 +86,50 @@ def test_options_may_stand_anywhere(packs: Kvarn) -> None:
         assert packs(*line)[1] == expected
     code, out, _ = packs("ask", "mill", "--json", "-sys", "", *SHORT, "--", "-who?")
     assert code == 0 and json.loads(out)["question"] == "-who?"
+
+
+def test_the_packs_of_a_folder_that_fit_best_answer(
+    packs: Kvarn, tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wheel.txt").write_text("The wheel turned.")
+    names, words = ("other.txt", "text.txt", "wheel.txt"), ("--each", "-o", "./library/", "-f")
+    assert packs("pack", "build", *packs.model, *words, *names)[0] == 0
+    folders = [tmp_path / "library" / name for name in ("other", "text", "wheel")]
+    expected = kvarn.ask_packs(tiny, folders, QUESTION, 2, 6)
+    line = ("ask", "--packs", "library", *SHORT, "--json", QUESTION)
+    code, out, err = packs(*line, "--best", "2")
+    assert code == 0 and "of 3 packs, the question fits best (ln p a token): " in err
+    answers = json.loads(out)["answers"]
+    assert [Path(one["pack"]).name for one in answers] == [Path(o.pack).name for o in expected]
+    assert [(one["gain"], one["text"]) for one in answers] == [
+        (pytest.approx(one.gain), one.answer.text) for one in expected
+    ]
+    first = Path(expected[0].pack).name
+    (alone,) = json.loads(packs(*line)[1])["answers"]
+    assert (Path(alone["pack"]).name, alone["text"]) == (first, expected[0].answer.text)
+    named = ("library/other", "library/text", "library/wheel", "--best", "1")
+    out = packs("ask", *named, *SHORT, QUESTION)[1]
+    assert out.startswith(f"library/{first}:\n{expected[0].answer.text}\n")
+    with tiny.context(store=kvarn.Disk("library/new", goal=9)) as context:
+        context.prefill([1, 2, 3])
+    assert "library: 1 of 4 packs are not finished" in packs(*line)[2]
+
+
+def test_packs_that_cannot_be_compared_are_refused(
+    packs: Kvarn, tiny_path: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.gguf"
+    write_model(other, "f16", SHAPE)
+    (tmp_path / "b.txt").write_text("Nobody.")
+    words = ("-f", str(tmp_path / "b.txt"), "-o", "b")
+    assert packs("pack", "build", "-m", str(other), *words)[0] == 0
+    (tmp_path / "empty").mkdir()
+    for line, told in (
+        (["mill", "b", "--best", "1"], "a question is compared after packs of one model"),
+        (["--packs", str(tmp_path / "empty")], "there are no packs in"),
+        (["--packs", str(pack_path("mill"))], "is a pack: expected a folder with packs in it"),
+        ([], "no packs: kvarn ask PACK … QUESTION, or --packs FOLDER QUESTION"),
+    ):
+        code, out, err = packs("ask", *line, QUESTION)
+        assert (code, out, err.count("\n")) == (1, "", 1) and told in err

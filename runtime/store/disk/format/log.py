@@ -19,6 +19,7 @@ import struct
 import threading
 import weakref
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -54,13 +55,15 @@ class PackFiles(Protocol):
 
 
 class SegmentIds:
-    """The token ids of a full segment, as 1,024 x u32 (`data`) and as numbers: once in memory for
-    all contexts of the process. A number takes 32 bytes."""
-
-    __slots__ = ("__weakref__", "data", "ids")
+    """The token ids of a full segment, as 1,024 x u32 (`data`) and, once a context asks for them,
+    as numbers: once in memory for all contexts of the process. A number takes 32 bytes."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.ids = data, tuple(np.frombuffer(data, "<u4").tolist())
+        self.data = data
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(np.frombuffer(self.data, "<u4").tolist())
 
 
 _segment_ids: weakref.WeakValueDictionary[bytes, SegmentIds] = weakref.WeakValueDictionary()

@@ -1,0 +1,65 @@
+"""Of many packs, those that a question fits best: for `kvarn ask --packs` and `--best`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...runtime.store.disk.info import pack_head
+from ...runtime.text_notes import packs_in
+from ...system.errors import KvarnError
+from ...system.terminal import say
+from ..terminal.progress import progress_bar
+
+if TYPE_CHECKING:
+    from ...runtime.context.planning.request import ContextRequest
+    from ...runtime.model import Model
+    from ...runtime.store.facts import PackHead
+
+_NAMED = 3
+"""Packs beside those that answer which a line names."""
+
+
+def whole_packs(folder: Path) -> list[str]:
+    """The names of the packs in a folder that hold all of their texts; a line tells how many do
+    not. Raises `KvarnError` where there are none."""
+    packs = packs_in(folder)
+    whole = [pack for pack in packs if (head := pack_head(pack)).n_tokens and head.complete]
+    if not whole:
+        raise KvarnError(f"no pack in {folder} is finished: `kvarn pack ls {folder}` lists them")
+    if left := len(packs) - len(whole):
+        say(f"{folder}: {left} of {len(packs)} packs are not finished and are not asked")
+    return [os.path.join(folder, pack.name) for pack in whole]  # noqa: PTH118 - "./a", a path to all
+
+
+def one_model(
+    heads: Mapping[str, tuple[ContextRequest, PackHead | None]],
+) -> tuple[ContextRequest, PackHead]:
+    """The first pack of them. Raises `KvarnError` if another model made one of the others."""
+    (first, (request, head)), *others = heads.items()
+    assert head is not None  # a pack that is read has one
+    for name, (_, other) in others:
+        assert other is not None
+        if (other.fingerprint, other.adapters) != (head.fingerprint, head.adapters):
+            raise KvarnError(
+                f"{first} was made by {head.model} and {name} by {other.model}, or with other "
+                "adapters: a question is compared after packs of one model"
+            )
+    return request, head
+
+
+def fitting(
+    model: Model, asked: Mapping[str, ContextRequest], question: str, best: int
+) -> dict[str, float]:
+    """The names of the packs that the question fits best, the best first, with their gains. A line
+    tells of those and the next ones."""
+    from ...runtime.ranking import ranked
+
+    names = {str(request.store.path): name for name, request in asked.items()}  # type: ignore[attr-defined]
+    with progress_bar("comparing packs", "pack") as progress:
+        fits = ranked(model, list(asked.values()), question, progress=progress)
+    told = ", ".join(f"{Path(fit.pack).name} {fit.gain:+.2f}" for fit in fits[: best + _NAMED])
+    say(f"of {len(asked)} packs, the question fits best (ln p a token): {told}")
+    return {names[fit.pack]: fit.gain for fit in fits[:best]}
