@@ -1,6 +1,7 @@
 """The table of text encoders, and the configuration of one, read from GGUF metadata.
 
-Source: llama.cpp (`src/models/bert.cpp`, `modern-bert.cpp`, `gemma-embedding.cpp`).
+Source: llama.cpp (`src/models/bert.cpp`, `nomic-bert-moe.cpp`, `modern-bert.cpp`,
+`gemma-embedding.cpp`).
 Imports no Numba.
 """
 
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ...ops.experts.routing import MOST_EXPERTS, Routing
 from ...system.text import brief
 from ..errors import ModelError
 from .bounds import (
@@ -48,6 +50,8 @@ class TextEncoderArchitecture:
     window around each; 0: there are no windows."""
     window_rope_base: float = 10_000.0
     """Default rope base of layers with a window."""
+    experts: bool = False
+    """Of each `moe_every_n_layers` layers the second has routed experts, without gates."""
     gemma: bool = False
     """As Gemma 3: norms by the root of the mean square, also of what attention and feed-forward
     give and of each query and key; heads of any size, which may share keys and values; a scaled
@@ -59,6 +63,7 @@ TEXT_ENCODERS: dict[str, TextEncoderArchitecture] = {
     for architecture in (
         TextEncoderArchitecture("bert"),
         TextEncoderArchitecture("nomic-bert", positions="rope", activation="silu", gate="ffn_gate"),
+        TextEncoderArchitecture("nomic-bert-moe", positions="rope", experts=True),
         TextEncoderArchitecture(
             "modern-bert",
             pre_norms=True,
@@ -103,6 +108,10 @@ class TextEncoderConfig:
     window_rope_base: float
     n_labels: int
     """Numbers that a classifier gives."""
+    routing: Routing | None
+    """How tokens choose experts; None: no layer has some."""
+    routed: tuple[bool, ...]
+    """Whether the feed-forward of each layer is experts."""
     n_dense: int
     """Numbers between two dense layers that follow the pooling; 0: there are none."""
 
@@ -148,6 +157,7 @@ class TextEncoderConfig:
                 "rope.freq_base_swa", architecture.window_rope_base, low=1.0
             ),
             n_labels=len(labels) if labels else 1,
+            **_experts(keys, architecture, n_layers),
             n_dense=keys.integer("dense_2_feat_out", 0, low=0, high=MAX_FF),
         )
 
@@ -193,6 +203,16 @@ def _windowed(
         period = keys.integer(key, period, high=MAX_LAYERS)
         return tuple((i + 1) % period != 0 for i in range(n_layers))
     return tuple(i % period != 0 for i in range(n_layers))
+
+
+def _experts(keys: Keys, architecture: TextEncoderArchitecture, n_layers: int) -> dict[str, Any]:
+    """`routing` and `routed`."""
+    period = keys.integer("moe_every_n_layers", 0, low=0, high=MAX_LAYERS)
+    if not architecture.experts or not period:
+        return {"routing": None, "routed": (False,) * n_layers}
+    n_experts = keys.integer("expert_count", high=MOST_EXPERTS)
+    routing = Routing(n_experts, keys.integer("expert_used_count", high=n_experts))
+    return {"routing": routing, "routed": tuple(i % period == 1 for i in range(n_layers))}
 
 
 def _n_vocab(metadata: Mapping[str, Any]) -> int:

@@ -17,7 +17,7 @@ from ..config.text_encoders import TextEncoderConfig
 from ..errors import ModelError
 from ..loader import Linear, Norm
 from .attention import Span, attend, rotation, spans_of
-from .weights import LayerWeights, TextEncoderWeights
+from .weights import LayerWeights, RoutedWeights, TextEncoderWeights
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -54,6 +54,10 @@ class TextEncoder:
         self._up = rows((max_rows, n_ff))
         gated = config.architecture.gate != "none"
         self._gate = rows((max_rows, n_ff)) if gated else None
+        self._routed = None
+        if (routing := config.routing) is not None and any(config.routed):
+            scratch = device.experts_scratch(routing, n_embd, n_ff, max_rows)
+            self._routed = rows((max_rows, routing.n_experts)), scratch
         self._in = device.activations(max_rows, n_embd)
         self._mixed_in = device.activations(max_rows, config.n_heads * config.head_dim)
         self._down_in = device.activations(max_rows, n_ff)
@@ -158,18 +162,31 @@ class TextEncoder:
         self._add(x, branch, layer.layer_output_norm)
 
     def _feed_forward(self, layer: LayerWeights, x: F32, branch: F32) -> None:
-        """branch = down(activation(gate) * up), or down(activation(up))."""
-        pointwise, n = self._device.pointwise, len(x)
+        """branch = what the layer's dense network, or its experts, give."""
+        pointwise, n, weights = self._device.pointwise, len(x), layer.feed_forward
         source, up = self._in.set(self._normed_input(layer.ffn_norm, x)), self._up[:n]
-        self._linear(source, layer.up, up)
-        if layer.gate is None or self._gate is None:
+        if isinstance(weights, RoutedWeights):
+            self._experts(source, weights, branch)
+            return
+        self._linear(source, weights.up, up)
+        if weights.gate is None or self._gate is None:
             pointwise.gelu(up)
         else:
             gate = self._gate[:n]
-            self._linear(source, layer.gate, gate)
+            self._linear(source, weights.gate, gate)
             gelu = self.config.architecture.activation == "gelu"
             (pointwise.geglu if gelu else pointwise.swiglu)(gate, up, up)
-        self._linear(self._down_in.set(up), layer.down, branch)
+        self._linear(self._down_in.set(up), weights.down, branch)
+
+    def _experts(self, source: Activations, weights: RoutedWeights, branch: F32) -> None:
+        """branch = the weighted sum of the chosen experts."""
+        assert self._routed is not None
+        all_logits, scratch = self._routed
+        logits = all_logits[: len(branch)]
+        self._linear(source, weights.router, logits)
+        self._device.experts(source, logits, weights.experts, scratch, branch)
+        if weights.bias is not None:
+            self._device.pointwise.add_row(branch, weights.bias)
 
     def _normed_input(self, norm: Norm | None, x: F32) -> F32:
         if norm is None:

@@ -13,13 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import Arena
-from ...ops.device import Device, Weight
+from ...ops.device import Array, Device, Weight
+from ...ops.experts import ExpertWeights
 from ..config.text_encoders import TextEncoderConfig
 from ..errors import ModelError
 from ..loader import Linear, Loader, Norm
 from ..tensors import TensorLike
 
 F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class DenseWeights:
+    """down(activation(gate) * up), or down(activation(up))."""
+
+    gate: Linear | None
+    up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True)
+class RoutedWeights:
+    """Experts that a token chooses by the router, and what is added to their sum."""
+
+    router: Linear
+    experts: ExpertWeights
+    bias: Array | None
 
 
 @dataclass(frozen=True)
@@ -35,9 +54,7 @@ class LayerWeights:
     attn_output: Linear
     attn_output_norm: Norm | None
     ffn_norm: Norm | None
-    gate: Linear | None
-    up: Linear
-    down: Linear
+    feed_forward: DenseWeights | RoutedWeights
     layer_output_norm: Norm | None
 
 
@@ -121,8 +138,7 @@ def _token_types(loader: Loader, config: TextEncoderConfig) -> F32 | None:
 
 
 def _layer(loader: Loader, config: TextEncoderConfig, index: int) -> LayerWeights:
-    n_embd, n_ff, prefix = config.n_embd, config.n_ff, f"blk.{index}"
-    pre, gated = config.architecture.pre_norms, config.architecture.gate
+    n_embd, prefix, pre = config.n_embd, f"blk.{index}", config.architecture.pre_norms
     gemma, head_dim = config.architecture.gemma, config.head_dim
     n_q, n_kv = config.n_heads * head_dim, config.n_kv_heads * head_dim
 
@@ -138,12 +154,6 @@ def _layer(loader: Loader, config: TextEncoderConfig, index: int) -> LayerWeight
     if config.architecture.positions == "table":
         # The same for all keys of a query, which a softmax does not see; rotations would turn it.
         k = replace(k, bias=None)
-    gate: Linear | None = None
-    if gated == "ffn_up":
-        gate, up = loader.split(f"{prefix}.ffn_up", [n_ff, n_ff], n_embd)
-    else:
-        gate = loader.linear(f"{prefix}.ffn_gate", n_ff, n_embd) if gated == "ffn_gate" else None
-        up = loader.unrounded(f"{prefix}.ffn_up", n_ff, n_embd)
     return LayerWeights(
         # ModernBERT's first layer reads what the norm of the embeddings gave.
         attn_norm=norm("attn_norm", pre and (index > 0 or f"{prefix}.attn_norm.weight" in loader)),
@@ -157,11 +167,36 @@ def _layer(loader: Loader, config: TextEncoderConfig, index: int) -> LayerWeight
             "post_attention_norm" if gemma else "attn_output_norm", gemma or not pre
         ),
         ffn_norm=norm("ffn_norm", pre),
-        gate=gate,
-        up=up,
-        down=loader.linear(f"{prefix}.ffn_down", n_embd, n_ff),
+        feed_forward=_feed_forward(loader, config, index),
         layer_output_norm=norm("post_ffw_norm" if gemma else "layer_output_norm", gemma or not pre),
     )
+
+
+def _feed_forward(
+    loader: Loader, config: TextEncoderConfig, index: int
+) -> DenseWeights | RoutedWeights:
+    n_embd, n_ff, prefix = config.n_embd, config.n_ff, f"blk.{index}"
+    if config.routing is not None and config.routed[index]:
+        n = config.routing.n_experts
+        return RoutedWeights(
+            loader.linear(f"{prefix}.ffn_gate_inp", n, n_embd),
+            ExpertWeights(
+                config.routing,
+                "ungated-gelu",
+                gate=None,
+                up=loader.experts(f"{prefix}.ffn_up_exps", (n, n_ff, n_embd)),
+                down=loader.experts(f"{prefix}.ffn_down_exps", (n, n_embd, n_ff)),
+            ),
+            bias=loader.optional(f"{prefix}.ffn_exps.bias", n_embd),
+        )
+    gate: Linear | None = None
+    if config.architecture.gate == "ffn_up":
+        gate, up = loader.split(f"{prefix}.ffn_up", [n_ff, n_ff], n_embd)
+    else:
+        if config.architecture.gate == "ffn_gate":
+            gate = loader.linear(f"{prefix}.ffn_gate", n_ff, n_embd)
+        up = loader.unrounded(f"{prefix}.ffn_up", n_ff, n_embd)
+    return DenseWeights(gate, up, loader.linear(f"{prefix}.ffn_down", n_embd, n_ff))
 
 
 def _classifier(loader: Loader, config: TextEncoderConfig) -> Classifier | None:

@@ -16,7 +16,7 @@ from ..errors import OpsError
 from ..linear.activations import Activations
 from ..linear.arguments import TOKENS, FloatMatmulTraits, GroupLayout, MatmulTraits
 from ..linear.decode import MAX_TOKENS
-from ..pointwise.codes import CLAMPED_SWIGLU, GEGLU, RELU_SQUARED, SWIGLU
+from ..pointwise.codes import CLAMPED_SWIGLU, GEGLU, GELU, RELU_SQUARED, SWIGLU
 from .arguments import Choice, Pairs
 from .routing import SCORES, Routing
 from .weights import Activation, ExpertWeights
@@ -29,6 +29,7 @@ _OPS: dict[Activation, int] = {
     "gelu": GEGLU,
     "clamped-silu": CLAMPED_SWIGLU,
     "relu-squared": RELU_SQUARED,
+    "ungated-gelu": GELU,
 }
 _SERIAL_FLOATS = 16_384  # inputs of this size take less time than waking the threads
 _SERIAL_TOKENS = 4

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ..types import QuantType
     from .arguments import Stacked
 
-Activation = Literal["silu", "gelu", "clamped-silu", "relu-squared"]
+Activation = Literal["silu", "gelu", "clamped-silu", "relu-squared", "ungated-gelu"]
+UNGATED: tuple[Activation, ...] = ("relu-squared", "ungated-gelu")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,8 +100,8 @@ class ExpertWeights:
 
         y_e = down_e (f(gate_e x + gate_bias_e, up_e x + up_bias_e)) + down_bias_e
 
-    f(g, u) is silu(g) u, gelu(g) u, or gpt-oss's (`pointwise.clamped_swiglu`); or max(u, 0)^2, for
-    which there are no gates. gate and up have F rows of D weights, down D rows of F; gate_bias and
+    f(g, u) is silu(g) u, gelu(g) u, or gpt-oss's (`pointwise.clamped_swiglu`); or, without gates,
+    max(u, 0)^2 or gelu(u). gate and up have F rows of D weights, down D rows of F; gate_bias and
     up_bias are float32 (n_experts, F), down_bias (n_experts, D); choice_bias and scales
     (n_experts,), see `Routing`. Raises OpsError for shapes that do not fit together.
     """
@@ -118,7 +119,7 @@ class ExpertWeights:
 
     def __post_init__(self) -> None:
         n, width, n_ff = self.routing.n_experts, self.n_embd, self.n_ff
-        if (self.gate is None) != (self.activation == "relu-squared"):
+        if (self.gate is None) != (self.activation in UNGATED):
             found = "no gates" if self.gate is None else "gates"
             raise OpsError(f"preparing experts {self.up.name}: found {found} for {self.activation}")
         sizes = [(matrix, n_ff, width) for matrix in self.inner]

@@ -14,6 +14,7 @@ from .linear import rounded_activations
 from .pointwise import (
     clamped_swiglu_reference,
     geglu_reference,
+    gelu_reference,
     relu_squared_reference,
     swiglu_reference,
 )
@@ -24,6 +25,7 @@ GATED = {
     "gelu": geglu_reference,
     "clamped-silu": clamped_swiglu_reference,
     "relu-squared": lambda _, up: relu_squared_reference(up),
+    "ungated-gelu": lambda _, up: gelu_reference(up),
 }
 
 

@@ -45,6 +45,10 @@ class TinyEncoder:
     """0: the embedding's share."""
     n_dense: int = 0
     """Numbers between two dense layers after the pooling; 0: there are none."""
+    n_experts: int = 0
+    """Experts of every second layer, of which a token takes two; 0: there are none."""
+    experts_bias: bool = False
+    """A vector is added to what the experts give."""
     period: int = 3
     """Of so many layers one has no window."""
     n_tokens: int = 0
@@ -66,6 +70,11 @@ class TinyEncoder:
     @property
     def kv(self) -> int:
         return self.n_kv_heads or self.n_heads
+
+    @property
+    def biased(self) -> bool:
+        """Matrices, but for experts' ones, have biases."""
+        return self.architecture in ("bert", "nomic-bert-moe")
 
     def is_windowed(self, i: int) -> bool:
         place = self.period - 1 if self.gemma else 0
@@ -104,9 +113,16 @@ def tensors(case: TinyEncoder) -> dict[str, F64]:
         linears["ffn_up"] = (2 * f, d) if modern else (f, d)
         if case.architecture == "nomic-bert":
             linears["ffn_gate"] = (f, d)
+        if case.n_experts and i % 2 == 1:
+            del linears["ffn_up"], linears["ffn_down"]
+            matrix(f"blk.{i}.ffn_gate_inp.weight", case.n_experts, d, std=d**-0.25)
+            matrix(f"blk.{i}.ffn_up_exps.weight", case.n_experts, f, d)
+            matrix(f"blk.{i}.ffn_down_exps.weight", case.n_experts, d, f)
+            if case.experts_bias:
+                made[f"blk.{i}.ffn_exps.bias"] = rng.normal(0, 0.3, d)
         for name, shape in linears.items():
             matrix(f"blk.{i}.{name}.weight", *shape)
-            if bert:
+            if case.biased:
                 made[f"blk.{i}.{name}.bias"] = rng.normal(0, 0.1, shape[0])
         if modern:
             if i:
@@ -158,6 +174,8 @@ def write(path: Path, case: TinyEncoder, extra: Mapping[str, Any] | None = None)
     }
     if case.pooling is not None:
         numbers["pooling_type"] = case.pooling
+    if case.n_experts:
+        numbers |= {"expert_count": case.n_experts, "expert_used_count": 2, "moe_every_n_layers": 2}
     if case.window:
         numbers["attention.sliding_window"] = case.window
     if case.gemma:
@@ -226,11 +244,15 @@ def hidden_states(case: TinyEncoder, ids: list[int], types: list[int]) -> F64:
         if not modern:
             x = norm(x, f"{p}.attn_output_norm")
         source = norm(x, f"{p}.ffn_norm") if modern else x
+        if f"{p}.ffn_gate_inp.weight" in w:
+            x = x + _experts(w, source, p)
+            x = norm(x, f"{p}.layer_output_norm")
+            continue
         up = linear(source, f"{p}.ffn_up")
         if modern:
             gate, up = np.split(up, 2, axis=1)
             up = _gelu(gate) * up
-        elif case.architecture == "bert":
+        elif case.biased:
             up = _gelu(up)
         else:
             gate = linear(source, f"{p}.ffn_gate")
@@ -239,6 +261,19 @@ def hidden_states(case: TinyEncoder, ids: list[int], types: list[int]) -> F64:
         if not modern:
             x = norm(x, f"{p}.layer_output_norm")
     return norm(x, "output_norm") if modern else x
+
+
+def _experts(w: dict[str, F64], x: F64, prefix: str) -> F64:
+    """The two experts with the largest probabilities, weighted by these."""
+    logits = x @ w[f"{prefix}.ffn_gate_inp.weight"].T
+    shares = np.exp(logits - logits.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    out = np.zeros_like(x) + w.get(f"{prefix}.ffn_exps.bias", 0.0)
+    for t, row in enumerate(shares):
+        for e in np.argsort(-row)[:2]:
+            hidden = _gelu(w[f"{prefix}.ffn_up_exps.weight"][e] @ x[t])
+            out[t] += row[e] * (w[f"{prefix}.ffn_down_exps.weight"][e] @ hidden)
+    return out
 
 
 def _gemma_states(case: TinyEncoder, w: dict[str, F64], x: F64, norm: Any, linear: Any) -> F64:

@@ -25,6 +25,7 @@ CASES = {
     "bert": TinyEncoder(),
     "bert, fused qkv": TinyEncoder(fused_qkv=True, n_heads=1),
     "nomic-bert": TinyEncoder("nomic-bert"),
+    "nomic-bert-moe": TinyEncoder("nomic-bert-moe", n_layers=4, n_experts=5),
     "modern-bert": TinyEncoder("modern-bert", n_layers=5),
     "modern-bert, window": TinyEncoder("modern-bert", n_layers=5, window=6),
     "gemma-embedding": TinyEncoder(
@@ -62,7 +63,11 @@ def expected(case: TinyEncoder, rows: Rows) -> np.ndarray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(
+    "case",
+    [*CASES.values(), replace(CASES["nomic-bert-moe"], experts_bias=True)],
+    ids=[*CASES, "nomic-bert-moe, bias"],
+)
 def test_hidden_states_of_several_texts_equal_those_of_each_alone(
     case: TinyEncoder, tmp_path: Path
 ) -> None:
@@ -139,6 +144,23 @@ def test_files_that_do_not_fit_together_are_refused(
     extra: dict[str, int], words: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "tiny.gguf", TinyEncoder(), extra)
+    with pytest.raises(ModelError, match=words):
+        loaded(path, 8)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ({"expert_used_count": 6}, "expert_used_count is 6, expected an integer from 1 to 5"),
+        ({"expert_count": 6}, "blk.1.ffn_gate_inp.weight has shape"),
+        ({"moe_every_n_layers": 3}, "blk.3.ffn_up.weight is missing"),
+        ({"moe_every_n_layers": 0}, "blk.1.ffn_up.weight is missing"),
+    ],
+)
+def test_experts_that_do_not_fit_together_are_refused(
+    extra: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "tiny.gguf", CASES["nomic-bert-moe"], extra)
     with pytest.raises(ModelError, match=words):
         loaded(path, 8)
 

@@ -14,6 +14,7 @@ from kvarn.jit.launch import record
 from kvarn.ops.errors import OpsError
 from kvarn.ops.experts import ExpertMatrix, ExpertWeights, Routing
 from kvarn.ops.experts.api import ExpertsScratch, experts
+from kvarn.ops.experts.weights import UNGATED
 from kvarn.ops.linear import Activations
 from kvarn.ops.reference.experts import expert_reference, route_reference
 from kvarn.ops.reference.quants import dequantise
@@ -56,7 +57,7 @@ class Layer:
             ExpertMatrix.prepare(t, data, n_cols, f"{part}_exps")
             for part, (t, data), (_, n_cols) in zip(("gate", "up", "down"), self.matrices, shapes)
         ]
-        if activation == "relu-squared":
+        if activation in UNGATED:
             prepared[0] = None
         self.weights = ExpertWeights(routing, activation, *prepared, **biases)
 
@@ -112,7 +113,7 @@ def test_every_type_gives_what_its_numbers_give(
         layer.check(n_tokens)
 
 
-@pytest.mark.parametrize("activation", [*ACTIVATIONS, "relu-squared"])
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, *UNGATED])
 @pytest.mark.parametrize("types", [("F32", "F32", "F32"), ("Q4_K", "Q6_K", "Q8_0")])
 def test_biases_activations_and_mixed_types(
     activation: str, types: tuple[str, str, str], random_rows: Callable[..., np.ndarray]
@@ -121,7 +122,7 @@ def test_biases_activations_and_mixed_types(
     rng = np.random.default_rng(3)
     shapes = {"gate_bias": (n, n_ff), "up_bias": (n, n_ff), "down_bias": (n, n_embd)}
     biases = {k: 3 * rng.normal(size=shape).astype(np.float32) for k, shape in shapes.items()}
-    if activation == "relu-squared":  # without gates
+    if activation in UNGATED:
         del biases["gate_bias"]
     layer = Layer(random_rows, types, activation, n_embd, n_ff, **biases)
     for n_tokens in (1, 4, 9):
