@@ -65,7 +65,7 @@ class Saving:
         """Save what is not saved yet, unless a save has failed, and close the store. Runs on the
         engine thread."""
         try:
-            if not self.failed:
+            if self._store.saves and not self.failed:
                 self._reader.end_text()
                 self.commit()
         finally:

@@ -149,6 +149,21 @@ def test_a_draft_evicts_at_the_same_tokens(tiny: Model, keep: Scored, every: int
         np.testing.assert_array_equal(drafted.kept(layer), single.kept(layer))
 
 
+def test_guesses_that_are_wrong_are_not_summed(tiny: Model) -> None:
+    """Sums are taken every 512 tokens, and cannot be cut: no pass goes beyond."""
+    ids, keep = ids_of(tiny, 800), kvarn.H2O(BUDGET, every=650)
+    drafted, single = (tiny.context(1000, keep=keep) for _ in range(2))
+    for context in (drafted, single):
+        context.prefill(ids[:200])
+    for token in ids[200:780]:
+        room = min(drafted.draft_room, 6)
+        drafted.decode(token, [(token + 1) % 500] * room)
+        single.decode(token)
+    for one, other in zip(drafted._cache._scored, single._cache._scored, strict=True):
+        assert one.n_summed == other.n_summed == 200 + BLOCK
+        np.testing.assert_array_equal(one.sums, other.sums)
+
+
 def test_cuts_end_where_queries_are_gone(tiny: Model) -> None:
     ids = ids_of(tiny, 2000)
     for keep, least in (

@@ -30,8 +30,9 @@ from .read_ahead import ReadAhead
 class SparseAttention(BoundAttend):
     """A sparse method over one context.
 
-    Where the index can, a token is recorded (`Device.record`): it is launches alone, and its
-    choices are numbers that `expect` sets for all layers (`RecordedChoices`).
+    Where the index can, a token is recorded (`Device.record`), and so are those of a draft: it is
+    launches alone, and its choices are numbers that `expect` sets for all layers
+    (`RecordedChoices`).
 
     dense: layers that read every token, beside those with a sliding window.
     """
@@ -60,11 +61,9 @@ class SparseAttention(BoundAttend):
         self._ahead = ReadAhead(layers.choosing)
         self._probe = Probe(config, store, n_ctx) if method.probe else None
         self.records = index.records and store.records and not method.probe
-        self._choices = RecordedChoices(layers, device)
-        self._counts = device.zeros((n_layers, kv_heads), device.list_types[1])
-        """How many tokens each KV head of a recorded token has read."""
-        self._times = np.zeros((n_layers, 3), np.int64)
-        """Nanoseconds at which a layer of a recorded token began, had chosen and had read."""
+        self._tokens = [RecordedChoices(layers, config, device)]
+        """Those of a pass, the first of which is at position `_start`, and of longer passes."""
+        self._start = 0
         self._recorded, self._prompt = False, False
         self._sources: list[object] = []
         self._n_sources = 0
@@ -81,22 +80,35 @@ class SparseAttention(BoundAttend):
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         self._recorded, self._prompt, self._uncounted = False, prompt, []
-        # A single token of a prompt is one row of several where passes have a least number of rows.
-        in_rows = n_tokens > 1 or (prompt and self._device.least_rows > 1)
-        records = self.records and not in_rows and self.observer is None
+        self._start = start
+        # Tokens of a prompt are rows of several where passes have a least number of rows; there,
+        # generated ones are read one by one. An index changes where a segment becomes full.
+        single = not prompt if self._device.least_rows > 1 else n_tokens == 1
+        fills = n_tokens > 1 and start // SEGMENT != (start + n_tokens) // SEGMENT
+        records = self.records and single and not fills and self.observer is None
         sources = self._index.sources(start) if records else None
         if sources is None or self._ahead.due(self._store):
             if self._on_gpu and not prompt:
                 shape = n_tokens * self._n_layers, self._config.n_kv_heads
                 self._pass_counts = self._device.memory(shape, self._device.list_types[1])
             return None
+        while len(self._tokens) < n_tokens:
+            self._tokens.append(RecordedChoices(self._layers, self._config, self._device))
+        index, states = None if prompt else self._index, set()
+        for position, choices in enumerate(self._tokens[:n_tokens], start):
+            states.add(choices.set(position, index))
+        if len(states) > 1:
+            return None
         self._recorded = True
         if len(sources) != len(self._sources) or not all(map(is_, sources, self._sources)):
             self._sources, self._n_sources = sources, self._n_sources + 1
-        choosing = self._choices.set(start, None if prompt else self._index)
         # On a GPU all lengths are in its memory: one recording serves contexts of any length.
-        n_full = 0 if self._on_gpu else self._choices.stored // SEGMENT
-        return prompt, choosing, self._n_sources, n_full
+        n_full = 0 if self._on_gpu else (start + 1) // SEGMENT
+        return prompt, *states, self._n_sources, n_full
+
+    def _choices_at(self, start: int) -> RecordedChoices:
+        """Those of the token at a position."""
+        return self._tokens[start - self._start]
 
     def done(self, n_tokens: int) -> None:
         if not self._recorded:
@@ -105,13 +117,15 @@ class SparseAttention(BoundAttend):
                 attended = np.add.reduce(counts, 1).tolist()
                 self._count([(*parts, n) for parts, n in zip(self._uncounted, attended)])
             return
-        self._index.indexed(self._choices.stored)
-        if self._prompt:
-            return
-        ranges, bytes_read = self._choices.ranges(), self._index.bytes_read
-        attended = np.add.reduce(self._device.get(self._counts), 1).tolist()
+        self._index.indexed(self._start + n_tokens)
+        for choices in () if self._prompt else self._tokens[:n_tokens]:
+            self._count_recorded(choices)
+
+    def _count_recorded(self, choices: RecordedChoices) -> None:
+        ranges, bytes_read, times = choices.ranges(), self._index.bytes_read, choices.times
+        attended = np.add.reduce(self._device.get(choices.counts), 1).tolist()
         self._count([(i, r, bytes_read(i, r, attended[i]), attended[i]) for i, r in ranges.items()])
-        seconds = ((self._times[:, 1:] - self._times[:, :-1]) * 1e-9).tolist()
+        seconds = ((times[:, 1:] - times[:, :-1]) * 1e-9).tolist()
         for reads in self.reads:
             if reads.layer not in ranges:
                 reads.full_steps += 1
@@ -126,8 +140,9 @@ class SparseAttention(BoundAttend):
                 self._index.leave_out(layer, start + n_tokens)
         elif not self._recorded:
             self._index.cover(layer, start, start + n_tokens)
-        elif self._choices.of_layer(layer.number) is None:  # else `index_and_choose` does it
-            self._index.index_one(layer, *self._choices.span())
+        elif self._choices_at(start).of_layer(layer.number) is None:
+            # Else `index_and_choose` does it.
+            self._index.index_one(layer, *self._choices_at(start).span())
 
     def build(
         self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
@@ -155,15 +170,16 @@ class SparseAttention(BoundAttend):
 
     def _attend_recorded(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
         """One token, by launches alone."""
-        choice, number = self._choices.of_layer(layer.number), layer.number
+        choices, number = self._choices_at(start), layer.number
+        choice = choices.of_layer(number)
         if choice is None:
             self._full(layer, q, start, out)
             return
-        chosen, device = replace(self._chosen, counts=self._counts[number]), self._device
-        times = self._times[number]
+        chosen, device = replace(self._chosen, counts=choices.counts[number]), self._device
+        times = choices.times[number]
         device.tell_time(times, 0)
         if layer.config.reads is None:
-            self._index.index_and_choose(layer, self._choices.span(), q, choice, chosen)
+            self._index.index_and_choose(layer, choices.span(), q, choice, chosen)
         else:
             self._index.choose(layer, q, *choice, chosen)
         device.tell_time(times, 1)

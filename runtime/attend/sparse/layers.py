@@ -6,6 +6,8 @@ chooses for itself among them, by the index of these.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ....models.config import ModelConfig
 from ....ops.device import Device
 from ....ops.select import Range, Wanted
@@ -52,15 +54,20 @@ class ChoosingLayers:
 
 
 class RecordedChoices:
-    """The choices of a recorded token, as numbers that launches read when they run.
+    """The choices of a recorded token, as numbers that launches read when they run, and what it has
+    read by layer. Layers that choose alike share theirs.
 
-    Layers that choose alike share theirs.
+    counts: tokens that each KV head has read, (layers, J); times: nanoseconds at which a layer
+    began, had chosen and had read.
     """
 
     _SPAN, _SIZE = 4, 8
     """Numbers of a span and of a choice, rounded up: on a GPU each begins on 16 bytes."""
 
-    def __init__(self, layers: ChoosingLayers, device: Device) -> None:
+    def __init__(self, layers: ChoosingLayers, config: ModelConfig, device: Device) -> None:
+        n_layers = len(config.attention_layers)
+        self.counts = device.zeros((n_layers, config.n_kv_heads), device.list_types[1])
+        self.times = np.zeros((n_layers, 3), np.int64)
         self._layers, self._alike = layers, list(layers.alike.values())
         self._group_of = {layer: n for n, alike in enumerate(self._alike) for layer in alike}
         self._numbers = device.numbers(self._SPAN + self._SIZE * len(self._alike))

@@ -213,6 +213,8 @@ class TokenReader:
 
     def end_text(self) -> None:
         """A prompt, a document or a message ends here: a cut may come back to just this place."""
+        if self._draft:  # states are those after its tokens
+            self._have_states()
         self.cache.store.end_text(len(self.tokens))
 
     def _cut(self, n_tokens: int) -> None:
