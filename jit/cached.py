@@ -42,7 +42,7 @@ from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
-from . import bundled, kernel_cache, threads, variant
+from . import kernel_cache, threads, variant
 from .errors import JitError
 from .kernel_cache import folders, sources
 from .kernel_cache.machine_code import external
@@ -55,14 +55,17 @@ OPTIONS: dict[str, Any] = {
 }
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
-if bundled.targets():
-    # Numba has to compile for the CPU of the kernels that were compiled ahead.
-    numba.config.CPU_NAME, numba.config.CPU_FEATURES = variant.CPU, variant.LISTED
+# Numba has to compile for the CPU that kvarn chose. For ARM it would not know of dot products.
+if numba.config.CPU_NAME is None:
+    numba.config.CPU_NAME = variant.CPU
+if numba.config.CPU_FEATURES is None:
+    numba.config.CPU_FEATURES = variant.LISTED
 _, _cpu, _features = cpu_target.target_context.codegen().magic_tuple()
 if (_cpu, _features) != (variant.CPU, variant.LISTED):
     raise JitError(
-        f"compiling kernels: Numba compiles for {_cpu}, kvarn chose kernels for {variant.CPU}; set "
-        "NUMBA_CPU_NAME and NUMBA_CPU_FEATURES in the environment, not in .numba_config.yaml"
+        f"compiling kernels: Numba compiles for {_cpu} ({_features}), kvarn chose kernels for "
+        f"{variant.CPU} ({variant.LISTED}); set NUMBA_CPU_NAME and NUMBA_CPU_FEATURES in the "
+        "environment, not in .numba_config.yaml"
     )
 
 

@@ -4,17 +4,17 @@ On Linux from /proc, /sys and the control groups (v1 and v2), elsewhere from the
 and sysctl.
 """
 
+import ctypes
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path("/")  # tests give a tree of files
 
-# Linux's names of features that LLVM names in another way.
-_LLVM_NAMES = {
+# Names of features that LLVM names in another way: Linux's for x86, Linux's for ARM, Apple's.
+_X86_NAMES = {
     "abm": "lzcnt",
     "avx512_bf16": "avx512bf16",
     "avx512_vnni": "avx512vnni",
@@ -26,6 +26,27 @@ _LLVM_NAMES = {
     "pni": "sse3",
     "sse4_1": "sse4.1",
     "sse4_2": "sse4.2",
+}
+_ARM_NAMES = {
+    "asimd": "neon",
+    "asimddp": "dotprod",
+    "asimdfhm": "fp16fml",
+    "asimdhp": "fullfp16",
+    "asimdrdm": "rdm",
+    "atomics": "lse",
+    "crc32": "crc",
+    "dcpop": "ccpp",
+    "fcma": "complxnum",
+    "fp": "fp-armv8",
+    "jscvt": "jsconv",
+    "lrcpc": "rcpc",
+}
+_APPLE_NAMES = {
+    "neon": "neon",
+    "arm.FEAT_BF16": "bf16",
+    "arm.FEAT_DotProd": "dotprod",
+    "arm.FEAT_FP16": "fullfp16",
+    "arm.FEAT_I8MM": "i8mm",
 }
 
 
@@ -51,27 +72,37 @@ def cores(cpus: list[int] | None = None, root: Path = _ROOT) -> int:
 
 def _darwin_cores() -> int | None:
     """Performance cores of Apple's CPUs, all cores of others."""
-    for name in ("hw.perflevel0.physicalcpu", "hw.physicalcpu"):
-        try:
-            text = subprocess.run(
-                ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=True
-            ).stdout
-            return int(text)
-        except (OSError, ValueError, subprocess.CalledProcessError):
-            continue
-    return None
+    return _sysctl("hw.perflevel0.physicalcpu") or _sysctl("hw.physicalcpu")
 
 
-def x86_features(root: Path = _ROOT) -> frozenset[str]:
-    """Features of an x86 CPU that Linux lets programs use, those of kernels by LLVM's names; none
-    on other systems."""
+def _sysctl(name: str) -> int | None:
+    """A number of macOS's kernel; None where it has no such one."""
+    value, size = ctypes.c_int64(0), ctypes.c_size_t(8)
+    call = ctypes.CDLL(None).sysctlbyname
+    failed = call(name.encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0))
+    return None if failed else value.value
+
+
+def features(root: Path = _ROOT) -> frozenset[str]:
+    """Features of this CPU that the system lets programs use, those of kernels by LLVM's names:
+    those that Linux lists for x86 and ARM, or macOS for ARM; none on other systems."""
+    if sys.platform == "darwin":
+        names = _APPLE_NAMES.items()
+        return frozenset(llvm for name, llvm in names if _sysctl(f"hw.optional.{name}"))
     if sys.platform != "linux":
         return frozenset()
-    for line in _text(root / "proc/cpuinfo").splitlines():
-        name, _, flags = line.partition(":")
-        if name.strip() == "flags":
-            return frozenset(_LLVM_NAMES.get(flag, flag) for flag in flags.split())
+    for line in _lines(root / "proc/cpuinfo"):
+        name, _, listed = line.partition(":")
+        if (kind := name.strip()) in ("flags", "Features"):
+            names = _X86_NAMES if kind == "flags" else _ARM_NAMES
+            return frozenset(names.get(one, one) for one in listed.split())
     return frozenset()
+
+
+def boot(root: Path = _ROOT) -> str:
+    """What Linux calls this boot, by a number that no other boot has; "" on other systems. The
+    features of the CPU stay the same until the next one."""
+    return _text(root / "proc/sys/kernel/random/boot_id") if sys.platform == "linux" else ""
 
 
 def cpu_quota(root: Path = _ROOT) -> float | None:
@@ -150,3 +181,12 @@ def _text(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a file, read as far as they are asked for."""
+    try:
+        with path.open() as file:
+            yield from file
+    except OSError:
+        return

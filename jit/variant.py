@@ -11,7 +11,7 @@
 import os
 import platform
 
-from . import bundled, machine
+from . import bundled, host, machine
 from .errors import JitError
 
 # The CPU features that each variant needs, by LLVM's names, best variant first.
@@ -40,6 +40,7 @@ def target() -> tuple[str, str]:
             best = next(name for name, needs in NEEDS.items() if needs <= bundled_target.needs)
             if forced in (None, "", best) and bundled_target.runs_on(host_features()):
                 return bundled_target
+        return host.described()
     from llvmlite import binding as llvm
 
     name = os.environ.get("NUMBA_CPU_NAME")
@@ -47,21 +48,16 @@ def target() -> tuple[str, str]:
     if features is None and name == "generic":
         features = ""
     if features is None:
-        flags = llvm.get_host_cpu_features()
+        flags = host.flags()
         if os.environ.get("NUMBA_ENABLE_AVX") == "0":
             flags.update({feature: False for feature in flags if feature.startswith("avx")})
-        features = flags.flatten()
+        features = host.flatten(flags)
     return name or llvm.get_host_cpu_name(), features
 
 
 def host_features() -> frozenset[str]:
-    """This CPU's features, by LLVM's names: on Linux for x86 those that Linux lists, else LLVM's
-    own list."""
-    if listed := machine.x86_features():
-        return listed
-    from llvmlite import binding as llvm
-
-    return frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
+    """This CPU's features, by LLVM's names: those that the system lists, else LLVM's own list."""
+    return machine.features() or frozenset(name for name, has in host.flags().items() if has)
 
 
 def choose(features: frozenset[str], machine: str, forced: str | None = None) -> str:

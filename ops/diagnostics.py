@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..jit import machine
+from ..jit import machine, roots
 from ..system.trust import Untrusted
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def cache() -> dict[str, Any]:
     from ..jit.kernel_cache import folders
 
     report: dict[str, Any] = {"folder": None, "read": [], "not_usable": []}
-    roots = folders.candidates()
-    if not roots:
+    tried = roots.candidates()
+    if not tried:
         report["not_usable"].append(_problem(folders.NO_HOME))
-    for root in roots:
+    for root in tried:
         try:
             with folders.open_kernels(root) as folder:
                 report["read"].append(str(folder.path))

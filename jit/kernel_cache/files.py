@@ -16,6 +16,7 @@ from typing import ClassVar, TypeVar
 
 from ...system.terminal import say
 from ...system.trust import Folder, Untrusted
+from .. import host, roots
 from . import folders
 from .folders import CHOOSE_FOLDER, KERNELS, NO_HOME, CacheProblem
 
@@ -135,7 +136,7 @@ class _Folders:
 
     def readable(self) -> tuple[Folder, ...]:
         if self.roots is None:
-            self.roots = folders.candidates()
+            self.roots = roots.candidates()
             try:
                 self.bundled = folders.open_bundled()
                 self.opened = (self.bundled,) if self.bundled else ()
@@ -144,6 +145,8 @@ class _Folders:
             if not self.roots:
                 self.problem = NO_HOME
             self._open_next(None)
+            if self.target:
+                host.keep(self.target.path.parent)
         return self.opened
 
     def key_of(self, folder: Folder) -> str:

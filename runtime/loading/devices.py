@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 
 from ...cuda_ops.machine import Card, checked
+from ...jit.roots import candidates
 from ...models.config import ModelConfig
 from ...models.widths import widths_of
 from ...ops.device import Device
@@ -62,8 +63,6 @@ def _keep_kernels() -> None:
     """Point Triton's cache at the folder of the CPU's kernels, unless TRITON_CACHE_DIR names one.
 
     Only this user can write to that folder. Call this before Triton is imported."""
-    from ...jit.kernel_cache.folders import candidates  # imports llvmlite
-
     for root in candidates() if "TRITON_CACHE_DIR" not in os.environ else ():
         with suppress(Untrusted, OSError):
             folder = root.expanduser() / "triton"

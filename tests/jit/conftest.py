@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kvarn.jit import roots
 from kvarn.jit.kernel_cache import events, files, folders
 
 
@@ -14,9 +15,9 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
 
     monkeypatch.setattr(events._State, "listener", None)  # other tests run commands
 
-    def use(*roots: Path) -> list[Path]:
-        monkeypatch.setattr(folders, "candidates", lambda: list(roots))
+    def use(*below: Path) -> list[Path]:
+        monkeypatch.setattr(roots, "candidates", lambda: list(below))
         monkeypatch.setattr(files, "_folders", files._Folders())
-        return [root / "kernels" / folders.key() for root in roots]
+        return [root / "kernels" / folders.key() for root in below]
 
     return use

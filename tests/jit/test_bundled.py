@@ -75,7 +75,7 @@ def test_an_older_cpu_is_told_what_it_lacks(folder: Path, monkeypatch: pytest.Mo
 
 def test_linux_lists_the_features_that_llvm_sees() -> None:
     seen = llvm.get_host_cpu_features()
-    listed = machine.x86_features()
+    listed = machine.features()
     if not listed:
         pytest.skip("not Linux on x86")
     wanted = {name for target in kernels.targets() for name in target.needs}

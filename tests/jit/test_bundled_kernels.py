@@ -27,14 +27,14 @@ import sys
 from pathlib import Path
 from kvarn.jit import bundled, machine
 if "older" in sys.argv:
-    older = machine.x86_features() - {"avx2"}
-    machine.x86_features = lambda: older
+    older = machine.features() - {"avx2"}
+    machine.features = lambda: older
 bundled.FOLDER = Path(sys.argv[1]) / "bundled"
 import numpy as np
 from kvarn.jit import kernel_cache
-from kvarn.jit.kernel_cache import folders
+from kvarn.jit import roots
 if "versions" in sys.argv:
-    folders._version = lambda package, file: "99.0"
+    roots.version = lambda package, file: "99.0"
 from kvarn.ops.pointwise import add, rms_norm
 
 x = np.arange(3 * 4096, dtype=np.float32).reshape(3, 4096)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kvarn.jit import kernel_cache
+from kvarn.jit import kernel_cache, roots
 from kvarn.jit.kernel_cache import folders
 from kvarn.ops import diagnostics
 from kvarn.system import trust
@@ -44,7 +44,7 @@ def test_without_any_folder_kernels_are_not_kept(places, tmp_path, capsys):
 
 
 def test_a_user_without_a_home_folder_keeps_none_and_is_told_how(places, monkeypatch, capsys):
-    candidates = folders.candidates
+    candidates = roots.candidates
     for name in ("KVARN_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
 
@@ -53,7 +53,7 @@ def test_a_user_without_a_home_folder_keeps_none_and_is_told_how(places, monkeyp
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     places()
-    monkeypatch.setattr(folders, "candidates", candidates)
+    monkeypatch.setattr(roots, "candidates", candidates)
     assert kernel_cache.find("a.kernel", bytes) is None
     assert capsys.readouterr().err == ""  # nothing to keep so far
     kernel_cache.keep("a.kernel", b"x")
@@ -80,7 +80,7 @@ def test_a_chosen_folder_is_found_however_it_is_written(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KVARN_CACHE", chosen.format("x y"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    root, *_ = folders.candidates()
+    root, *_ = roots.candidates()
     places(root)
     kernel_cache.keep("a.kernel", b"x")
     assert (
@@ -96,7 +96,7 @@ def test_a_chosen_folder_is_found_however_it_is_written(
 def test_a_chosen_folder_that_cannot_be_is_one_line(monkeypatch, places, tmp_path, capsys, chosen):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", {**os.environ, "KVARN_CACHE": chosen})
-    root, *_ = folders.candidates()
+    root, *_ = roots.candidates()
     places(root)
     kernel_cache.keep("a.kernel", b"x")
     output = capsys.readouterr().err
@@ -138,12 +138,12 @@ def test_roots_in_order(monkeypatch, tmp_path):
     monkeypatch.delenv("KVARN_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the standard says: ignore it
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert folders.candidates()[0] == tmp_path / ".cache" / "kvarn"
+    assert roots.candidates()[0] == tmp_path / ".cache" / "kvarn"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert folders.candidates()[0] == tmp_path / "xdg" / "kvarn"
+    assert roots.candidates()[0] == tmp_path / "xdg" / "kvarn"
     monkeypatch.setenv("KVARN_CACHE", str(tmp_path / "chosen"))
-    assert folders.candidates()[0] == tmp_path / "chosen"
-    assert all(root.is_absolute() for root in folders.candidates())
+    assert roots.candidates()[0] == tmp_path / "chosen"
+    assert all(root.is_absolute() for root in roots.candidates())
 
 
 def _key(i):

@@ -124,11 +124,11 @@ def test_kernels_that_cannot_run_are_a_problem_and_an_exit_code(monkeypatch, cap
 
 
 def test_no_place_for_kernels(report, monkeypatch, tmp_path):
-    from kvarn.jit.kernel_cache import folders
+    from kvarn.jit import roots
 
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setattr(folders, "candidates", lambda: [blocked / "a"])
+    monkeypatch.setattr(roots, "candidates", lambda: [blocked / "a"])
     found = diagnostics.cache()
     assert found["folder"] is None and len(found["not_usable"]) == 1
     text = doctor.render({**report, "cache": found, "problems": []})
