@@ -45,7 +45,7 @@ from numba.extending import is_jitted
 from . import kernel_cache, threads, variant
 from .errors import JitError
 from .kernel_cache import folders, sources
-from .kernel_cache.machine_code import external
+from .kernel_cache.emit import external
 
 OPTIONS: dict[str, Any] = {
     # Not full fastmath: results keep NaN and infinities.

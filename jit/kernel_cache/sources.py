@@ -1,10 +1,12 @@
 """The sources of each kernel: an edit discards the machine code that depends on it, and no other.
 
 A kernel depends on the module that defines it and on all modules of jit/ and ops/ that this module
-imports, directly or not, at any place. Their syntax trees count, without docstrings, so that
-comments change no kernel. Packages around a module only pass names on and do not count.
+imports, directly or not, at any place, except those of `RUNTIME`. Their syntax trees count, without
+docstrings, so that comments change no kernel. Packages around a module only pass names on and do
+not count.
 
-Reading all trees takes half a second, so their digests are kept beside the kernels:
+What changes code and stands in no source (versions, CPU, variant) is in the folder's name
+(`folders`). Reading all trees takes half a second, so their digests are kept beside the kernels:
 
     sources-<hash of all sources>.digests     lines "kvarn.ops.types <digest>", and of functions
                                               that name a kernel "kvarn.ops.evict.api:_sign …"
@@ -25,6 +27,19 @@ from . import files, folders
 
 ALL = __name__.partition(".")[0]
 """The name of the digest of all sources."""
+
+RUNTIME = frozenset(
+    f"{ALL}.jit.{name}"
+    for name in (
+        *("arena", "bundled", "errors", "forks", "host", "libraries", "machine", "roots"),
+        "threads",
+        *("kernel_cache", "kernel_cache.elf", "kernel_cache.events", "kernel_cache.files"),
+        *("kernel_cache.folders", "kernel_cache.machine_code", "kernel_cache.sources"),
+        *("launch.graph", "launch.launcher", "launch.lazy"),
+    )
+)
+"""Modules of jit/ that keep, load, link and call machine code and change none of it: an edit there
+discards nothing. tests/jit/test_runtime.py says what kernels may import of them, and why."""
 
 _NAMING = {"lazy_kernel", "lazy_kernels"}  # decorators of functions that name kernels
 
@@ -66,29 +81,29 @@ class Sources:
     """
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
-        self._trees = {_module_of(path): _tree(source) for path, source in contents.items()}
+        self.trees = {_module_of(path): _tree(source) for path, source in contents.items()}
         packages = [_module_of(path) for path in contents if path.endswith("__init__.py")]
-        self._packages = {name: _bound(self._trees[name]) for name in packages}
-        self._imports = {name: self._imported(name, tree) for name, tree in self._trees.items()}
+        self.packages = {name: _bound(self.trees[name]) for name in packages}
+        self._imports = {name: self._imported(name, tree) for name, tree in self.trees.items()}
         self._naming = {
             f"{name}:{node.name}": node
-            for name, tree in self._trees.items()
+            for name, tree in self.trees.items()
             for node in tree.body
             if isinstance(node, ast.FunctionDef) and _names_a_kernel(node)
         }
 
     def closures(self) -> dict[str, set[str]]:
         """The modules on which each module and each function that names a kernel depends."""
-        closures = {name: self._reached({name}) for name in self._trees}
+        closures = {name: self._reached({name}) for name in self.trees}
         for full, node in self._naming.items():
             name = full.partition(":")[0]
             around = set() if _stands_alone(node) else {name}
-            closures[full] = self._reached(self._imported(name, node) | around)
-        return closures | {ALL: set(self._trees)}
+            closures[full] = self._reached((self._imported(name, node) - RUNTIME) | around)
+        return closures | {ALL: set(self.trees)}
 
     def digests(self) -> dict[str, str]:
         """Digests of the closures, and of the functions themselves."""
-        trees = {name: _hash(ast.dump(tree)) for name, tree in self._trees.items()}
+        trees = {name: _hash(ast.dump(tree)) for name, tree in self.trees.items()}
         functions = {full: ast.dump(node) for full, node in self._naming.items()}
         return {
             name: _hash(
@@ -100,11 +115,11 @@ class Sources:
 
     def _imported(self, name: str, node: ast.AST) -> set[str]:
         """The modules of these sources that a part of the module `name` imports when it runs."""
-        package = name if name in self._packages else name.rpartition(".")[0]
-        imported = {module for inner in _running(node) for module in self._named(inner, package)}
-        return imported & self._trees.keys()
+        package = name if name in self.packages else name.rpartition(".")[0]
+        imported = {module for inner in _running(node) for module in self.named(inner, package)}
+        return imported & self.trees.keys()
 
-    def _named(self, node: ast.AST, package: str) -> Iterator[str]:
+    def named(self, node: ast.AST, package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -112,18 +127,18 @@ class Sources:
             base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])])
             for alias in node.names:
                 full = f"{base}.{alias.name}"
-                if full in self._trees:
+                if full in self.trees:
                     yield full
-                if full not in self._trees or alias.name in self._packages.get(base, ()):
+                if full not in self.trees or alias.name in self.packages.get(base, ()):
                     yield base
 
     def _reached(self, names: set[str]) -> set[str]:
-        """The modules, and all that they import."""
+        """The modules, and all that they import but `RUNTIME`."""
         reached, left = set[str](), list(names)
         while left:
             if (name := left.pop()) not in reached:
                 reached.add(name)
-                left += self._imports[name]
+                left += self._imports[name] - RUNTIME
         return reached
 
 

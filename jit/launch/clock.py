@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ..kernel_cache import machine_code
-from .launcher import NOW
+from ..kernel_cache import emit, machine_code
 from .lazy import DefinedKernel, lazy_kernel
+from .program import NOW
 from .record import ARGUMENTS
 
 _TEXT = f"""{NOW.replace("{", "{{").replace("}", "}}")}
@@ -28,8 +28,8 @@ class _Clock(DefinedKernel):
     def address(self) -> int:  # type: ignore[override]
         return machine_code.link(self.code("kvarn_clock"))
 
-    def code(self, symbol: str) -> machine_code.Code:
-        code = machine_code.compile_text(_TEXT.format(symbol=symbol), symbol)
+    def code(self, symbol: str) -> emit.Code:
+        code = emit.compile_text(_TEXT.format(symbol=symbol), symbol)
         return code._replace(kinds=self.kinds)
 
 

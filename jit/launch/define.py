@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from ..cached import jit
 from ..errors import JitError
-from ..kernel_cache import machine_code
+from ..kernel_cache import emit
 from ..simd import I64, INTP
 from .arguments import Field, has_arrays, is_declared, n_words
 from .lazy import DefinedKernel
@@ -82,9 +82,9 @@ class CompiledKernel(DefinedKernel):
         name = self._result.fndesc.llvm_cfunc_wrapper_name
         return int(self._result.library.get_pointer_to_function(name))
 
-    def code(self, symbol: str) -> machine_code.Code:
+    def code(self, symbol: str) -> emit.Code:
         """Its machine code, as a function `symbol`. Raises `Unlinkable` if it needs Numba."""
-        return machine_code.compile_kernel(self._result, symbol, self.kinds, self.traits)
+        return emit.compile_kernel(self._result, symbol, self.kinds, self.traits)
 
 
 def _kinds(field: Field) -> str:

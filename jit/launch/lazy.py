@@ -21,7 +21,7 @@ from functools import cache, cached_property, update_wrapper
 from typing import NamedTuple, ParamSpec
 
 from .. import kernel_cache
-from ..kernel_cache import machine_code, sources
+from ..kernel_cache import emit, machine_code, sources
 from .graph import Kernel
 
 P = ParamSpec("P")
@@ -31,7 +31,7 @@ class DefinedKernel(Kernel):
     """A kernel whose definition has been imported, so that it can be compiled."""
 
     @abstractmethod
-    def code(self, symbol: str) -> machine_code.Code:
+    def code(self, symbol: str) -> emit.Code:
         """Its machine code, as a function `symbol`. Raises `Unlinkable` if it needs Numba."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.jit import libraries
-from kvarn.jit.kernel_cache import Damaged, Unlinkable, elf, machine_code
+from kvarn.jit.kernel_cache import Damaged, Unlinkable, elf, emit, machine_code
 
 pytestmark = pytest.mark.skipif(
     (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="loads x86 code for Linux"
@@ -49,7 +49,7 @@ define i64 @SYMBOL(i64 %record, i64 %part, i64 %parts) {
 
 
 def compiled(symbol: str) -> bytes:
-    return machine_code.compile_text(TEXT.replace("SYMBOL", symbol), symbol).object
+    return emit.compile_text(TEXT.replace("SYMBOL", symbol), symbol).object
 
 
 def call(address: int, part: int) -> tuple[int, bytes]:
@@ -59,7 +59,7 @@ def call(address: int, part: int) -> tuple[int, bytes]:
 
 
 def test_code_does_what_it_does_when_llvm_links_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = machine_code.compile_text(TEXT.replace("SYMBOL", "by_both"), "by_both")
+    code = emit.compile_text(TEXT.replace("SYMBOL", "by_both"), "by_both")
     assert elf.can_load(code.object)
     address = machine_code.link(code)
     monkeypatch.setattr(elf, "can_load", lambda data: False)

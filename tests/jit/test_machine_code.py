@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvarn.jit import kernel_cache
-from kvarn.jit.kernel_cache import Damaged, events, machine_code
+from kvarn.jit.kernel_cache import Damaged, emit, events, machine_code
 
 KERNELS = """
 from typing import NamedTuple
@@ -159,9 +159,7 @@ def test_threads_that_numba_starts_give_the_same(run):
 
 
 def test_wrong_content_is_damage_and_not_run():
-    good = machine_code.compile_text(
-        "define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named"
-    )
+    good = emit.compile_text("define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named")
     address, code = machine_code.load(machine_code.to_bytes(good))
     assert address and code == good
     for wrong in (good._replace(object=b"no object file"), good._replace(symbol="another")):
@@ -194,7 +192,7 @@ print(ctypes.CFUNCTYPE(*4 * [ctypes.c_int64])(address)(81, 0, 0), "numba" in sys
 def test_functions_of_the_c_library_are_there_before_anything_was_compiled(tmp_path):
     """The first code that a process links may call them."""
     path = tmp_path / "rooted.code"
-    made = machine_code.compile_text(ROOT.format(other="fabs"), "rooted")
+    made = emit.compile_text(ROOT.format(other="fabs"), "rooted")
     path.write_bytes(machine_code.to_bytes(made))
     assert made.called == ("fabs", "sqrt")
     done = subprocess.run(
@@ -206,7 +204,7 @@ def test_functions_of_the_c_library_are_there_before_anything_was_compiled(tmp_p
 def test_a_function_that_is_nowhere_is_told(places, tmp_path, capsys):
     """Such a kernel is there and of no use, which is another thing than no kernel."""
     places(tmp_path)
-    made = machine_code.compile_text(ROOT.format(other="no_such_function_anywhere"), "rooted")
+    made = emit.compile_text(ROOT.format(other="no_such_function_anywhere"), "rooted")
     with pytest.raises(kernel_cache.Unlinkable, match=r"calls .*: no_such_function_anywhere$"):
         machine_code.load(machine_code.to_bytes(made))
     name = f"rooted-{'0' * 40}.code"
@@ -220,7 +218,7 @@ def test_a_function_that_is_nowhere_is_told(places, tmp_path, capsys):
 
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
 CODES = st.builds(
-    machine_code.Code,
+    emit.Code,
     st.lists(NAMES).map(tuple),
     NAMES,
     st.text("if"),
@@ -255,9 +253,7 @@ def test_bytes_of_no_code_are_damaged(data):
 
 
 def test_whatever_is_missing_or_too_much_is_damage():
-    whole = machine_code.to_bytes(
-        machine_code.Code(("sqrt", "exp"), "f", "iif", (-1, 77), b"\x7fELF\2...")
-    )
+    whole = machine_code.to_bytes(emit.Code(("sqrt", "exp"), "f", "iif", (-1, 77), b"\x7fELF\2..."))
     for n in range(len(whole)):
         with pytest.raises(Damaged):
             machine_code.from_bytes(whole[:n])

@@ -16,8 +16,9 @@ from kvarn.jit.kernel_cache import files, folders, sources
 ROOT = Path(kvarn.__file__).resolve().parent
 
 TOY = {
-    "jit/launch/define.py": "from . import lazy\n",
+    "jit/launch/define.py": "from . import lazy, record\n",
     "jit/launch/lazy.py": "LAZY = 1\n",
+    "jit/launch/record.py": "RECORD = 1\n",
     "ops/__init__.py": "from .stranger import STRANGER\n",
     "ops/api.py": """
 from typing import TYPE_CHECKING
@@ -76,7 +77,7 @@ CHANGES = [
     ("ops/names/made.py", "1", "2"),  # whose name hides the module
     ("ops/near/__init__.py", "y as y", "y as y, z"),
     ("ops/kernels.py", "import y", "import y as z"),
-    ("jit/launch/lazy.py", "1", "2"),
+    ("jit/launch/record.py", "1", "2"),
     ("ops/far.py", "7", "(this is no Python"),
     ("ops/api.py", "import kernel\n    return kernel\n@lazy_kernel\ndef _chosen",
      "import kernel as k\n    return k\n@lazy_kernel\ndef _chosen"),
@@ -86,6 +87,7 @@ NONE = [
     ("ops/far.py", "What it is.", "It is a constant."),
     ("ops/far.py", "def f(x):", 'def f(x):\n    """x."""\n\n'),
     ("ops/kernels.py", "Kernels.", "One kernel."),
+    ("jit/launch/lazy.py", "1", "2"),  # it only loads kernels
     ("ops/stranger.py", "1", "2"),
     ("ops/__init__.py", "stranger", "other"),
     ("ops/near/beside.py", "1", "2"),
@@ -263,3 +265,11 @@ def test_the_next_process_uses_what_its_sources_say(tmp_path: Path) -> None:
     assert run(far="CONSTANT = 8\n") == (18, 1, 1)
     assert run(handed=KERNELS["handed"].replace("10", "20")) == (27, 1, 1)
     assert run() == (17, 0, 0)  # other versions have not taken its place
+    for name in sources.RUNTIME:
+        path = package.joinpath(*name.split(".")[1:])
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        path.write_text(path.read_text() + "\n_EDITED = 1\n")
+    assert run() == (17, 0, 0)
+    emit = package / "jit/kernel_cache/emit.py"
+    emit.write_text(emit.read_text() + "\n_EDITED = 1\n")
+    assert run() == (17, 1, 1)
