@@ -24,6 +24,16 @@ _RANGES = {
     "original_max_position_embeddings": (1, MAX_CONTEXT),
 }
 
+_GPT2 = {
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_embd": "hidden_size",
+    "n_inner": "intermediate_size",
+    "n_positions": "max_position_embeddings",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "activation_function": "hidden_act",
+    "rotary_emb_base": "rope_theta",
+}
 _GLOBAL_KEYS = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
 _WHOLE = "full_attention"
 _RANGES |= {name: _RANGES[key] for key, name in _GLOBAL_KEYS.items()}
@@ -39,7 +49,7 @@ class Config:
         text = values.get("text_config")
         if text is not None and not isinstance(text, Mapping):
             raise ConvertError(f"config.json: text_config is {brief(text)}, expected an object")
-        self._values = {**defaults, **values, **(text or {})}
+        self._values = {**defaults, **_of_gpt2(values), **values, **(text or {})}
         self.rope = _rope_parameters(self._values)
 
     def get(self, key: str) -> Any:
@@ -142,6 +152,11 @@ class Config:
     def _error(self, key: str, value: object, expected: str) -> ConvertError:
         shown = "missing" if value is None else brief(value)
         return ConvertError(f"config.json: {key} is {shown}, expected {expected}")
+
+
+def _of_gpt2(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration with GPT-2's names says, in today's; empty for any other."""
+    return {new: values[old] for old, new in _GPT2.items() if "n_layer" in values and old in values}
 
 
 def number(values: Mapping[str, Any], key: str, where: str) -> float:

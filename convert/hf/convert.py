@@ -74,6 +74,8 @@ def convert(
         )
     for line in left_out(config, stored):
         notice(line)
+    if any(tensor.name.endswith(".ffn_exps.bias") for tensor in planned):
+        notice("what is added to the sum of experts is kept: llama.cpp refuses a file that has it")
 
     writer = gguf.GGUFWriter(None, architecture.name)
     types = _types(architecture, config, mix, planned)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from . import keys, layer_norm_keys, muse_glimmer
 from .architecture import HFArchitecture, defaults
-from .families import text_encoders
+from .families import nomic, text_encoders
 from .families.entries import ENTRIES
 from .families.experts import split_granite
 
@@ -234,4 +234,5 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
     ),
     **ENTRIES,
     **text_encoders.ENTRIES,
+    "NomicBertModel": nomic.ENTRY,
 }

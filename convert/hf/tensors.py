@@ -44,7 +44,7 @@ _LOADED = re.compile(
     r"(token_embd|output|output_norm|token_embd_norm"
     r"|blk\.\d+\.(attn_(norm|gate|q|k|v|qkv|output|q_norm|k_norm)|post_attention_norm|post_ffw_norm"
     r"|ffn_(norm|gate|up|down|gate_inp|(gate|up|down)_(exps|shexp))))\.(weight|bias)"
-    r"|position_embd\.weight|token_types\.weight|dense_[23]\.weight|cls(\.output)?\.(weight|bias)"
+    r"|blk\.\d+\.ffn_exps\.bias|position_embd\.weight|token_types\.weight|dense_[23]\.weight|cls(\.output)?\.(weight|bias)"
     r"|blk\.\d+\.(attn_output_norm|layer_output_norm)\.(weight|bias)"
     r"|rope_freqs\.weight|per_layer_(token_embd|model_proj|proj_norm)\.weight"
     r"|blk\.\d+\.(ssm_(in|conv1d|norm|out|alpha|beta|ba)|shortconv\.(conv|in_proj|out_proj)"

@@ -84,6 +84,11 @@ def write_folder(folder: Path, case: TinyEncoder, **changes: Any) -> Path:
         stored["pooler.dense.weight"] = np.zeros((case.n_embd, case.n_embd), np.float32)
         stored["cls.predictions.bias"] = np.zeros(case.n_vocab, np.float32)
     write_safetensors(folder / "model.safetensors", stored)
+    save_vocabulary(folder)
+    return folder
+
+
+def save_vocabulary(folder: Path) -> None:
     vocab = {text: i for i, text in enumerate([*SPECIAL, *WORDS])}
     library = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token="[UNK]"))
     library.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
@@ -97,7 +102,6 @@ def write_folder(folder: Path, case: TinyEncoder, **changes: Any) -> Path:
     library.save(str(folder / "tokenizer.json"))
     roles = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL))
     (folder / "tokenizer_config.json").write_text(json.dumps(roles))
-    return folder
 
 
 def write_pooling(folder: Path, kind: str, mode: dict[str, Any]) -> None:

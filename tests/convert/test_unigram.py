@@ -91,11 +91,15 @@ def write_folder(folder: Path, labels: int = 0, **changes: Any) -> Path:
         plain = ("roberta." if labels else "") + stored_name(name)
         stored[f"{renamed[stem]}.{end}" if stem in renamed else plain] = value
     write_safetensors(folder / "model.safetensors", stored)
+    save_vocabulary(folder)
+    return folder
+
+
+def save_vocabulary(folder: Path) -> None:
     library().save(str(folder / "tokenizer.json"))
     roles = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), SPECIAL))
     roles |= {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(roles))
-    return folder
 
 
 def converted(folder: Path) -> Path:
