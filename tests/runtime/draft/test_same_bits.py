@@ -19,7 +19,7 @@ from kvarn.runtime.draft import Draft, DraftModel, Ngram
 from kvarn.runtime.draft.lengths import Lengths
 from kvarn.runtime.model import Model
 
-from ...models import tiny_cases, tiny_models, tiny_quants
+from ...models import adapters, tiny_cases, tiny_models, tiny_quants
 
 GREEDY = kvarn.Sampler(temp=0)
 BUDGET = {"budget": 16, "sink": 4, "window": 16}
@@ -76,8 +76,9 @@ def check(
     """Tokens after a prompt of n, with drafts and without."""
     with make() as single, make() as drafted:
         prompt, ids = ids_of(single.model, n), ids_of(single.model, n_more, 1)
-        single.prefill(prompt)
-        drafted.prefill(prompt)
+        prompt = [*single.tokens, *prompt]
+        for context in (single, drafted):
+            context.prefill(prompt[len(context.tokens) :])
         for i, logits in enumerate(decode(drafted, ids, cycle(sizes))):
             np.testing.assert_array_equal(logits, single.decode(ids[i]), f"token {i}")
         np.testing.assert_array_equal(drafted.reader.hidden, single.reader.hidden)
@@ -103,21 +104,43 @@ def test_mixers_with_every_method_and_type_of_keys(name: str, tmp_path: Path) ->
         check(partial(model.context, 200, attend, store=kvarn.Ram(kv, kv)), 90, 24)
 
 
+@pytest.mark.parametrize("n", [1000, 2030])
 @pytest.mark.parametrize("attend", [*ATTEND, *OTHERS])
-def test_where_a_segment_ends(attend: str) -> None:
-    """There indexes change."""
-    check(partial(kvarn.load().context, 2100, (ATTEND | OTHERS)[attend]), 1000, 60)
+def test_where_a_segment_ends(attend: str, n: int) -> None:
+    """There indexes begin, or change."""
+    check(partial(kvarn.load().context, 2100, (ATTEND | OTHERS)[attend]), n, 60)
 
 
 @pytest.mark.parametrize("attend", ATTEND)
 def test_where_a_segment_ends_in_layers_that_share_keys(attend: str, tmp_path: Path) -> None:
-    check(partial(tiny_case("gemma4-shared", tmp_path).context, 1200, ATTEND[attend]), 1000)
+    """There one layer chooses by what another has indexed."""
+    model = tiny_case("gemma4-shared", tmp_path)
+    check(partial(model.context, 2100, ATTEND[attend]), 2030, 30, (7,))
 
 
 @pytest.mark.parametrize("keep", KEEP)
-def test_contexts_that_evict(keep: str, tiny: Model) -> None:
+@pytest.mark.parametrize("name", ["llama-mha", "granitehybrid"])
+def test_contexts_that_evict(name: str, keep: str, tmp_path: Path) -> None:
     """Drafts end where slots are full."""
-    check(partial(tiny.context, 400, keep=KEEP[keep]), 60, 29)
+    check(partial(tiny_case(name, tmp_path).context, 400, keep=KEEP[keep]), 60, 29)
+
+
+def test_adapters(tmp_path: Path) -> None:
+    case = adapters.CASES["llama-mha"]
+    tiny_models.write(tmp_path / "m.gguf", case, 1)
+    pairs = adapters.random_pairs(adapters.projections(case), 5)
+    lora = adapters.write_adapter(tmp_path / "a.gguf", case.architecture, pairs, alpha=4.0)
+    check(partial(kvarn.load(tmp_path / "m.gguf", lora=str(lora)).context, 128), 30)
+
+
+@pytest.mark.parametrize("attend", ATTEND)
+def test_contexts_that_read_a_pack(attend: str, tmp_path: Path) -> None:
+    """Its pages are mapped, and passes are not recorded."""
+    model = kvarn.load()
+    with model.context(1200, store=kvarn.Disk(tmp_path / "pack")) as context:
+        context.prefill(ids_of(model, 1030, 2))
+    store = kvarn.Disk(tmp_path / "pack", read_only=True)
+    check(partial(model.context, 1200, ATTEND[attend], store=store), 20)
 
 
 @pytest.mark.parametrize(("name", "attend"), [*product(["mini"], ATTEND), ("qwen35", "topk")])
