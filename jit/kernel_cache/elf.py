@@ -1,12 +1,14 @@
-"""Loads the object files of kernels for x86 on Linux, without LLVM. Imports no Numba.
+"""Loads the object files of kernels for x86 and ARM on Linux, without LLVM. Imports no Numba.
 
-LLVM writes a kernel as a relocatable ELF file whose only references are absolute addresses of
-64 bits (`R_X86_64_64`, which the code model of its JIT compilers uses for all). So loading is: copy
-the sections that stay in memory, write these addresses, make the memory executable. Importing LLVM
-for that would take longer than opening a model. Tables for unwinding are left out: kernels raise
-nothing. For any other object file `can_load` is false, and LLVM links it.
+LLVM writes a kernel as a relocatable ELF file. So loading is: copy the sections that stay in
+memory, write the addresses that they refer to (`relocations`), make the memory executable.
+Importing LLVM for that would take longer than opening a model. x86's tables for unwinding are left
+out: kernels raise nothing. For an object file with other references `can_load` is false, and LLVM
+links it.
 
-Source: System V ABI, "Object Files", and its AMD64 supplement, "Relocation".
+    memory      section │ section │ … │ veneer │ veneer │ …
+
+Source: System V ABI, "Object Files".
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import platform
 import struct
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from struct import Struct
 from typing import NamedTuple
 
+from . import relocations
 from .files import Damaged, Unlinkable
 
 _FILE = Struct("<16s2HI3QI6H")
@@ -27,11 +31,11 @@ _SECTION = Struct("<2I4Q2I2Q")
 _SYMBOL = Struct("<I2BH2Q")
 _RELOCATION = Struct("<2Qq")
 _ELF64 = b"\x7fELF\2\1"
-_RELOCATABLE, _X86_64 = 1, 62
+_RELOCATABLE = 1
+_MACHINES = {"x86_64": relocations.X86_64, "aarch64": relocations.AARCH64}
 _SYMBOLS, _RELOCATIONS, _ZEROS, _UNWIND = 2, 4, 8, 0x70000001
 _WRITE, _ALLOC = 1, 2
 _UNDEFINED, _ABSOLUTE, _RESERVED = 0, 0xFFF1, 0xFF00
-_ADDRESS_64 = 1  # R_X86_64_64
 
 _code: list[mmap.mmap] = []
 """The memory of all kernels, which stays until the process ends."""
@@ -55,7 +59,7 @@ class _Section(NamedTuple):
         return bool(self.flags & _ALLOC) and self.type != _UNWIND
 
 
-class _Object:
+class Object:
     """The sections, symbols and relocations of an object file. Raises `struct.error`."""
 
     def __init__(self, data: bytes) -> None:
@@ -77,6 +81,7 @@ class _Object:
             raise struct.error("a section goes beyond the end")
         return content
 
+    @cached_property
     def relocations(self) -> list[tuple[_Section, int, int, int, int]]:
         """Of sections that stay: the section, an offset, the type, the symbol, the addend."""
         return [
@@ -94,15 +99,18 @@ class _Object:
 
 def can_load(data: bytes) -> bool:
     """Whether `load` can load an object file in this process."""
-    if sys.platform != "linux" or platform.machine() != "x86_64" or not data.startswith(_ELF64):
+    machine = _MACHINES.get(platform.machine())
+    if sys.platform != "linux" or machine is None or not data.startswith(_ELF64):
         return False
     try:
-        file = _Object(data)
-        is_plain = all(kind == _ADDRESS_64 for _, _, kind, _, _ in file.relocations())
+        file = Object(data)
+        is_known = all(
+            relocations.can_write(machine, kind) for _, _, kind, _, _ in file.relocations
+        )
     except (struct.error, IndexError):
         return False
     writable = any(section.flags & _WRITE for section in file.sections if section.stays)
-    return (file.kind, file.machine) == (_RELOCATABLE, _X86_64) and is_plain and not writable
+    return (file.kind, file.machine) == (_RELOCATABLE, machine) and is_known and not writable
 
 
 def load(data: bytes, symbol: str, address_of: Callable[[str], int | None]) -> int:
@@ -113,46 +121,95 @@ def load(data: bytes, symbol: str, address_of: Callable[[str], int | None]) -> i
     `symbol` or is not whole.
     """
     try:
-        return _load(_Object(data), symbol, address_of)
+        return _load(Object(data), symbol, address_of)
+    except relocations.Far as error:
+        raise Unlinkable(f"needs LLVM's linker: {error}") from error
     except (struct.error, LookupError, ValueError) as error:
         raise Damaged(f"a kernel's code: its object file is not whole: {error!r}") from error
 
 
-def _load(file: _Object, symbol: str, address_of: Callable[[str], int | None]) -> int:
-    places, size = dict[_Section, int](), 0
-    for section in filter(lambda section: section.stays, file.sections):
-        alignment = max(section.alignment, 1)
-        places[section] = size = -(-size // alignment) * alignment
-        size += section.size
-    memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def _load(file: Object, symbol: str, address_of: Callable[[str], int | None]) -> int:
+    placed = Placed(file, address_of)
+    memory = mmap.mmap(-1, max(placed.size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for section, place in places.items():
-        if section.type != _ZEROS:
-            memory[place : place + section.size] = file.content(section)
+    memory[: placed.size] = placed.at(base)
+    entry = placed.address(symbol, base)
+    # Where the CPU's caches of code and data are apart, Linux makes them agree when pages become
+    # executable.
+    _protect(base, len(memory))
+    _code.append(memory)
+    return entry
 
-    def address(entry: tuple[int, ...]) -> int:
+
+class Placed:
+    """An object file's memory. Raises `Unlinkable`, and errors of a file that is not whole.
+
+    size: bytes, veneers included.
+    """
+
+    def __init__(self, file: Object, address_of: Callable[[str], int | None]) -> None:
+        self._file = file
+        self._places, size = dict[_Section, int](), 0
+        for section in filter(lambda section: section.stays, file.sections):
+            alignment = max(section.alignment, 1)
+            self._places[section] = size = -(-size // alignment) * alignment
+            size += section.size
+        self._functions = self._called(address_of)
+        self._veneers = dict[int, int]()  # the offset of each, by the address that it goes to
+        self._branches = relocations.BRANCHES.get(file.machine, frozenset[int]())
+        for _, _, kind, number, addend in file.relocations:
+            if kind in self._branches and number in self._functions:
+                size = -(-size // relocations.VENEER) * relocations.VENEER
+                place = self._veneers.setdefault(self._functions[number] + addend, size)
+                size += relocations.VENEER * (place == size)
+        self.size = size
+
+    def _called(self, address_of: Callable[[str], int | None]) -> dict[int, int]:
+        """The functions of the process, by the numbers of their symbols."""
+        functions = dict[int, int]()
+        for _, _, _, number, _ in self._file.relocations:
+            if self._file.symbols[number][3] == _UNDEFINED:
+                name = self._file.name(self._file.symbols[number])
+                if (called := address_of(name)) is None:
+                    raise Unlinkable(f"calls a function that is missing: {name}")
+                functions[number] = called
+        return functions
+
+    def at(self, base: int) -> bytearray:
+        """Its content at an address."""
+        memory = bytearray(self.size)
+        for section, place in self._places.items():
+            if section.type != _ZEROS:
+                memory[place : place + section.size] = self._file.content(section)
+        for function, place in self._veneers.items():
+            memory[place : place + relocations.VENEER] = relocations.veneer(function)
+        machine = self._file.machine
+        for section, offset, kind, number, addend in self._file.relocations:
+            if offset + relocations.size_of(machine, kind) > section.size:
+                raise ValueError("an address goes beyond its section")
+            if number in self._functions:
+                target = self._functions[number] + addend
+                if kind in self._branches:
+                    target = base + self._veneers[target]
+            else:
+                target = self._address(self._file.symbols[number], base) + addend
+            at = self._places[section] + offset
+            relocations.write(memory, at, machine, kind, target, base + at)
+        return memory
+
+    def address(self, symbol: str, base: int) -> int:
+        """The address of an exported function."""
+        symbols = self._file.symbols
+        exported = {self._file.name(s): s for s in symbols if s[1] >> 4 and s[3] != _UNDEFINED}
+        return self._address(exported[symbol], base)
+
+    def _address(self, entry: tuple[int, ...], base: int) -> int:
         _, _, _, section, value, _ = entry
-        if section == _UNDEFINED:
-            name = file.name(entry)
-            if (called := address_of(name)) is None:
-                raise Unlinkable(f"calls a function that is missing: {name}")
-            return called
         if section == _ABSOLUTE:
             return value
         if section >= _RESERVED:
             raise ValueError("a symbol stands in no section")
-        return base + places[file.sections[section]] + value
-
-    for section, offset, _, number, addend in file.relocations():
-        if offset + 8 > section.size:
-            raise ValueError("an address goes beyond its section")
-        value = (address(file.symbols[number]) + addend) & 0xFFFFFFFFFFFFFFFF
-        struct.pack_into("<Q", memory, places[section] + offset, value)
-    exported = {file.name(s): s for s in file.symbols if s[1] >> 4 and s[3] != _UNDEFINED}
-    entry = address(exported[symbol])
-    _protect(base, len(memory))
-    _code.append(memory)
-    return entry
+        return base + self._places[self._file.sections[section]] + value
 
 
 def _protect(address: int, n_bytes: int) -> None:

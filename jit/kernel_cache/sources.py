@@ -34,8 +34,8 @@ RUNTIME = frozenset(
         *("arena", "bundled", "errors", "forks", "host", "libraries", "machine", "roots"),
         "threads",
         *("kernel_cache", "kernel_cache.elf", "kernel_cache.events", "kernel_cache.files"),
-        *("kernel_cache.folders", "kernel_cache.machine_code", "kernel_cache.sources"),
-        *("launch.graph", "launch.launcher", "launch.lazy"),
+        *("kernel_cache.folders", "kernel_cache.machine_code", "kernel_cache.relocations"),
+        *("kernel_cache.sources", "launch.graph", "launch.launcher", "launch.lazy"),
     )
 )
 """Modules of jit/ that keep, load, link and call machine code and change none of it: an edit there

@@ -44,6 +44,7 @@ RUNTIME = {
     "kernel_cache.files": "reads and writes files, each with a checksum",
     "kernel_cache.folders": "where files are; versions and CPU are in the name",
     "kernel_cache.machine_code": "a file's layout, with a version of its own, and linking",
+    "kernel_cache.relocations": "links what is compiled",
     "kernel_cache.sources": "the names of files",
     "launch.graph": "fills records",
     "launch.launcher": "calls what `program` and `by_numba` are compiled to",
