@@ -6,6 +6,7 @@ used is seen in the assembly (test_lower.py).
 """
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -133,6 +134,8 @@ def _elsewhere(name):
 
 @pytest.mark.parametrize("name", sorted(ELSEWHERE))
 def test_arithmetic_of_other_cpus_is_exact(name, monkeypatch):
+    if name == "avx2-vnni" and platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("has instructions of x86 that are not replaced: LLVM ends the process")
     monkeypatch.setattr(dot, "call", _defined)
     kernel = _elsewhere(name)
     kernel._cache.disable()  # what is replaced here is no part of the cache's key
