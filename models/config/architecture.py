@@ -1,4 +1,4 @@
-"""What an architecture is: its differences from llama, each a field that one place reads."""
+"""What an architecture is: its differences from most others, each a field that one place reads."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Windowing:
 
 @dataclass(frozen=True)
 class Architecture:
-    """One GGUF architecture (`general.architecture`), by its differences from llama."""
+    """One GGUF architecture (`general.architecture`), by its differences from most others."""
 
     name: str
-    rope: Literal["normal", "neox"]
+    rope: Literal["normal", "neox"] = "neox"
     """Rotated pairs: neighbours (2i, 2i+1), or halves (i, i + n_rot/2)."""
     norm: Literal["rms", "layer"] = "rms"
     either_epsilon: bool = False
@@ -113,7 +113,7 @@ class Architecture:
     where `rope.scaling.finetuned` is false."""
     rope_tensors: Literal["none", "freqs", "longrope", "by scaling"] = "none"
     """Frequency factors in tensors: rope_freqs, rope_factors_long/short, or by the scaling type."""
-    whole_head_rope: bool = True
+    whole_head_rope: bool = False
     """Rope must rotate the whole head."""
     rope_alpha: bool = False
     """`rope.scaling.alpha` multiplies the base by alpha^(E / (E - 2))."""
