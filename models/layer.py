@@ -38,8 +38,9 @@ class Layer:
         last = index == len(layers) - 1
         self._next_norm = weights.output_norm if last else layers[index + 1].attn_norm
         self._mixers = mixers_of(layers[index].mixers, index, rotation, config, work)
-        feed_forward = layers[index].feed_forward
-        self._feed_forward = feed_forward_of(feed_forward, config.layers[index], config, work)
+        self._feed_forward = None
+        if (feed_forward := layers[index].feed_forward) is not None:
+            self._feed_forward = feed_forward_of(feed_forward, config, work)
         self._n_embd = config.n_embd
         unnormed = config.architecture.pre_norms and layers[index].ffn_norm is None
         self._parallel = bool(self._mixers) and feed_forward is not None and unnormed

@@ -59,9 +59,15 @@ class Loader:
         """Whether the file has a tensor of this name and shape."""
         return name in self and tuple(self._tensors[name].shape) == shape
 
-    def unused(self) -> list[str]:
-        """The tensors that nobody asked for."""
-        return [name for name in self._tensors if name not in self._used]
+    def check_used(self, architecture: str, ignored: tuple[str, ...] = ()) -> None:
+        """Raises `ModelError` that names a tensor which nobody asked for, unless its name begins
+        with one of `ignored`."""
+        unused = [name for name in self._tensors if name not in self._used]
+        if unknown := [name for name in unused if not name.startswith(ignored)]:
+            raise ModelError(
+                f"cannot load the model: tensor {unknown[0]!r:.80} is unknown to architecture "
+                f"{architecture} ({len(unknown)} such tensors)"
+            )
 
     def ignore(self, name: str) -> None:
         """Nobody needs this tensor."""

@@ -178,11 +178,7 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
     if "cls.output.weight" in loader:  # of a reranker, which `runtime.embedding` reads
         loader.ignore("cls.output.weight")
     drafting = tuple(f"blk.{config.n_layers + i}." for i in range(config.n_drafting))
-    if unknown := [name for name in loader.unused() if not name.startswith(drafting)]:
-        raise ModelError(
-            f"cannot load the model: tensor {unknown[0]!r:.80} is unknown to architecture "
-            f"{config.architecture.name} ({len(unknown)} such tensors)"
-        )
+    loader.check_used(config.architecture.name, drafting)
     return weights
 
 

@@ -7,11 +7,6 @@ from .config import ModelConfig
 from .workspace import Widths
 
 
-def _most(parts: list[dict[str, int]]) -> dict[str, int]:
-    """The largest number of each name."""
-    return {name: max(p.get(name, 0) for p in parts) for part in parts for name in part}
-
-
 def widths_of(config: ModelConfig) -> Widths:
     """The memory of all layers."""
     always = dict.fromkeys(("x", "branch"), config.n_embd)
@@ -24,4 +19,4 @@ def widths_of(config: ModelConfig) -> Widths:
     parts = [per_layer.widths(config), Widths(always, {"normed": config.n_embd})]
     for layer in layers:
         parts += [*mixers.widths(config, layer), *feed_forwards.widths(config, layer)]
-    return Widths(_most([part.rows for part in parts]), _most([part.inputs for part in parts]))
+    return Widths.widest(parts)

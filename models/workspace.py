@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ..ops.device import Activations, Array, Device, Scratch
-    from ..ops.experts import ExpertWeights, Routing
-    from .config import ModelConfig
-    from .loader import Linear, Norm
+from ..ops.device import Activations, Array, Device, Scratch
+from ..ops.experts import ExpertWeights, Routing
+from .config import ModelConfig
+from .config.text_encoders import TextEncoderConfig
+from .loader import Linear, Norm
 
 
 class Routed(NamedTuple):
@@ -22,7 +22,7 @@ class Routed(NamedTuple):
     n_experts: int
 
 
-Watcher: TypeAlias = "Callable[[Array, str, Routed | None], None]"
+Watcher: TypeAlias = Callable[[Array, str, Routed | None], None]
 """Gets inputs float32 (rows, K) of a product, the name of the matrix, and, where experts have one
 each, whose it is."""
 
@@ -35,6 +35,15 @@ class Widths(NamedTuple):
     inputs: dict[str, int]
     """Columns of the inputs of matrix products."""
 
+    @staticmethod
+    def widest(parts: Sequence[Widths]) -> Widths:
+        """The largest number of each name."""
+
+        def most(numbers: list[dict[str, int]]) -> dict[str, int]:
+            return {k: max(x.get(k, 0) for x in numbers) for one in numbers for k in one}
+
+        return Widths(most([part.rows for part in parts]), most([part.inputs for part in parts]))
+
 
 class Rows:
     """Rows first … stop - 1 of the forward pass's memory: token ids, and arrays by name.
@@ -44,7 +53,7 @@ class Rows:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelConfig | TextEncoderConfig,
         memory: dict[str, Array],
         ids: Array,
         span: tuple[int, int],
@@ -90,7 +99,7 @@ class Workspace:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelConfig | TextEncoderConfig,
         device: Device,
         max_chunk: int,
         widths: Widths,

@@ -156,17 +156,17 @@ def _windowed(
     if windowing is None or windowing.only_at not in (None, n_layers):
         return (False,) * n_layers, None
     key = "attention.sliding_window"
-    value = keys.get(key)
-    given = isinstance(value, (list, tuple, np.ndarray)) or value not in (None, 0)
+    given = keys.listed(key) is not None or keys.get(key) not in (None, 0)
     if not (windowing.required or windowing.window is not None or given):
         return (False,) * n_layers, None
     window = keys.integer(key, windowing.window, high=MAX_CONTEXT)
     key = "attention.sliding_window_pattern"
-    pattern = keys.get(key)
-    if isinstance(pattern, (list, tuple, np.ndarray)):
+    if (pattern := keys.listed(key)) is not None:
         flags = [f for f in pattern[:n_layers] if isinstance(f, (int, np.integer, np.bool_))]
         if len(flags) < n_layers:
-            raise keys.error(key, pattern, f"a number, or one flag for each of {n_layers} layers")
+            raise keys.error(
+                key, keys.get(key), f"a number, or one flag for each of {n_layers} layers"
+            )
         return tuple(bool(flag) for flag in flags), window
     period = keys.integer(key, windowing.period, low=0, high=MAX_CONTEXT)
     if period == 0:

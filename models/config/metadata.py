@@ -10,6 +10,18 @@ import numpy as np
 
 from ...system.text import brief
 from ..errors import ModelError
+from .bounds import MAX_VOCAB
+
+
+def count_tokens(metadata: Mapping[str, Any]) -> int:
+    """The tokens that a file lists. Raises `ModelError` for none, or too many."""
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCAB:
+        raise ModelError(
+            f"cannot configure the model: tokenizer.ggml.tokens is {brief(tokens)}, expected a "
+            f"list of 1 to {MAX_VOCAB:,} strings"
+        )
+    return len(tokens)
 
 
 class Keys:
@@ -33,6 +45,11 @@ class Keys:
         """The file's value, unchecked, or None."""
         return self._metadata.get(f"{self._prefix}.{key}")
 
+    def listed(self, key: str) -> list[Any] | None:
+        """The elements of the file's array, unchecked; None where the value is no array."""
+        value = self.get(key)
+        return list(value) if isinstance(value, (list, tuple, np.ndarray)) else None
+
     def integer(self, key: str, default: int | None = None, *, low: int = 1, high: int) -> int:
         """An integer in low..high; an array of equal values counts as one value."""
         expected = f"an integer from {low} to {high}"
@@ -52,13 +69,13 @@ class Keys:
         self, key: str, n_layers: int, default: int | None = None, *, low: int = 1, high: int
     ) -> tuple[int, ...]:
         """An integer in low..high for each layer: one for all, or an array of at least n_layers."""
-        value = self.get(key)
-        if not isinstance(value, (list, tuple, np.ndarray)):
+        numbers = self.listed(key)
+        if numbers is None:
             return (self.integer(key, default, low=low, high=high),) * n_layers
-        numbers = list(value)
         whole = all(isinstance(n, (int, np.integer)) and low <= n <= high for n in numbers)
         if not whole or len(numbers) < n_layers:
-            raise self.error(key, value, f"integers from {low} to {high} for {n_layers} layers")
+            expected = f"integers from {low} to {high} for {n_layers} layers"
+            raise self.error(key, self.get(key), expected)
         return tuple(int(n) for n in numbers[:n_layers])
 
     def _repeated(self, key: str, values: Sequence[Any] | np.ndarray) -> Any:

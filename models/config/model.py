@@ -28,7 +28,7 @@ from .layers import (
     RecurrentConfig,
     RopeConfig,
 )
-from .metadata import Keys
+from .metadata import Keys, count_tokens
 from .recurrent_keys import read_recurrent
 from .rope_keys import read_rope
 from .text_encoders import TEXT_ENCODERS
@@ -263,15 +263,9 @@ def _logit_scale(keys: Keys, architecture: Architecture) -> float:
 
 
 def _vocabulary(metadata: Mapping[str, Any], keys: Keys) -> int:
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    if tokens is None:
+    if metadata.get("tokenizer.ggml.tokens") is None:
         return keys.integer("vocab_size", high=MAX_VOCAB)
-    if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCAB:
-        raise ModelError(
-            f"cannot configure the model: tokenizer.ggml.tokens is {brief(tokens)}, expected a "
-            f"list of 1 to {MAX_VOCAB:,} strings"
-        )
-    return len(tokens)
+    return count_tokens(metadata)
 
 
 def _rope_tensors(

@@ -54,7 +54,7 @@ def kv_heads(keys: Keys, architecture: Architecture, n_heads: int, high: int) ->
     if not architecture.counts_kv_heads:
         return keys.integer(key, n_heads, high=high)
     value = keys.get(key)
-    numbers = list(value) if isinstance(value, (list, tuple, np.ndarray)) else [value]
+    numbers = keys.listed(key) or [value]
     whole = all(isinstance(n, (int, np.integer)) for n in numbers)
     counts = {int(n) for n in numbers if n != 0} if whole else set()
     if len(counts) != 1:
@@ -67,11 +67,10 @@ def kv_heads(keys: Keys, architecture: Architecture, n_heads: int, high: int) ->
 
 def _numbers(keys: Keys, key: str, n_layers: int) -> list[Any]:
     """A number for each layer."""
-    value = keys.get(key)
-    numbers = list(value) if isinstance(value, (list, tuple, np.ndarray)) else []
+    numbers = keys.listed(key) or []
     whole = all(isinstance(n, (int, np.integer, np.bool_)) for n in numbers)
     if not whole or len(numbers) < n_layers:
-        raise keys.error(key, value, f"a number for each of {n_layers} layers")
+        raise keys.error(key, keys.get(key), f"a number for each of {n_layers} layers")
     return numbers[:n_layers]
 
 

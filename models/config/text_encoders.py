@@ -22,10 +22,10 @@ from .bounds import (
     MAX_FF,
     MAX_HEADS,
     MAX_LAYERS,
-    MAX_VOCAB,
     MAX_WHOLE_HEAD_DIM,
 )
-from .metadata import Keys
+from .layers import ExpertsConfig
+from .metadata import Keys, count_tokens
 
 MAX_TOKEN_TYPES = 64
 
@@ -56,6 +56,11 @@ class TextEncoderArchitecture:
     """As Gemma 3: norms by the root of the mean square, also of what attention and feed-forward
     give and of each query and key; heads of any size, which may share keys and values; a scaled
     embedding. Two dense layers may follow the pooling."""
+
+    @property
+    def norm(self) -> Literal["rms", "layer"]:
+        """The kind of its norms."""
+        return "rms" if self.gemma else "layer"
 
 
 TEXT_ENCODERS: dict[str, TextEncoderArchitecture] = {
@@ -108,8 +113,8 @@ class TextEncoderConfig:
     window_rope_base: float
     n_labels: int
     """Numbers that a classifier gives."""
-    routing: Routing | None
-    """How tokens choose experts; None: no layer has some."""
+    experts: ExpertsConfig | None
+    """None: no layer has some."""
     routed: tuple[bool, ...]
     """Whether the feed-forward of each layer is experts."""
     n_dense: int
@@ -135,6 +140,7 @@ class TextEncoderConfig:
         if labels is not None and (not isinstance(labels, list) or len(labels) > MAX_EMBD):
             raise keys.error("classifier.output_labels", labels, "a list of names")
         epsilon = "layer_norm_rms_epsilon" if architecture.gemma else "layer_norm_epsilon"
+        experts, routed = _experts(keys, architecture, n_layers)
         n_heads, n_kv_heads, head_dim = _heads(keys, architecture, n_embd)
         return TextEncoderConfig(
             architecture=architecture,
@@ -144,7 +150,7 @@ class TextEncoderConfig:
             head_dim=head_dim,
             n_embd=n_embd,
             n_ff=keys.integer("feed_forward_length", high=MAX_FF),
-            n_vocab=_n_vocab(metadata),
+            n_vocab=count_tokens(metadata),
             n_ctx_train=keys.integer("context_length", high=MAX_CONTEXT),
             n_token_types=Keys(metadata, "tokenizer.ggml").integer(
                 "token_type_count", 1, high=MAX_TOKEN_TYPES
@@ -157,7 +163,8 @@ class TextEncoderConfig:
                 "rope.freq_base_swa", architecture.window_rope_base, low=1.0
             ),
             n_labels=len(labels) if labels else 1,
-            **_experts(keys, architecture, n_layers),
+            experts=experts,
+            routed=routed,
             n_dense=keys.integer("dense_2_feat_out", 0, low=0, high=MAX_FF),
         )
 
@@ -205,21 +212,15 @@ def _windowed(
     return tuple(i % period != 0 for i in range(n_layers))
 
 
-def _experts(keys: Keys, architecture: TextEncoderArchitecture, n_layers: int) -> dict[str, Any]:
-    """`routing` and `routed`."""
+def _experts(
+    keys: Keys, architecture: TextEncoderArchitecture, n_layers: int
+) -> tuple[ExpertsConfig | None, tuple[bool, ...]]:
+    """The experts, and which layers have them."""
     period = keys.integer("moe_every_n_layers", 0, low=0, high=MAX_LAYERS)
     if not architecture.experts or not period:
-        return {"routing": None, "routed": (False,) * n_layers}
+        return None, (False,) * n_layers
     n_experts = keys.integer("expert_count", high=MOST_EXPERTS)
     routing = Routing(n_experts, keys.integer("expert_used_count", high=n_experts))
-    return {"routing": routing, "routed": tuple(i % period == 1 for i in range(n_layers))}
-
-
-def _n_vocab(metadata: Mapping[str, Any]) -> int:
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCAB:
-        raise ModelError(
-            f"cannot configure the model: tokenizer.ggml.tokens is {brief(tokens)}, expected a "
-            f"list of 1 to {MAX_VOCAB:,} strings"
-        )
-    return len(tokens)
+    n_ff = keys.integer("feed_forward_length", high=MAX_FF)
+    experts = ExpertsConfig(n_ff, routing, choice_bias="none", shared=None)
+    return experts, tuple(i % period == 1 for i in range(n_layers))

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from ..config import ModelConfig
 from ..config.layers import ExpertsConfig, LayerConfig
+from ..config.text_encoders import TextEncoderConfig
 from ..loader import Loader
 from ..workspace import Widths, Workspace
-from .dense import Dense, DenseWeights
-from .experts import Experts, ExpertsWeights
+from .dense import Dense as Dense
+from .dense import DenseWeights
+from .experts import Experts as Experts
+from .experts import ExpertsWeights
 
 FeedForwardWeights = DenseWeights | ExpertsWeights
 """The weights of any kind."""
@@ -28,18 +31,17 @@ def load_feed_forward(
 
 
 def feed_forward_of(
-    weights: FeedForwardWeights | None, layer: LayerConfig, config: ModelConfig, work: Workspace
-) -> Dense | Experts | None:
+    weights: FeedForwardWeights, config: ModelConfig | TextEncoderConfig, work: Workspace
+) -> Dense | Experts:
     """The feed-forward with these weights."""
-    kind = layer.feed_forward
-    if isinstance(kind, ExpertsConfig) and isinstance(weights, ExpertsWeights):
-        return Experts(weights, kind, config, work)
-    return Dense(weights, config, work) if isinstance(weights, DenseWeights) else None
+    if isinstance(weights, ExpertsWeights):
+        return Experts(weights, config, work)
+    return Dense(weights, config, work)
 
 
 def widths(config: ModelConfig, layer: LayerConfig) -> list[Widths]:
     """The memory of the layer's feed-forward."""
-    kind = layer.feed_forward
+    kind, gated = layer.feed_forward, config.architecture.gated
     if isinstance(kind, ExpertsConfig):
-        return Experts.widths(config, kind)
-    return [] if kind is None else [Dense.widths(kind)]
+        return Experts.widths(config, kind, gated=gated)
+    return [] if kind is None else [Dense.widths(kind, gated=gated)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...ops.device import Activations, Array
 from ..config import ModelConfig
 from ..config.layers import DenseConfig
+from ..config.text_encoders import TextEncoderConfig
 from ..loader import Linear, Loader
 from ..workspace import Rows, Widths, Workspace
 
@@ -43,7 +44,9 @@ class DenseWeights:
 class Dense:
     """The dense feed-forward of one layer."""
 
-    def __init__(self, weights: DenseWeights, config: ModelConfig, work: Workspace) -> None:
+    def __init__(
+        self, weights: DenseWeights, config: ModelConfig | TextEncoderConfig, work: Workspace
+    ) -> None:
         self._weights, self._work, self._n_ff = weights, work, weights.n_ff
         pointwise = work.device.pointwise
         gated = {"silu": pointwise.swiglu, "gelu": pointwise.geglu}
@@ -53,19 +56,20 @@ class Dense:
         self._down_in = work.input(f"gated {self._n_ff}")
 
     @staticmethod
-    def widths(layer: DenseConfig) -> Widths:
+    def widths(layer: DenseConfig, *, gated: bool) -> Widths:
         """Its memory; columns of the down projection name its input: layers may differ in them."""
-        n_ff = layer.n_ff
-        return Widths({"gate": n_ff, "up": n_ff}, {f"gated {n_ff}": n_ff})
+        names = ("gate", "up") if gated else ("gate",)
+        return Widths(dict.fromkeys(names, layer.n_ff), {f"gated {layer.n_ff}": layer.n_ff})
 
     def __call__(self, source: Activations, b: Rows, out: Array) -> None:
         """Write the layer's branch, float32 (T, n_embd), of the normed rows that `source` holds."""
         weights, work = self._weights, self._work
-        gate, up = b.array("gate", self._n_ff), b.array("up", self._n_ff)
+        gate = b.array("gate", self._n_ff)
         if weights.gate is None:
             work.linear(source, weights.up, gate)
             self._activate(gate)
         else:
+            up = b.array("up", self._n_ff)
             products = (weights.gate, gate), (weights.up, up)
             work.multiply(source, *products)
             work.add_biases(*products)

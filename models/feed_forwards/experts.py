@@ -21,6 +21,7 @@ from ...ops.device import Activations, Array, ExpertMatrix
 from ...ops.experts import ExpertWeights
 from ..config import ModelConfig
 from ..config.layers import ExpertsConfig
+from ..config.text_encoders import TextEncoderConfig
 from ..loader import Linear, Loader, Norm
 from ..workspace import Rows, Widths, Workspace
 from .dense import Dense, DenseWeights
@@ -52,13 +53,16 @@ class ApartWeights:
 class ExpertsWeights:
     """The tensors of one layer's experts."""
 
+    sizes: ExpertsConfig
     router: Linear
     experts: ExpertWeights
-    shared: DenseWeights | None
-    shared_gate: Linear | None
-    latent: tuple[Linear, Linear] | None
+    shared: DenseWeights | None = None
+    shared_gate: Linear | None = None
+    latent: tuple[Linear, Linear] | None = None
     """To the width of the experts' rows and back; None: it is n_embd."""
-    apart: ApartWeights | None
+    apart: ApartWeights | None = None
+    bias: Array | None = None
+    """Added to what the experts give."""
 
     @staticmethod
     def load(
@@ -77,6 +81,7 @@ class ExpertsWeights:
             narrow = loader.linear(f"{prefix}.ffn_latent_down", layer.n_latent, n_embd)
             latent = narrow, loader.linear(f"{prefix}.ffn_latent_up", n_embd, layer.n_latent)
         return ExpertsWeights(
+            layer,
             router,
             experts,
             shared,
@@ -121,9 +126,10 @@ class Experts:
     """The experts of one layer."""
 
     def __init__(
-        self, weights: ExpertsWeights, layer: ExpertsConfig, config: ModelConfig, work: Workspace
+        self, weights: ExpertsWeights, config: ModelConfig | TextEncoderConfig, work: Workspace
     ) -> None:
         self._weights, self._work, self._config = weights, work, config
+        layer = weights.sizes
         self._n_experts, self._n_latent = layer.routing.n_experts, layer.n_latent
         width = layer.n_latent or config.n_embd
         self._scratch = work.experts_scratch(layer.routing, width, layer.n_ff)
@@ -133,7 +139,9 @@ class Experts:
             self._ones = work.device.put(np.ones((work.max_chunk, 1), np.float32))
 
     @staticmethod
-    def widths(config: ModelConfig, layer: ExpertsConfig) -> list[Widths]:
+    def widths(
+        config: ModelConfig | TextEncoderConfig, layer: ExpertsConfig, *, gated: bool
+    ) -> list[Widths]:
         """Its memory, and that of the shared network."""
         rows, inputs = {"router": layer.routing.n_experts}, {}
         if layer.n_latent:
@@ -143,7 +151,7 @@ class Experts:
         widths = [Widths(rows | inputs, inputs)]
         if layer.shared is not None:
             shared = Widths({"shared": config.n_embd, "shared_gate": 1}, {})
-            widths += [shared, Dense.widths(layer.shared)]
+            widths += [shared, Dense.widths(layer.shared, gated=gated)]
         return widths
 
     def __call__(self, source: Activations, b: Rows, out: Array) -> None:
@@ -160,6 +168,8 @@ class Experts:
                 self._latent(source, weights.latent, logits, b, out)
             else:
                 work.experts(source, logits, weights.experts, self._scratch, b, out)
+            if weights.bias is not None:
+                work.device.pointwise.add_row(out, weights.bias)
         if self._shared is not None:
             shared = b.array("shared", self._config.n_embd)
             self._shared(source, b, shared)

@@ -7,17 +7,20 @@ activations do not know where a text ends; attention does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...ops.device import Activations
+from ..config.layers import DenseConfig
 from ..config.text_encoders import TextEncoderConfig
 from ..errors import ModelError
+from ..feed_forwards import Dense, Experts, feed_forward_of
 from ..loader import Linear, Norm
+from ..workspace import Rows as Memory
+from ..workspace import Widths, Workspace
 from .attention import Span, attend, rotation, spans_of
-from .weights import LayerWeights, RoutedWeights, TextEncoderWeights
+from .weights import LayerWeights, TextEncoderWeights
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -43,24 +46,20 @@ class TextEncoder:
         self, config: TextEncoderConfig, weights: TextEncoderWeights, max_rows: int
     ) -> None:
         self.config, self.weights, self.max_rows = config, weights, max_rows
-        self._device = device = weights.device
-        n_embd, n_ff = config.n_embd, config.n_ff
-        rows = partial(device.memory, dtype=np.float32)
-        self._x, self._branch, self._normed = (rows((max_rows, n_embd)) for _ in range(3))
-        self._q, self._mixed = (
-            rows((max_rows, config.n_heads * config.head_dim)) for _ in range(2)
-        )
-        self._k, self._v = (rows((max_rows, config.n_kv_heads * config.head_dim)) for _ in range(2))
-        self._up = rows((max_rows, n_ff))
+        self._device = weights.device
+        n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
         gated = config.architecture.gate != "none"
-        self._gate = rows((max_rows, n_ff)) if gated else None
-        self._routed = None
-        if (routing := config.routing) is not None and any(config.routed):
-            scratch = device.experts_scratch(routing, n_embd, n_ff, max_rows)
-            self._routed = rows((max_rows, routing.n_experts)), scratch
-        self._in = device.activations(max_rows, n_embd)
-        self._mixed_in = device.activations(max_rows, config.n_heads * config.head_dim)
-        self._down_in = device.activations(max_rows, n_ff)
+        rows = dict.fromkeys(("x", "branch", "normed"), config.n_embd)
+        rows |= {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q}
+        inputs = {"normed": config.n_embd, "mixed": n_q}
+        widths = [Widths(rows, inputs), Dense.widths(DenseConfig(config.n_ff), gated=gated)]
+        if (experts := config.experts) is not None:
+            widths += Experts.widths(config, experts, gated=gated)
+        self._work = work = Workspace(config, self._device, max_rows, Widths.widest(widths))
+        self._normed_in, self._mixed_in = work.input("normed"), work.input("mixed")
+        self._feed_forwards = [
+            feed_forward_of(layer.feed_forward, config, work) for layer in weights.layers
+        ]
 
     def forward(self, rows: Rows) -> F32:
         """Hidden states after the last norm, float32 (N, D), which the next call overwrites.
@@ -69,19 +68,21 @@ class TextEncoder:
         context, ids outside the vocabulary, and types that the model does not have.
         """
         self._check(rows)
-        config, weights, n = self.config, self.weights, len(rows.ids)
-        x = self._x[:n]
-        spans = spans_of(rows.lengths)
-        positions = np.concatenate([np.tile(np.arange(t), b) for _, b, t in spans])
-        self._embed(rows, positions, x)
+        config, weights = self.config, self.weights
+        b, spans = self._work.rows(0, len(rows.ids)), spans_of(rows.lengths)
+        positions = np.concatenate([np.tile(np.arange(t), n) for _, n, t in spans])
+        self._embed(rows, positions, b.x)
         angles = self._angles(positions)
         for index, layer in enumerate(weights.layers):
             windowed = config.windowed[index]
             window = config.window if windowed else 0
-            self._layer(layer, x, spans, window, angles[windowed] if angles else None)
+            self._attend(layer, b, spans, window, angles[windowed] if angles else None)
+            self._join(b, layer.attn_output_norm)
+            self._feed_forwards[index](self._source(layer.ffn_norm, b), b, b.branch)
+            self._join(b, layer.layer_output_norm)
         if weights.output_norm is not None:
-            self._norm(weights.output_norm, x, x)
-        hidden: F32 = self._device.get(x)
+            self._work.norm(weights.output_norm, b.x, b.x)
+        hidden: F32 = self._device.get(b.x)
         return hidden
 
     def scores(self, first: F32) -> F32:
@@ -110,7 +111,7 @@ class TextEncoder:
     def _product(self, linear: Linear, x: F32, width: int) -> F32:
         source = self._device.activations(*x.shape)
         out = self._device.memory((len(x), width), np.float32)
-        self._linear(source.set(x), linear, out)
+        self._work.linear(source.set(x), linear, out)
         made: F32 = self._device.get(out)
         return made
 
@@ -124,7 +125,7 @@ class TextEncoder:
         if weights.position_embd is not None:
             x += weights.position_embd[positions]
         if weights.token_embd_norm is not None:
-            self._norm(weights.token_embd_norm, x, x)
+            self._work.norm(weights.token_embd_norm, x, x)
 
     def _angles(self, positions: NDArray[np.int64]) -> tuple[F32, F32] | None:
         """Of layers without and with a window; None where positions are no rotations."""
@@ -136,90 +137,42 @@ class TextEncoder:
             return whole, whole
         return whole, rotation(positions, config.window_rope_base, config.head_dim)
 
-    def _layer(
-        self, layer: LayerWeights, x: F32, spans: list[Span], window: int, angles: F32 | None
+    def _attend(
+        self, layer: LayerWeights, b: Memory, spans: list[Span], window: int, angles: F32 | None
     ) -> None:
-        """x = layer(x), float32 (N, D)."""
-        device, n, config = self._device, len(x), self.config
-        branch = self._branch[:n]
-        source = self._in.set(self._normed_input(layer.attn_norm, x))
-        q, k, v = self._q[:n], self._k[:n], self._v[:n]
-        products = ((layer.q, q), (layer.k, k), (layer.v, v))
-        device.linear_many(source, [part.weight for part, _ in products], [q, k, v])
-        for part, out in products:
-            self._add_bias(part, out)
-        e, mixed = config.head_dim, self._mixed[:n]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            for norm, rows in ((layer.q_norm, q.reshape(-1, e)), (layer.k_norm, k.reshape(-1, e))):
-                self._norm(norm, rows, rows)
-        heads = q.reshape(n, -1, e), k.reshape(n, -1, e), v.reshape(n, -1, e)
+        """The branch of a layer's attention."""
+        work, config, e = self._work, self.config, self.config.head_dim
+        sizes = {"q": config.n_heads, "k": config.n_kv_heads, "v": config.n_kv_heads}
+        rows = (b.array(name, n * e) for name, n in sizes.items())
+        products = tuple(zip((layer.q, layer.k, layer.v), rows))
+        work.multiply(self._source(layer.attn_norm, b), *products)
+        work.add_biases(*products)
+        q, k, v = (b.array(name, n, e) for name, n in sizes.items())
+        for norm, heads in ((layer.q_norm, q), (layer.k_norm, k)):
+            if norm is not None:
+                work.norm(norm, heads.reshape(-1, e), heads.reshape(-1, e))
         if angles is not None:
-            device.pointwise.rope(heads[0], heads[1], angles, "neox")
-        attend(heads, spans, window, device.threads, mixed.reshape(n, -1, e))
-        self._linear(self._mixed_in.set(mixed), layer.attn_output, branch)
-        self._add(x, branch, layer.attn_output_norm)
-        self._feed_forward(layer, x, branch)
-        self._add(x, branch, layer.layer_output_norm)
+            self._device.pointwise.rope(q, k, angles, "neox")
+        mixed = b.array("mixed", config.n_heads, e)
+        attend((q, k, v), spans, window, self._device.threads, mixed)
+        source = self._mixed_in.set(b.array("mixed", config.n_heads * e))
+        work.linear(source, layer.attn_output, b.branch)
 
-    def _feed_forward(self, layer: LayerWeights, x: F32, branch: F32) -> None:
-        """branch = what the layer's dense network, or its experts, give."""
-        pointwise, n, weights = self._device.pointwise, len(x), layer.feed_forward
-        source, up = self._in.set(self._normed_input(layer.ffn_norm, x)), self._up[:n]
-        if isinstance(weights, RoutedWeights):
-            self._experts(source, weights, branch)
-            return
-        self._linear(source, weights.up, up)
-        if weights.gate is None or self._gate is None:
-            pointwise.gelu(up)
-        else:
-            gate = self._gate[:n]
-            self._linear(source, weights.gate, gate)
-            gelu = self.config.architecture.activation == "gelu"
-            (pointwise.geglu if gelu else pointwise.swiglu)(gate, up, up)
-        self._linear(self._down_in.set(up), weights.down, branch)
-
-    def _experts(self, source: Activations, weights: RoutedWeights, branch: F32) -> None:
-        """branch = the weighted sum of the chosen experts."""
-        assert self._routed is not None
-        all_logits, scratch = self._routed
-        logits = all_logits[: len(branch)]
-        self._linear(source, weights.router, logits)
-        self._device.experts(source, logits, weights.experts, scratch, branch)
-        if weights.bias is not None:
-            self._device.pointwise.add_row(branch, weights.bias)
-
-    def _normed_input(self, norm: Norm | None, x: F32) -> F32:
+    def _source(self, norm: Norm | None, b: Memory) -> Activations:
+        """x, normed if there is a norm, as the input of products."""
         if norm is None:
-            return x
-        normed: F32 = self._normed[: len(x)]
-        self._norm(norm, x, normed)
-        return normed
+            return self._normed_in.set(b.x)
+        self._work.norm(norm, b.x, b.normed)
+        return self._normed_in.set(b.normed)
 
-    def _add(self, x: F32, branch: F32, norm: Norm | None) -> None:
+    def _join(self, b: Memory, norm: Norm | None) -> None:
         """x = x + branch, normed if there is a norm; of Gemma, x + the normed branch."""
-        pointwise = self._device.pointwise
         if norm is not None and not self.config.architecture.gemma:
-            eps = self.config.norm_eps
-            pointwise.add_layer_norm(x, branch, norm.weight, norm.bias, eps, x)
+            self._work.add_norm(norm, b.x, b.branch, b.x)
             return
         if norm is not None:
-            self._norm(norm, branch, branch)
-        pointwise.add(x, branch, x)
-
-    def _norm(self, norm: Norm, x: F32, out: F32) -> None:
-        pointwise, eps = self._device.pointwise, self.config.norm_eps
-        if self.config.architecture.gemma:
-            pointwise.rms_norm(x, norm.weight, eps, out)
-        else:
-            pointwise.layer_norm(x, norm.weight, norm.bias, eps, out)
-
-    def _linear(self, source: Activations, linear: Linear, out: F32) -> None:
-        self._device.linear(source, linear.weight, out)
-        self._add_bias(linear, out)
-
-    def _add_bias(self, linear: Linear, out: F32) -> None:
-        if linear.bias is not None:
-            self._device.pointwise.add_row(out, linear.bias)
+            self._work.norm(norm, b.branch, b.branch)
+        self._device.pointwise.add(b.x, b.branch, b.x)
 
     def _check(self, rows: Rows) -> None:
         config, n = self.config, len(rows.ids)

@@ -13,32 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import Arena
-from ...ops.device import Array, Device, Weight
+from ...ops.device import Device, Weight
 from ...ops.experts import ExpertWeights
 from ..config.text_encoders import TextEncoderConfig
 from ..errors import ModelError
+from ..feed_forwards.dense import DenseWeights
+from ..feed_forwards.experts import ExpertsWeights
 from ..loader import Linear, Loader, Norm
 from ..tensors import TensorLike
 
 F32 = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class DenseWeights:
-    """down(activation(gate) * up), or down(activation(up))."""
-
-    gate: Linear | None
-    up: Linear
-    down: Linear
-
-
-@dataclass(frozen=True)
-class RoutedWeights:
-    """Experts that a token chooses by the router, and what is added to their sum."""
-
-    router: Linear
-    experts: ExpertWeights
-    bias: Array | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +38,7 @@ class LayerWeights:
     attn_output: Linear
     attn_output_norm: Norm | None
     ffn_norm: Norm | None
-    feed_forward: DenseWeights | RoutedWeights
+    feed_forward: DenseWeights | ExpertsWeights
     layer_output_norm: Norm | None
 
 
@@ -118,11 +102,7 @@ class TextEncoderWeights:
             classifier=_classifier(loader, config),
             dense=_dense(loader, config),
         )
-        if unknown := loader.unused():
-            raise ModelError(
-                f"cannot load the model: tensor {unknown[0]!r:.80} is unknown to architecture "
-                f"{config.architecture.name} ({len(unknown)} such tensors)"
-            )
+        loader.check_used(config.architecture.name)
         return weights
 
 
@@ -174,14 +154,15 @@ def _layer(loader: Loader, config: TextEncoderConfig, index: int) -> LayerWeight
 
 def _feed_forward(
     loader: Loader, config: TextEncoderConfig, index: int
-) -> DenseWeights | RoutedWeights:
+) -> DenseWeights | ExpertsWeights:
     n_embd, n_ff, prefix = config.n_embd, config.n_ff, f"blk.{index}"
-    if config.routing is not None and config.routed[index]:
-        n = config.routing.n_experts
-        return RoutedWeights(
+    if config.experts is not None and config.routed[index]:
+        n = config.experts.routing.n_experts
+        return ExpertsWeights(
+            config.experts,
             loader.linear(f"{prefix}.ffn_gate_inp", n, n_embd),
             ExpertWeights(
-                config.routing,
+                config.experts.routing,
                 "ungated-gelu",
                 gate=None,
                 up=loader.experts(f"{prefix}.ffn_up_exps", (n, n_ff, n_embd)),
@@ -196,7 +177,7 @@ def _feed_forward(
         if config.architecture.gate == "ffn_gate":
             gate = loader.linear(f"{prefix}.ffn_gate", n_ff, n_embd)
         up = loader.unrounded(f"{prefix}.ffn_up", n_ff, n_embd)
-    return DenseWeights(gate, up, loader.linear(f"{prefix}.ffn_down", n_embd, n_ff))
+    return DenseWeights(n_ff, gate, up, loader.linear(f"{prefix}.ffn_down", n_embd, n_ff))
 
 
 def _classifier(loader: Loader, config: TextEncoderConfig) -> Classifier | None:
