@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .chat import Conversation
 from .context.planning.request import ContextRequest
-from .lens.passages import Passage
+from .lens.passages import Passage, Source
 from .lens.quotes import quotes_of
 from .lens.weights import NEUTRAL, weights_of
 from .sampling import Sampler
@@ -74,7 +74,7 @@ class Asker:
         quotes = []
         if self.passages:
             weights = weights_of(self.open, asked, tokens[:n], tokens[n:], neutral)
-            quotes = quotes_of(tokenizer, tokens[:n], weights, n)[: self.passages]
+            quotes = quotes_of(tokenizer, tokens[:n], weights, [Source(0, n)])[: self.passages]
         return Answer("".join(parts), last.finish, last.n_tokens, quotes)
 
     def answer(self, asked: ContextRequest, question: str) -> Answer:

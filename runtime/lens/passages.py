@@ -21,6 +21,16 @@ class Passage:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Tokens that were read as one text, from position `start` up to `stop`, which is not among
+    them. name: stands before the places of its passages: "message 2, "."""
+
+    start: int
+    stop: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class Lens:
     """What an answer attended to. passages: those that weighed most, the largest share first. note:
     why there are none; "" if nothing weighed more than for a neutral question."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .passages import Passage
-from .places import place_of
+from .passages import Passage, Source
+from .places import borders_of, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,40 +25,60 @@ of a text at most."""
 _MOST_MARKED = 128
 
 
-def heaviest(weights: NDArray[np.float64]) -> list[tuple[int, int, float]]:
-    """The heaviest passages: (start, stop, weight within), at most `MOST_PASSAGES`.
+def heaviest(
+    weights: NDArray[np.float64], borders: Sequence[int] = ()
+) -> list[tuple[int, int, float]]:
+    """Where most weight fell: (start, stop, weight within), at most `MOST_PASSAGES`.
 
     One of 64 tokens (12 to 128 in all) is marked, those that weigh most, the earlier of equals.
-    Each is shown with `AROUND` tokens on both sides; what overlaps or touches is one.
+    Each is shown with `AROUND` tokens on both sides; what overlaps or touches is one. borders:
+    positions, in order, that no passage crosses: it ends before them, or begins there.
     """
     n = weights.size
     n_marked = min(max(n // _MARKED, MOST_PASSAGES), _MOST_MARKED)
     marked = np.argsort(-weights, kind="stable")[:n_marked]
+    marked = np.sort(marked[weights[marked] > 0])
+    bounds = np.array([0, *borders, n])
+    parts = np.searchsorted(bounds, marked, side="right")
     places: list[list[int]] = []
-    for position in np.sort(marked[weights[marked] > 0]).tolist():
-        start, stop = max(position - AROUND, 0), min(position + AROUND + 1, n)
-        if places and start <= places[-1][1]:
+    last = -1
+    for position, part in zip(marked.tolist(), parts.tolist()):
+        start = max(position - AROUND, int(bounds[part - 1]))
+        stop = min(position + AROUND + 1, int(bounds[part]))
+        if part == last and start <= places[-1][1]:
             places[-1][1] = stop
         else:
             places.append([start, stop])
+        last = part
     weighed = [(start, stop, float(weights[start:stop].sum())) for start, stop in places]
     return sorted(weighed, key=lambda place: -place[2])[:MOST_PASSAGES]
 
 
 def quotes_of(
-    tokenizer: Tokenizer, tokens: Sequence[int], weights: NDArray[np.float64], n_pack: int
+    tokenizer: Tokenizer,
+    tokens: Sequence[int],
+    weights: NDArray[np.float64],
+    sources: Sequence[Source],
 ) -> list[Passage]:
-    """The passages of tokens that weigh most, the heaviest first. Places are those in the text of
-    the first `n_pack` tokens, of a pack; of others, in what follows it."""
-    decode = tokenizer.decode
-    texts = decode(tokens[:n_pack]), decode(tokens[n_pack:])
+    """Find the passages of the sources that weigh most, the heaviest first.
+
+    A passage ends with its source, page and document. Its place is that of its heaviest token.
+    sources: parts of the tokens, in order; what stands between them weighs 0.
+    """
+    decode, borders, texts = tokenizer.decode, [], []
+    for source in sources:
+        part = tokens[source.start : source.stop]
+        texts.append(decode(part))
+        inner = borders_of(texts[-1], [tokenizer.piece(token) for token in part])
+        borders += [source.start, *(source.start + border for border in inner), source.stop]
+    starts = [source.start for source in sources]
     quotes = []
-    for start, stop, share in heaviest(weights):
-        middle = (start + stop) // 2
-        in_pack = middle < n_pack
-        offset = len(decode(tokens[0 if in_pack else n_pack : middle]))
-        place = place_of(texts[0 if in_pack else 1], offset)
-        if n_pack and not in_pack:
-            place = f"prompt, {place}"
-        quotes.append(Passage(start, stop, share, decode(tokens[start:stop]), place))
+    for start, stop, share in heaviest(weights, borders):
+        peak = start + int(weights[start:stop].argmax())
+        index = int(np.searchsorted(starts, peak, side="right")) - 1
+        source = sources[index]
+        place = place_of(texts[index], len(decode(tokens[source.start : peak])))
+        text = decode(tokens[start:stop])
+        if text.strip():
+            quotes.append(Passage(start, stop, share, text, f"{source.name}{place}"))
     return quotes

@@ -19,6 +19,8 @@ from ..attend.sparse.probe import scores_of
 from ..prefill import Exact
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ..attend.base import LayerView
     from ..context import Context
     from ..context.planning.request import ContextRequest
@@ -109,9 +111,11 @@ def weighing(
     document: Sequence[int],
     follow: Sequence[int],
     neutral: Sequence[int],
+    counted: NDArray[np.bool_] | None = None,
 ) -> Generator[None, int | None, F64]:
     """What of their attention the ids `follow` give to each of the n tokens of a document beyond
     what the ids `neutral` give it, float64 (n,), with the sum 1; all 0 where that is nothing.
+    counted: which of the tokens count, (n,); to the others nothing is given. None: all.
 
     Yields before each slice of reading; what is sent is the most tokens of it. open: opens
     the context of a request, with as much of the document as it holds already: the rest is read.
@@ -126,6 +130,8 @@ def weighing(
             while not reading.step(slice):
                 slice = yield
         weights.sums[:SINK] = 0
+        if counted is not None:
+            weights.sums[~counted] = 0
         shares.append(weights.sums / max(weights.sums.sum(), np.finfo(np.float64).tiny))
     beyond: F64 = np.maximum(shares[0] - shares[1], 0)
     beyond /= max(beyond.sum(), np.finfo(np.float64).tiny)

@@ -8,6 +8,7 @@ engine.py       the engine process: receives messages
 preparing.py    from messages to tokens and options
 scheduler.py    which request it works on next
 tasks.py        what it does for a request, step by step
-lens.py         which passages of its prompt an answer attended to
+lens.py         which passages of its prompt an answer attended to,
+contents.py     of those that people wrote, apart from what the chat template writes
 contexts.py     the contexts of requests
 """

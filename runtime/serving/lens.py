@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...system.errors import KvarnError, message_of
 from ..context.reading.prompt import n_common
-from ..lens.passages import Lens
+from ..lens.passages import Lens, Source
 from ..lens.quotes import quotes_of
 from ..lens.weights import NEUTRAL, NEUTRAL_ANSWER, SINK, weighing
+from .contents import question_start
 from .protocol import Chat, Prompt
 
 if TYPE_CHECKING:
@@ -18,9 +22,6 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..context.planning.request import ContextRequest
     from ..tokenizer import Tokenizer
-
-_MOST_QUESTION = 32
-"""Tokens at the end of a text that are its question, where its last line is longer."""
 
 
 def neutral_ids(
@@ -36,7 +37,7 @@ def neutral_ids(
     alone: the prompt follows no pack. That of other prompts is all after a pack; else the last
     line, of at most 32 tokens. ids: of the prompt; ids_of: gives those of another chat.
     """
-    encode, piece = tokenizer.encode, tokenizer.piece
+    encode = tokenizer.encode
     if isinstance(prompt, Chat):
         messages = prompt.messages[:-1] if prompt.continues else prompt.messages
         if messages:
@@ -46,9 +47,7 @@ def neutral_ids(
             asked = {"role": last.get("role"), "content": f"{head[0]}{head[1]}{NEUTRAL}"}
             chat = Chat([*before, asked], prompt.tools, prompt.extra)
             return [*ids_of(chat), *encode(NEUTRAL_ANSWER)]
-    n = max(len(ids) - _MOST_QUESTION, 0) if alone else 0
-    ends = (i + 1 for i in range(len(ids) - 2, n - 1, -1) if b"\n" in piece(ids[i]))
-    n = next(ends, n) if alone else 0
+    n = question_start(tokenizer, ids) if alone else 0
     return [*ids[:n], *encode(f"{NEUTRAL} {NEUTRAL_ANSWER}")]
 
 
@@ -57,20 +56,27 @@ def lens_steps(
     asked: ContextRequest,
     tokens: Sequence[int],
     neutral: Sequence[int],
-    n_pack: int,
+    sources: Sequence[Source] | None,
     tokenizer: Tokenizer,
 ) -> Generator[None, int | None, Lens]:
-    """Weighs what stands before the question, in steps as `weighing`; returns the lens.
+    """Weighs the sources before the question, in steps as `weighing`; returns the lens.
 
     open: opens a context that holds what it can of the tokens. tokens: of prompt and answer;
-    neutral: see `neutral_ids`. Both begin with the same `n_pack` tokens of a pack.
+    neutral: see `neutral_ids`. sources: parts of the prompt, in order; None where `contents_of`
+    does not know them.
     """
+    if sources is None:
+        return Lens(note="the chat template does not tell where the messages stand in its text")
     n = n_common(tokens, neutral)
-    if n <= SINK:
+    counted = np.zeros(n, bool)
+    for source in sources:
+        counted[source.start : source.stop] = True
+    if not counted[SINK:].any():
         return Lens(note="nothing stands before the question")
     document = tokens[:n]
+    sources = [replace(one, stop=min(one.stop, n)) for one in sources if one.start < n]
     try:
-        weights = yield from weighing(open, asked, document, tokens[n:], neutral[n:])
+        weights = yield from weighing(open, asked, document, tokens[n:], neutral[n:], counted)
     except KvarnError as error:  # the answer is there, and stays
         return Lens(note=f"nothing could be weighed: {' '.join(message_of(error).split())}")
-    return Lens(quotes_of(tokenizer, document, weights, n_pack))
+    return Lens(quotes_of(tokenizer, document, weights, sources))

@@ -14,11 +14,13 @@ from ..chat.template import ChatTemplate
 from ..context.planning.request import ContextRequest
 from ..context.reading.prompt import check_readable, prompt_ids
 from ..embedding.texts import shortened
+from ..lens.passages import Source
 from ..sampling import Constraint, Sampler, SamplingError
 from ..stops import stop_strings
 from ..store import Disk
 from ..tokenizer import Rendered as Marked
 from ..tokenizer import Tokenizer
+from .contents import contents_of, question_start
 from .contexts import following, pack_folder, request_of, using
 from .lens import neutral_ids
 from .protocol import Chat, Generate, Prompt, Reading, ReadPack, Render, Rendered, Text
@@ -36,7 +38,8 @@ _GIVEN = {"messages", "tools", "add_generation_prompt", "self"}
 class Prepared:
     """A request, checked. ids: of its prompt, which follows `pack`; n_ctx: room of its context.
     keeps: what it reads and generates is kept. chat: the conversation that it answers.
-    neutral: see `lens.neutral_ids`, if a lens is asked for."""
+    neutral: see `lens.neutral_ids`, if a lens is asked for; sources: what it quotes of a prompt
+    that follows no pack, None where that is not known."""
 
     id: int
     slot: int
@@ -54,6 +57,7 @@ class Prepared:
     special: bool = False
     echo: bool = False
     neutral: list[int] | None = None
+    sources: list[Source] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,9 @@ class Preparing:
         with using(pack):
             request = self.request(reading, pack)
         ids = self.ids(asked.prompt, request, n_ctx, begins=pack is None)
-        neutral = None
+        neutral = sources = None
         if asked.lens:
+            sources = self._sources(asked.prompt, ids) if pack is None else None
             of_chat = partial(self.ids, request=request, n_ctx=LARGEST, begins=pack is None)
             neutral = neutral_ids(self.tokenizer, asked.prompt, ids, of_chat, pack is None)
         stops = asked.stop + (list(self.template.stop) if isinstance(asked.prompt, Chat) else [])
@@ -117,12 +122,20 @@ class Preparing:
             asked.special,
             asked.echo,
             neutral,
+            sources,
         )
 
     def request(self, reading: Reading, pack: Path | None = None) -> ContextRequest:
         """What a request asks of its context, which follows a pack."""
         request = request_of({**self._words, **reading.words})
         return request if pack is None else following(request, reading.words, pack)
+
+    def _sources(self, prompt: Prompt, ids: list[int]) -> list[Source] | None:
+        """What a lens quotes of a prompt: of a chat, the contents of its messages."""
+        if not isinstance(prompt, Chat):
+            return [Source(0, question_start(self.tokenizer, ids))]
+        messages = prompt.messages[:-1] if prompt.continues else prompt.messages
+        return contents_of(self.tokenizer, messages, ids, lambda it: self._template_of(prompt, it))
 
     def _sampler(self, asked: Generate) -> Sampler:
         return self._model.sampler(**_checked_options(asked, self._model.config.n_vocab))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..chat.replies import Logprob
 from ..context.generation import before_stop
-from ..lens.passages import Lens
+from ..lens.passages import Lens, Source
 from .contexts import using
 from .lens import lens_steps
 from .library import Lease, Library
@@ -159,8 +159,11 @@ class Answering(Task):
             self._send_rest()
             tokens = self._prompt_and_answer(context)
             neutral = [*tokens[: self._n_pack], *asked.neutral]
-            ids, beside = (tokens, neutral, self._n_pack), partial(self._beside, lease)
-            self._weighing = lens_steps(beside, asked.request, *ids, asked.tokenizer)
+            sources = [Source(0, self._n_pack)] if asked.pack else asked.sources
+            beside = partial(self._beside, lease)
+            self._weighing = lens_steps(
+                beside, asked.request, tokens, neutral, sources, asked.tokenizer
+            )
             n_tokens = 0  # of what only begins
         try:
             self._weighing.send(n_tokens or None)

@@ -48,28 +48,41 @@ def names(lens: Lens, number: int) -> bool:
     return any(f"ouse {number} belongs" in one.text for one in lens.passages[:3])
 
 
-def places_of(weights: list[float]) -> list[tuple[int, int, float]]:
-    """By the definition: the heaviest tokens, with `AROUND` others, joined where they touch."""
+def places_of(weights: list[float], borders: set[int]) -> list[tuple[int, int, float]]:
+    """By the definition: the heaviest tokens, with `AROUND` others up to a border, joined where
+    they touch and no border stands."""
     n = len(weights)
     order = sorted(range(n), key=lambda position: (-weights[position], position))
     marked = [one for one in order[: min(max(n // 64, 12), 128)] if weights[one]]
-    shown = {near for one in marked for near in range(one - AROUND, one + AROUND + 1)}
-    shown &= set(range(n))
-    starts = sorted(one for one in shown if one - 1 not in shown)
+    shown = {
+        near
+        for one in marked
+        for near in range(max(one - AROUND, 0), min(one + AROUND + 1, n))
+        if not any(min(one, near) < border <= max(one, near) for border in borders)
+    }
+    starts = sorted(one for one in shown if one - 1 not in shown or one in borders)
     places = []
     for start in starts:
         stop = start
-        while stop in shown:
+        while stop in shown and (stop == start or stop not in borders):
             stop += 1
         places.append((start, stop, sum(weights[start:stop])))
     return sorted(places, key=lambda place: (-place[2], place[0]))[:12]
 
 
-@given(st.lists(st.integers(0, 3) | st.integers(0, 90), max_size=400), st.integers(1, 9))
-def test_passages_are_those_of_the_definition(weights: list[int], times: int) -> None:
+@given(
+    st.lists(st.integers(0, 3) | st.integers(0, 90), max_size=400),
+    st.integers(1, 9),
+    st.sets(st.integers(0, 400), max_size=40),
+)
+def test_passages_are_those_of_the_definition(
+    weights: list[int], times: int, borders: set[int]
+) -> None:
     """Of whole numbers, whose sums are exact."""
     weights = weights * times
-    assert heaviest(np.array(weights, np.float64)) == places_of([float(one) for one in weights])
+    borders = {border for border in borders if border <= len(weights)}
+    told = heaviest(np.array(weights, np.float64), sorted(borders))
+    assert told == places_of([float(one) for one in weights], borders)
 
 
 def test_a_uniform_text_and_one_peak() -> None:
@@ -97,7 +110,7 @@ def test_the_passage_is_the_one_that_is_asked_for(engine: Live, method: str) -> 
     assert n_named >= 3
 
 
-def test_a_pack_and_its_chat_have_places_of_their_own(engine: Live) -> None:
+def test_of_a_pack_and_its_chat_the_pack_alone_is_quoted(engine: Live) -> None:
     async def read() -> None:
         async for _ in engine.client.read_pack("houses", TEXT):
             pass
@@ -112,8 +125,16 @@ def test_a_pack_and_its_chat_have_places_of_their_own(engine: Live) -> None:
     assert n_named >= 3
     turns = zip(("user", "assistant"), ("Hello. " * 40, "Yes. " * 40))
     before = [{"role": role, "content": text} for role, text in turns]
-    lens = lens_of(engine, Chat([*before, {"role": "user", "content": "And now?"}]), reading)
-    assert any(one.place.startswith("prompt, line ") for one in lens.passages)
+    messages = [*before, {"role": "user", "content": "And now?"}]
+    of_pack = lens_of(engine, Chat(messages), reading)
+    assert of_pack.passages and all(one.text in TEXT for one in of_pack.passages)
+    assert all(one.place.startswith("line ") for one in of_pack.passages)
+    alone = lens_of(engine, Chat(messages))
+    contents = [message["content"].strip() for message in messages]
+    for one in alone.passages:  # what the template writes around them is no passage
+        number = int(one.place.removeprefix("message ").partition(",")[0])
+        assert one.text.strip() in contents[number - 1]
+    assert alone.passages
 
 
 def test_a_message_has_its_question_in_its_last_line(engine: Live) -> None:
