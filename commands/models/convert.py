@@ -9,11 +9,11 @@ from ...convert.embed import embed_encoders
 from ...runtime.attend.encoders.sidecar import sidecar_path
 from ...runtime.gguf.layout import MAGIC
 from ...runtime.home import last_pull
-from ...runtime.loading.default_model import remember_made
 from ...runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ...system.errors import KvarnError
 from ...system.terminal import say, show_path
 from ..notices import EncoderNotice, tell_of_dropped_encoders
+from ..options.model import remember_made
 from ..options.values import WEIGHT_TYPES
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import byte_bar

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...convert.packages import PACKAGES, about, packaged_before, pull_package
-from ...runtime.home import models_made, remember_pull
+from ...models.config.text_encoders import TEXT_ENCODERS
+from ...runtime.gguf import open_gguf
+from ...runtime.home import models_made, remember_model, remember_pull
 from ...runtime.loading.adapter_files import AdapterFile, adapter_files
-from ...runtime.loading.default_model import remember_made, usual_model_path
+from ...runtime.loading.default_model import usual_model_path
 from ...runtime.pack_links import model_of
 from ...system.errors import KvarnError
 from ...system.terminal import say
@@ -181,3 +183,20 @@ def _parts(name: str) -> tuple[str, str]:
     """USER/REPO:QUANT → repository and quantisation, which may be ""."""
     repo, _, quantisation = name.rpartition(":")
     return (name, "") if not repo or "/" in quantisation else (repo, quantisation)
+
+
+def remember_made(path: Path, origin: str) -> None:
+    """Remember a GGUF file that was converted or pulled (`origin`), and as the model that commands
+    use without -m, unless it is an adapter, or makes vectors or scores of texts.
+
+    Raises `GGUFError` for a damaged file, OSError.
+    """
+    with open_gguf(path) as file:
+        name = file.metadata.get("general.architecture")
+        generates = (
+            file.metadata.get("general.type") != "adapter"
+            and name not in TEXT_ENCODERS
+            and not file.metadata.get(f"{name}.pooling_type")
+            and "cls.output.weight" not in file.tensors
+        )
+    remember_model(path, origin, generates=generates)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ...models.config.text_encoders import TEXT_ENCODERS
 from ...system.errors import KvarnError
-from ..gguf import open_gguf
-from ..home import last_model, remember_model
+from ..home import last_model
 
 
 def default_model_path() -> Path:
@@ -33,20 +31,3 @@ def usual_model_path(notice: Callable[[str], None]) -> Path:
     gone = f" ({last}, the last converted or pulled one, is gone: if it was moved, give -m FILE)"
     notice(f"no -m FILE given: using the default model {default.name}{gone if last else ''}")
     return default
-
-
-def remember_made(path: Path, origin: str) -> None:
-    """Remember a GGUF file that was converted or pulled (`origin`), and as the model that commands
-    use without -m, unless it is an adapter, or makes vectors or scores of texts.
-
-    Raises `GGUFError` for a damaged file, OSError.
-    """
-    with open_gguf(path) as file:
-        name = file.metadata.get("general.architecture")
-        generates = (
-            file.metadata.get("general.type") != "adapter"
-            and name not in TEXT_ENCODERS
-            and not file.metadata.get(f"{name}.pooling_type")
-            and "cls.output.weight" not in file.tensors
-        )
-    remember_model(path, origin, generates=generates)
