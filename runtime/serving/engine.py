@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +28,7 @@ import numpy as np
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
 from ..batch import Batch
-from ..context.planning.plan import question_prefill
+from ..context.planning.plan import plan_of, question_prefill
 from ..context.planning.request import ContextRequest
 from ..engine import on_engine
 from ..loading.adapter_files import adapter_files
@@ -35,6 +36,7 @@ from ..loading.load import load
 from ..memory import available_bytes
 from ..packs import remove_pack
 from ..rehearsal import rehearsals
+from ..store import Ram
 from .contexts import listed_packs, pack_folder, request_of, using
 from .flags import SLOTS, Flags
 from .frames import Connection
@@ -106,6 +108,8 @@ class Engine:
         words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
         request = request_of(words)
         self._n_ctx = start.n_ctx or _room(self._model, request, start.parallel)
+        if start.n_ctx:
+            self._notices += _checked(self._model, replace(request, n_ctx=start.n_ctx), start)
         self._compile(request)
         folder = Path(start.cache_path)
         self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
@@ -278,6 +282,16 @@ def _room(model: Model, request: ContextRequest, parallel: int) -> int:
             "--parallel"
         )
     return fits
+
+
+def _checked(model: Model, request: ContextRequest, start: Start) -> tuple[str, ...]:
+    """What there is to say of the room that is asked for. Raises what `Model.open` raises, where
+    there is no room for K and V on the disk that the library may take, either."""
+    plan = plan_of(model, request)
+    on_host = plan.placement.device is CPU
+    if on_host and isinstance(plan.store, Ram) and not plan.keep.evicts(plan.n_ctx):
+        plan.store.check(model.config, plan.n_ctx, start.cache_bytes)
+    return plan.notices
 
 
 def main(descriptor: int) -> int:

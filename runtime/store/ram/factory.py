@@ -59,14 +59,22 @@ class Ram(Store):
         sizes = config.n_kv_layers, config.n_kv_heads
         return RamStore(self.layout(config), *sizes, windows, in_windows)
 
+    def check(self, config: ModelConfig, n_ctx: int, beside: int = 0) -> None:
+        """Raise `StoreError` where neither memory nor `beside`, bytes of other room, holds a
+        context."""
+        store, available = self.empty(config), available_bytes()
+        needed = store.bytes_for(n_ctx)
+        if needed > beside:
+            self._check_room(
+                needed,
+                available,
+                f"a context of {n_ctx:,} tokens",
+                f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx",
+            )
+
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
-        store, available = self.empty(model.config), available_bytes()
-        self._check_room(
-            store.bytes_for(n_ctx),
-            available,
-            f"a context of {n_ctx:,} tokens",
-            f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx",
-        )
+        self.check(model.config, n_ctx)
+        store = self.empty(model.config)
         store.centre, store.states = self.centre(model), states_of(model.config)
         return store
 

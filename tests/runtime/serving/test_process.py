@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from kvarn.cli import main
 from kvarn.runtime.loading.default_model import default_model_path
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.client import COMMAND, EngineClient, EngineFailed
 from kvarn.runtime.serving.flags import Flags
@@ -126,6 +129,29 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
 
     asyncio.run(start())
     assert failed == [1]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+def test_room_that_cannot_be_is_refused_as_run_refuses_it(
+    tmp_path: Path, cache_bytes: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "-p", "x", "-m", str(default_model_path()), "-c", "2000M"]) == 1
+    expected = capsys.readouterr().err.removeprefix("kvarn: ").partition(" and ")[0]
+    assert "a context of 2,097,152,000 tokens needs" in expected
+    asked = start_of(tmp_path, n_ctx=2000 << 20, cache_bytes=cache_bytes)
+    with (
+        live(asked, is_ready=False) as engine,
+        pytest.raises(EngineFailed, match=re.escape(expected)),
+    ):
+        engine.run(engine.client.wait_ready())
+
+
+def test_room_beyond_the_training_length_is_told(tmp_path: Path) -> None:
+    n_train = load(threads=1).config.n_ctx_train
+    for n_ctx, n_lines in ((n_train + 1, 1), (n_train, 0)):
+        with live(start_of(tmp_path, n_ctx=n_ctx)) as engine:
+            told = [line for line in engine.client.notices if "was trained on" in line]
+            assert len(told) == n_lines
 
 
 @pytest.fixture
