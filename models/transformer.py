@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,6 @@ from .widths import widths_of
 from .workspace import Rows, Watcher, Workspace
 
 I32 = npt.NDArray[np.int32]
-FEW = 32
-"""Generated tokens of a context that one pass reads at most, see `Transformer.for_few`."""
 
 
 class Transformer:
@@ -36,6 +35,9 @@ class Transformer:
     Not reentrant: one engine thread runs it. A call takes at most `max_chunk` tokens. alone: see
     `Device.activations`.
     """
+
+    FEW: ClassVar[int] = 32
+    """Generated tokens of a context that one pass reads at most, see `for_few`."""
 
     def __init__(
         self, config: ModelConfig, weights: Weights, max_chunk: int = 512, *, alone: bool = False
@@ -73,7 +75,7 @@ class Transformer:
         it is this object."""
         if self.device.least_rows == 1:
             return self
-        return Transformer(self.config, self.weights, FEW, alone=True)
+        return Transformer(self.config, self.weights, self.FEW, alone=True)
 
     def forward(
         self,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....jit.launch.launcher import Stopped
-from ....models.transformer import FEW
 from ....ops.arrays import F32
 from ....system.errors import OutOfDeviceMemory
 from .hosted import attention_for
@@ -145,13 +144,13 @@ class TokenReader:
 
     @property
     def draft_room(self) -> int:
-        """The longest draft: passes stay within chunks and the context, and are of `FEW` tokens.
+        """The longest draft: passes stay within chunks and the context, and are of few tokens.
 
         The last token of a chunk is read alone, as an index may change when it is there.
         """
         n = len(self.tokens)  # a drafted token must not evict any
         left = self._chunk - n % self._chunk - 1
-        return max(0, min(left, self.cache.places_left(n), FEW) - 1)
+        return max(0, min(left, self.cache.places_left(n), self._transformer.FEW) - 1)
 
     def chunks(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
         """`ids` in pieces for one pass each; read a piece before you ask for the next one."""
