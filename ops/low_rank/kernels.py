@@ -24,6 +24,7 @@ from ...jit.simd import (
 from ..linear.arguments import Buffers, Output
 from .thin import CHUNK, HEAD, PAIR, ROWS, TILE_BYTES, Panels
 
+_TOKENS = 64  # rows of the output that are written at once: a page of each stays in the TLB
 _AHEAD = 2048  # bytes; lines are 64 bytes, half a pair is 40
 
 
@@ -145,6 +146,20 @@ def _add(place, rows, total, scales):
         store_tail(place, 0, rows, fma(total, load_f32(scales, 0), old))
 
 
+@jit
+def _add_panel(b, panel, x, stride, out, tile):
+    """Add the products of panel number `panel` by the tokens at x, `stride` bytes apart."""
+    scales, rows = b.data + panel * b.panel_bytes, b.n_rows - ROWS * panel
+    place = out.data + 64 * panel
+    if out.n_tokens == 1:
+        _add(place, rows, _token(scales + HEAD, x, b.n_cols), scales)
+    else:
+        _tokens(scales + HEAD, x, b.n_cols, out.n_tokens, stride, tile)
+        for t in range(out.n_tokens):
+            total = load_f32(tile, TILE_BYTES + 64 * t)
+            _add(place + out.row_bytes * t, rows, total, scales)
+
+
 @kernel
 def widen_kernel(share: Share, b: Panels, narrow: int, parts: int, out: Output, scratch: Buffers):
     """out += b by what `narrow_kernel` has written in so many parts."""
@@ -156,14 +171,9 @@ def widen_kernel(share: Share, b: Panels, narrow: int, parts: int, out: Output, 
     at_once = max(1, panels // (4 * share.parts))
     first = take(share.ticket) * at_once
     while first < panels:
-        for panel in range(first, min(first + at_once, panels)):
-            scales, rows = b.data + panel * b.panel_bytes, b.n_rows - ROWS * panel
-            place = out.data + 64 * panel
-            if n == 1:
-                _add(place, rows, _token(scales + HEAD, inputs, b.n_cols), scales)
-            else:
-                _tokens(scales + HEAD, inputs, b.n_cols, n, 4 * width, tile)
-                for t in range(n):
-                    total = load_f32(tile, TILE_BYTES + 64 * t)
-                    _add(place + out.row_bytes * t, rows, total, scales)
+        for start in range(0, n, _TOKENS):
+            at, to = inputs + 4 * width * start, out.data + out.row_bytes * start
+            some = Output(to, out.row_bytes, min(_TOKENS, n - start))
+            for panel in range(first, min(first + at_once, panels)):
+                _add_panel(b, panel, at, 4 * width, some, tile)
         first = take(share.ticket) * at_once

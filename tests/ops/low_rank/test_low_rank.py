@@ -74,14 +74,14 @@ def test_numbers_are_rounded_to_the_nearest_of_20_bits() -> None:
 def test_vectors_have_the_bits_that_they_have_alone() -> None:
     """Among any number of others, and with any number of threads."""
     a, b = factors(21, 1030, 1237)
-    x = np.random.default_rng(0).normal(size=(9, 1030)).astype(np.float32)
-    before = np.random.default_rng(1).normal(size=(9, 1237)).astype(np.float32)
-    alone = np.concatenate([add(a, b, x[i : i + 1], before[i : i + 1]) for i in range(9)])
+    x = np.random.default_rng(0).normal(size=(70, 1030)).astype(np.float32)
+    before = np.random.default_rng(1).normal(size=(70, 1237)).astype(np.float32)
+    alone = np.concatenate([add(a, b, x[i : i + 1], before[i : i + 1]) for i in range(70)])
     n_threads = threads.n_threads()
     try:
         for n in {1, threads.max_threads()}:
             threads.set_threads(n)
-            for n_tokens in (1, 2, 3, 4, 6, 9):
+            for n_tokens in (1, 2, 3, 4, 6, 64, 70):
                 found = add(a, b, x[:n_tokens], before[:n_tokens])
                 np.testing.assert_array_equal(found, alone[:n_tokens])
     finally:
