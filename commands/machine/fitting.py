@@ -74,6 +74,8 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         disk = shutil.disk_usage(place).free
         line, words = advice(file, asked, attend, memory, disk)
         if words:
+            if int(words[words.index("--ctx") + 1]) > asked.n_ctx_train:
+                line += f", but the model was trained on {asked.n_ctx_train:,} tokens"
             words += [word for adapter in lora for word in ("--lora", str(adapter))]
             words += ["--draft", options.draft] if options.draft else []
         facts = {**asked.as_dict(), "available_bytes": memory, "disk_free_bytes": disk}

@@ -29,13 +29,15 @@ _LONG = 8192
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes of memory and disk. weight_type: of most weights; n_weights: those that a token
-    multiplies; token_kv: bytes of K, V and index that a token reads at the end of the context.
-    adapter_bytes: of low-rank adapters. draft_bytes: of a model that drafts, and its context."""
+    """Bytes of memory and disk. n_ctx_train: tokens that the model was trained on. weight_type: of
+    most weights; n_weights: those that a token multiplies; token_kv: bytes of K, V and index that a
+    token reads at the end of the context. adapter_bytes: of low-rank adapters. draft_bytes: of a
+    model that drafts, and its context."""
 
     name: str
     architecture: str
     n_ctx: int
+    n_ctx_train: int
     kv: tuple[str, str]
     method: str
     weights: WeightBytes
@@ -96,6 +98,7 @@ def estimate(file: GGUFFile, n_ctx: int | None, kv: tuple[str, str], attend: Att
         name=file.path.name,
         architecture=config.architecture.name,
         n_ctx=n_ctx,
+        n_ctx_train=config.n_ctx_train,
         kv=kv,
         method=attend.name,
         weights=weights,

@@ -149,6 +149,19 @@ def test_fit_tells_what_a_model_takes(tiny_path, capsys, monkeypatch):
         assert part in text
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_fit_says_what_is_beyond_the_training_length(tiny, tiny_path, capsys, beyond):
+    n_train = tiny.config.n_ctx_train
+    line = ["doctor", "--fit", str(tiny_path), "--ctx", str(n_train + beyond), "--no-speed"]
+    assert main([*line, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["n_ctx_train"] == n_train
+    said = f"the model was trained on {n_train:,} tokens"
+    assert (said in facts["advice"]) == bool(beyond)
+    assert main([*line, "-c", "100M"]) == 0
+    assert said in capsys.readouterr().out
+
+
 def test_fit_counts_a_draft_and_names_it_in_the_command(tiny_path, capsys):
     line = ["doctor", "--fit", str(tiny_path), "--ctx", "4K", "--no-speed"]
     assert main([*line, "--json"]) == 0
