@@ -292,7 +292,8 @@ class Vocab:
         if values is None:
             return None
         if isinstance(values, list) and all(isinstance(value, (int, float)) for value in values):
-            values = np.array(values)  # texts would become one array as wide as the longest
+            # Texts would become one array as wide as the longest; a list of nothing has any type.
+            values = np.array(values) if values else np.empty(0, np.int8)
         if not isinstance(values, np.ndarray) or values.dtype.kind not in kinds:
             raise TokenizerError(f"{_PREFIX}{key} is not a list of numbers: {brief(values)}")
         return values

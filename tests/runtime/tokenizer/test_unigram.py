@@ -103,3 +103,9 @@ def test_offsets_of_large_maps_are_in_steps_of_256() -> None:
     units[512 ^ ord("a") ^ 256] = 1 << 31
     data = (4096).to_bytes(4, "little") + units.tobytes() + b"new\0"
     assert Charsmap(np.frombuffer(data, np.uint8)).apply(b"bab") == b"bnewb"
+
+
+@pytest.mark.parametrize("empty", [[], np.empty(0, np.uint8), np.empty(0, np.int8)])
+def test_an_empty_map_replaces_nothing(empty: object) -> None:
+    """As one of no type is read from a GGUF file."""
+    assert texts_of({"a": (-1.0, NORMAL)}, "aa", precompiled_charsmap=empty) == ["a", "a"]
