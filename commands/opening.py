@@ -88,13 +88,21 @@ def load_draft(request: DraftRequest | None) -> Draft | None:
 
 
 @contextmanager
-def opened(source: ModelRequest, model: Model, request: ContextRequest) -> Iterator[Context]:
-    """The context that is asked for, with its kernels compiled; shows its notices."""
+def opened(
+    source: ModelRequest, model: Model, request: ContextRequest, n_prompt: int | None = None
+) -> Iterator[Context]:
+    """Open the context that is asked for, with its kernels compiled, and show its notices.
+
+    n_prompt: at most so many tokens are read after those that it holds; None: as many as have room.
+    """
     with model.open(request) as context:
         for line in context.notices:
             say(line)
-        plan = context.plan
-        work = Workload(plan.store.types(), [plan.attend], [plan.keep], [plan.prefill])
+        plan, reach = context.plan, context.most_tokens
+        if n_prompt is not None:
+            reach = min(reach, len(context.tokens) + n_prompt)
+        prefills = [] if plan.prefill.is_exact_within(reach) else [plan.prefill]
+        work = Workload(plan.store.types(), [plan.attend], [plan.keep], prefills)
         if source.device == "cpu":
             lora = tuple(AdapterFile(Path(x.path), x.scale) for x in model.adapters)
             _listen(model.path, work, lora).begin(model)

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from ..parser import Parser
 
 MAX_TOKENS, PASSAGES = 256, 3
+_OF_TEMPLATE = 1024
+"""Tokens that a chat template writes around a question, at most; where it writes more, kernels are
+compiled later."""
 _SHOWN = 400
 """Characters of a passage that are shown."""
 
@@ -188,11 +191,12 @@ def _asker(
 ) -> Asker:
     from ...runtime.asking import Asker
 
-    n_opened = 0
+    n_opened, said = 0, f"{options.system or ''}{options.question}"
+    n_prompt = len(said.encode("utf-8", "surrogatepass")) + _OF_TEMPLATE  # no token is of no byte
 
     @contextmanager
     def indexed(request: ContextRequest) -> Iterator[Context]:
-        with opened(source, model, request) as context:
+        with opened(source, model, request, n_prompt) as context:
             index_context(context)
             yield context
 

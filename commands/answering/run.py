@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from ..parser import Parser
 
 DEFAULT_PROMPT = "It was a bright cold morning, and"
+_BESIDE_TEXT = 8
+"""Tokens of a prompt, at most, that are none of its bytes: BOS, a leading space."""
 _SHOWN = 400
 """Characters of a prompt's end that a terminal shows before what follows."""
 
@@ -121,7 +123,8 @@ def run(options: argparse.Namespace) -> int:
     text = prompt
     if prompt is not None and options.instruct:
         text = _as_message(model, prompt, options.system)
-    with _on_ctrl_c(request.store), opened(source, model, request) as context:
+    n_prompt = len((text or "").encode("utf-8", "surrogatepass")) + _BESIDE_TEXT
+    with _on_ctrl_c(request.store), opened(source, model, request, n_prompt) as context:
         if draft is not None:
             draft.prepare(context)
         if text is not None:

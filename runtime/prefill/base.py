@@ -51,6 +51,10 @@ class Prefill(Method, ABC):
         """The method with the defaults for this model; `PrefillError` if it cannot serve it."""
         return self
 
+    def is_exact_within(self, n_tokens: int) -> bool:
+        """Whether a context of so many tokens is read exactly."""
+        return False
+
     def for_prompt(self, n_tokens: int) -> Prefill:
         """The method for a prompt of so many tokens, which is read in parts."""
         return self

@@ -22,6 +22,9 @@ class Exact(Prefill):
     def host_only(self) -> str:
         return ""
 
+    def is_exact_within(self, n_tokens: int) -> bool:
+        return True
+
     def facts(self, model: ModelInfo) -> PrefillFacts | None:
         return None
 

@@ -112,6 +112,9 @@ class SparsePrefill(Prefill):
             return replace(self, index=index)
         return replace(self, index=index, rerank=self.rerank or RERANK)
 
+    def is_exact_within(self, n_tokens: int) -> bool:
+        return n_tokens <= self.from_
+
     def facts(self, model: ModelInfo) -> PrefillFacts:
         method = self.resolved(model)
         assert method.index is not None

@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kvarn
+from kvarn.commands import opening
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.model import Model
+from kvarn.runtime.prefill import Prefill, SparsePrefill
+from kvarn.runtime.rehearsal import Rehearsal
 from lab.peers.model import write_model
 
 from ...runtime.reading import SHAPE
@@ -133,3 +137,22 @@ def test_packs_that_cannot_be_compared_are_refused(
     ):
         code, out, err = packs("ask", *line, QUESTION)
         assert (code, out, err.count("\n")) == (1, "", 1) and told in err
+
+
+@pytest.mark.parametrize("words", [("ask", "mill", QUESTION), ("run", "--pack", "mill", "-p", "x")])
+def test_a_short_text_needs_no_kernels_of_sparse_reading(
+    packs: Kvarn, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Which its method would read a long one with."""
+    compiled: list[Prefill] = []
+
+    def spy(*arguments: Any) -> list[Rehearsal]:
+        compiled.extend(arguments[4])
+        return []
+
+    monkeypatch.setattr(opening, "rehearsals", spy)
+    assert packs(*words, *SHORT, "--method", "topk")[0] == 0
+    assert compiled == []
+    monkeypatch.setattr(SparsePrefill, "is_exact_within", lambda self, n_tokens: False)
+    assert packs(*words, *SHORT, "--method", "topk")[0] == 0
+    assert {type(prefill) for prefill in compiled} == {SparsePrefill}
