@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .jit.kernel_cache import on_compile as on_compile
     from .runtime.asking import ask as ask
     from .runtime.attend.registry import *
-    from .runtime.chat import Conversation as Conversation
+    from .runtime.chat.conversation import Conversation as Conversation
     from .runtime.context import Context as Context
     from .runtime.draft import DraftModel as DraftModel
     from .runtime.draft import Ngram as Ngram
@@ -43,7 +43,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "Context": ".runtime.context",
-    "Conversation": ".runtime.chat",
+    "Conversation": ".runtime.chat.conversation",
     "DraftModel": ".runtime.draft",
     "Embedder": ".runtime.embedding",
     "KvarnError": ".system.errors",

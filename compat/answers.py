@@ -112,8 +112,7 @@ class Answer:
                 break
         else:
             self.logprobs += waiting
-            yield from self._gathered(parser.push(text.flush()))
-        yield from self._gathered(parser.finish())
+        yield from self._gathered([*parser.push(text.flush()), *parser.finish()])
         self.n_tokens, is_cut = generation.n_tokens, generation.finish in ("length", "context")
         self.finish = "length" if is_cut else "tool_calls" if self.said.calls else "stop"
 

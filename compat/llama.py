@@ -11,8 +11,9 @@ from typing import Any
 
 from ..convert.hub.pull import pull
 from ..models.config.text_encoders import TEXT_ENCODERS
-from ..runtime.chat import ChatTemplate, lenient
+from ..runtime.chat import lenient
 from ..runtime.chat.replies import Reply
+from ..runtime.chat.template import ChatTemplate
 from ..runtime.chat.tool_calls import Parser, Plain, constraint_for, parser_for
 from ..runtime.context import Context
 from ..runtime.context.generation import Generation

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .chat import Conversation
+from .chat.conversation import Conversation
 from .context.planning.request import ContextRequest
 from .lens.passages import Passage, Source
 from .lens.quotes import quotes_of

@@ -105,12 +105,3 @@ def registered(names: Mapping[str, Any], axis: type) -> dict[str, Any]:
     types = [value for value in names.values() if isinstance(value, type)]
     methods: list[Any] = [t for t in types if issubclass(t, axis) and not inspect.isabstract(t)]
     return {method.name: method for method in methods}
-
-
-def document_table(title: str, methods: Mapping[str, type[Method]], default: str) -> str:
-    """A document's table of an axis, in Markdown."""
-    lines = [f"| {title} | from Python | |", "|---|---|---|"]
-    for name, method in methods.items():
-        note = " (the default)" if name == default else ""
-        lines.append(f"| `{name}` | `kvarn.{method.__name__}` | {method.summary}{note} |")
-    return "\n".join(lines)

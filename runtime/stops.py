@@ -36,30 +36,24 @@ class StopMatcher:
     def __init__(self, stops: str | Iterable[str] = ()) -> None:
         self._stops = stop_strings(stops)
         self._pending = ""
-        self._stopped = False
         self.stop = ""
-        """The stop string that has appeared."""
+        """The stop string that has appeared; "": none has."""
 
-    @property
-    def pending(self) -> str:
-        """Text that was pushed and is held back."""
-        return self._pending
-
-    def push(self, text: str) -> tuple[str, bool]:
-        """Takes the next piece. Returns the text to show, and whether a stop string appeared."""
-        if self._stopped:
-            return "", True
+    def push(self, text: str) -> str:
+        """Take the next piece; returns the text to show."""
+        if self.stop:
+            return ""
         text = self._pending + text
         if first := self._first_stop(text):
             start, self.stop = first
-            self._pending, self._stopped = "", True
-            return text[:start], True
+            self._pending = ""
+            return text[:start]
         end = len(text) - self._open_end(text)
         self._pending = text[end:]
-        return text[:end], False
+        return text[:end]
 
     def flush(self) -> str:
-        """Returns the text that is held back, after a stream without a stop string."""
+        """Return the text that is held back, at the end of the stream."""
         text, self._pending = self._pending, ""
         return text
 

@@ -10,7 +10,7 @@ from ...runtime.tokenizer import Rendered
 from .plan import BREAK, EvalError
 
 if TYPE_CHECKING:
-    from ...runtime.chat import ChatTemplate
+    from ...runtime.chat.template import ChatTemplate
     from ...runtime.model import Model
 
 MESSAGE = "Is this a message?"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...jit.launch import launcher
 from ...system.errors import KvarnError
-from ..chat import Conversation
+from ..chat.conversation import Conversation
 from ..context.planning.request import ContextRequest, context_words
 from ..context.reading.prompt import prompt_ids
 from ..engine import on_engine

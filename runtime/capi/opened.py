@@ -13,7 +13,7 @@ from ..loading.load import load
 from .options import generation_of
 
 if TYPE_CHECKING:
-    from ..chat import Conversation
+    from ..chat.conversation import Conversation
     from ..context import Context
     from ..draft import Draft
 

@@ -1,39 +1,8 @@
 """Conversations: chat templates rendered in a sandbox, over a context that reads only new messages.
 
-`ChatTemplate` turns messages into a prompt; `Conversation` reads it into a context and answers;
-`tool_calls` reads what an answer says. Names are imported on first use: the last needs no NumPy.
+    template.py, sandbox/   `ChatTemplate` turns messages into a prompt; quoting.py, lenient.py
+    conversation.py         `Conversation` reads it into a context and answers; session.py keeps it
+    tool_calls/             what an answer says; replies.py: OpenAI's forms of it
+
+Nothing is imported here: the HTTP process reads answers without NumPy.
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .conversation import Conversation, ConversationError, Turn
-    from .sandbox.errors import TemplateError
-    from .session import Session
-    from .template import PLAIN_STOP, ChatTemplate
-
-_HOMES = {
-    "PLAIN_STOP": ".template",
-    "ChatTemplate": ".template",
-    "Conversation": ".conversation",
-    "ConversationError": ".conversation",
-    "Session": ".session",
-    "TemplateError": ".sandbox.errors",
-    "Turn": ".conversation",
-}
-__all__ = [
-    "PLAIN_STOP",
-    "ChatTemplate",
-    "Conversation",
-    "ConversationError",
-    "Session",
-    "TemplateError",
-    "Turn",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

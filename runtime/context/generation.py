@@ -59,12 +59,11 @@ class AnswerText:
 
     def push(self, token: int) -> str:
         """The text that this token completes."""
-        return self._stops.push(self._detokenizer.push(token))[0]
+        return self._stops.push(self._detokenizer.push(token))
 
     def flush(self) -> str:
         """The rest of the text, where no stop string has ended it."""
-        text, stopped = self._stops.push(self._detokenizer.flush())
-        return text if stopped else text + self._stops.flush()
+        return self._stops.push(self._detokenizer.flush()) + self._stops.flush()
 
 
 def before_stop(
@@ -78,7 +77,7 @@ def before_stop(
         piece = stream.push(token)
         n += len(piece)
         ends.append(n)
-        shown += matcher.push(piece)[0]
+        shown += matcher.push(piece)
     k = bisect_left(ends, len(shown))
     if k == len(ends) or ends[k] != len(shown):
         k -= 1

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...system.errors import KvarnError
 from ...system.terminal import say
 from .calls import Call, Calls, RequestRefused
 from .flags import Flags
@@ -55,10 +54,6 @@ COMMITTING_SECONDS = 30.0
 """That an engine may take to save after its last stream has ended."""
 
 
-class EngineFailed(KvarnError):
-    """The engine could not be started."""
-
-
 class EngineClient:
     """Starts an engine and speaks with it. Use: `open`, requests, `stop`.
 
@@ -88,7 +83,6 @@ class EngineClient:
         self._calls = Calls(self._flags)
         self._decoder: Decoder[Any] = Decoder(FromEngine)
         self._writer: asyncio.StreamWriter | None = None
-        self._settled = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._failed = ""
@@ -97,18 +91,6 @@ class EngineClient:
     async def open(self) -> None:
         """Begin to start the engine."""
         self._living = asyncio.create_task(self._live())
-
-    async def wait_ready(self) -> Ready:
-        """Wait until the engine is ready for the first time; `EngineFailed` if it cannot start."""
-        await self._settled.wait()
-        if self.facts is None:
-            raise EngineFailed(self.reason)
-        return self.facts
-
-    @property
-    def n_running(self) -> int:
-        """Requests in flight."""
-        return len(self._calls)
 
     # Requests. Each raises `RequestRefused`; one that nobody waits for any more is cancelled.
 
@@ -220,7 +202,6 @@ class EngineClient:
                 await asyncio.sleep(pause)
         finally:
             self._calls.fail(self.reason or "the server is ending")
-            self._settled.set()
 
     def _is(self, state: State) -> bool:
         return self.state == state
@@ -283,7 +264,6 @@ class EngineClient:
             if self.state == "loading":
                 self.state = "ready"
             self._tell(message.notices)
-            self._settled.set()
         elif isinstance(message, Counters):
             self.counters = message.values
             self._tell(message.notices)

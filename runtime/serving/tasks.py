@@ -254,9 +254,7 @@ class Answering(Task):
 
     def _send_rest(self) -> None:
         """Send what is left of the text of an answer that has ended."""
-        generation = self._generation
-        rest = self._text.flush() if generation is None or generation.finish != "stop" else ""
-        if rest or self._tokens:
+        if (rest := self._text.flush()) or self._tokens:
             self._send_text(rest)
 
     def _tell_end(self, context: Context) -> None:

@@ -19,7 +19,7 @@ from kvarn.cli import main
 from kvarn.runtime.attend.encoders import Dense, Learned, LearnedLayer
 from kvarn.runtime.attend.encoders.sidecar import write_sidecar
 from kvarn.runtime.attend.selections import Source, selection_file
-from kvarn.runtime.chat import Conversation
+from kvarn.runtime.chat.conversation import Conversation
 from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.tokenizer import ControlTexts

@@ -23,38 +23,34 @@ def naive(text: str, stops: list[str]) -> tuple[str, bool]:
 @example(["aab"], ["ab", "aab"])
 def test_equals_a_search_in_the_whole_text(pieces: list[str], stops: list[str]) -> None:
     matcher = StopMatcher(stops)
-    shown, stopped = "", False
-    for piece in pieces:
-        emitted, stopped = matcher.push(piece)
-        shown += emitted
-    shown += matcher.flush()
-    assert (shown, stopped) == naive("".join(pieces), stops)
+    shown = "".join([*map(matcher.push, pieces), matcher.flush()])
+    assert (shown, bool(matcher.stop)) == naive("".join(pieces), stops)
 
 
 @given(st.lists(WORDS, max_size=20), st.lists(WORDS, max_size=4))
 def test_holds_back_only_what_may_become_a_stop(pieces: list[str], stops: list[str]) -> None:
     matcher = StopMatcher(stops)
-    text = ""
+    text = shown = ""
     for piece in pieces:
-        _, stopped = matcher.push(piece)
+        shown += matcher.push(piece)
         text += piece
-        if stopped:
-            assert matcher.pending == ""
+        if matcher.stop:
+            assert matcher.flush() == ""
             return
         ends = [text[len(text) - n :] for n in range(len(text) + 1)]
         possible = [end for end in ends if any(s.startswith(end) and s for s in stops)]
-        assert matcher.pending == max(possible, key=len, default="")
+        assert text[len(shown) :] == max(possible, key=len, default="")
 
 
 def test_stays_stopped() -> None:
     matcher = StopMatcher(["\n\n"])
-    assert matcher.push("one\n") == ("one", False)
-    assert matcher.push("\ntwo") == ("", True)
-    assert matcher.push("three") == ("", True)
+    assert matcher.push("one\n") == "one" and not matcher.stop
+    assert matcher.push("\ntwo") == "" and matcher.stop == "\n\n"
+    assert matcher.push("three") == ""
     assert matcher.flush() == ""
 
 
 def test_nothing_to_stop_at_holds_nothing() -> None:
     matcher = StopMatcher(["", ""])
-    assert matcher.push("text") == ("text", False)
+    assert matcher.push("text") == "text"
     assert matcher.flush() == ""

@@ -30,7 +30,8 @@ from ...terminal.progress import ReadingBar, index_context
 from .input import TurnReader
 
 if TYPE_CHECKING:
-    from ....runtime.chat import Conversation, Session
+    from ....runtime.chat.conversation import Conversation
+    from ....runtime.chat.session import Session
     from ....runtime.context import Context
     from ....runtime.model import Model
 

@@ -13,7 +13,8 @@ from ....system.terminal import generate, say, say_lines
 from ...terminal.interrupt import Interruptible, StoppedReading
 
 if TYPE_CHECKING:
-    from ....runtime.chat import Conversation, Session
+    from ....runtime.chat.conversation import Conversation
+    from ....runtime.chat.session import Session
     from ....runtime.context import Progress
     from .input import TurnReader
 

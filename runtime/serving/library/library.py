@@ -139,11 +139,6 @@ class Library:
         """Texts that are kept on disk."""
         return sum(entry.is_ours for entry in self._shelf.entries.values())
 
-    @property
-    def n_leases(self) -> int:
-        """Contexts in use."""
-        return len(self._leases)
-
     def _start(self) -> None:
         try:
             make_folder(self._folder)

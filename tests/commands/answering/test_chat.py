@@ -16,7 +16,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands.answering.chat.input import TurnReader
 from kvarn.commands.answering.chat.loop import Chat as ChatLoop
-from kvarn.runtime.chat import Turn
+from kvarn.runtime.chat.conversation import Turn
 from kvarn.runtime.context import Progress
 
 from ..pseudo_terminal import PseudoTerminal, pseudo_terminal

@@ -12,7 +12,8 @@ from kvarn.evals.quality.folder import ContextFolder
 from kvarn.evals.quality.reading import read_for
 from kvarn.evals.tasks import ALL_TASKS, Filler, Plain, Question, Sample
 from kvarn.runtime.attend import Hash
-from kvarn.runtime.chat import ChatTemplate, TemplateError
+from kvarn.runtime.chat.sandbox.errors import TemplateError
+from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.context.reading.prompt import prompt_ids
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model

@@ -22,7 +22,7 @@ OPTIONAL |= {"bs4", "mammoth", "markdownify", "pypdf"}
 
 RENDER = """
 import sys
-from kvarn.runtime.chat import ChatTemplate
+from kvarn.runtime.chat.template import ChatTemplate
 text = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 template = ChatTemplate(text, bos_token="", eos_token="")
 print(template.render([{"role": "user", "content": "geese"}]))

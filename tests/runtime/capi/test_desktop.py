@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.capi import build as building
-from kvarn.runtime.chat import PLAIN_STOP, ChatTemplate, Conversation
+from kvarn.runtime.chat.conversation import Conversation
+from kvarn.runtime.chat.template import PLAIN_STOP, ChatTemplate
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.sampling import Sampler

@@ -16,7 +16,8 @@ from .probes import PROBES
 
 def run(name: str) -> dict[str, object]:
     """What the probe gave, and what its process took: seconds of CPU, and bytes up to now."""
-    from kvarn.runtime.chat import ChatTemplate, TemplateError
+    from kvarn.runtime.chat.sandbox.errors import TemplateError
+    from kvarn.runtime.chat.template import ChatTemplate
 
     def spent() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -10,13 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvarn
-from kvarn.runtime.chat import (
-    PLAIN_STOP,
-    ChatTemplate,
-    Conversation,
-    ConversationError,
-    TemplateError,
-)
+from kvarn.runtime.chat.conversation import Conversation, ConversationError
+from kvarn.runtime.chat.sandbox.errors import TemplateError
+from kvarn.runtime.chat.template import PLAIN_STOP, ChatTemplate
 from kvarn.runtime.model import Model
 from kvarn.runtime.tokenizer import ControlTexts
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.runtime.chat import ChatTemplate, TemplateError
 from kvarn.runtime.chat.sandbox import interpreter, renderer
+from kvarn.runtime.chat.sandbox.errors import TemplateError
 from kvarn.runtime.chat.sandbox.limits import MAX_SOURCE, Limits
 from kvarn.runtime.chat.sandbox.process import Worker
+from kvarn.runtime.chat.template import ChatTemplate
 
 USER = [{"role": "user", "content": "hi"}]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -129,7 +130,7 @@ def test_an_interrupted_rendering_leaves_no_answer_behind(monkeypatch: pytest.Mo
 def test_a_fork_starts_its_own_and_leaves_the_other_alone() -> None:
     code = """
 import os, sys
-from kvarn.runtime.chat import ChatTemplate
+from kvarn.runtime.chat.template import ChatTemplate
 chat = ChatTemplate("{{ messages[0] }}", bos_token=None, eos_token=None)
 chat.check()
 mine = chat._renderer._worker._process

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvarn.runtime.chat import ChatTemplate, TemplateError
+from kvarn.runtime.chat.sandbox.errors import TemplateError
+from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.tokenizer import Tokenizer
 
 from ..tokenizer import tiny_vocabs

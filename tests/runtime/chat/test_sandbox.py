@@ -2,9 +2,10 @@
 
 import pytest
 
-from kvarn.runtime.chat import ChatTemplate, TemplateError
 from kvarn.runtime.chat.sandbox import renderer
+from kvarn.runtime.chat.sandbox.errors import TemplateError
 from kvarn.runtime.chat.sandbox.limits import Limits
+from kvarn.runtime.chat.template import ChatTemplate
 
 
 def render(source: str) -> str:

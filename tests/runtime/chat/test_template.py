@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from kvarn.runtime.chat import PLAIN_STOP, ChatTemplate, TemplateError
+from kvarn.runtime.chat.sandbox.errors import TemplateError
+from kvarn.runtime.chat.template import PLAIN_STOP, ChatTemplate
 from kvarn.runtime.tokenizer import ControlTexts
 from kvarn.system.errors import KvarnError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvarn.runtime.chat import ChatTemplate
+from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.context.reading.prompt import prompt_ids
 from kvarn.runtime.model import Model
 from kvarn.runtime.tokenizer import Rendered, Tokenizer

@@ -11,7 +11,9 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import Attend
-from kvarn.runtime.chat import ChatTemplate, Conversation, Session
+from kvarn.runtime.chat.conversation import Conversation
+from kvarn.runtime.chat.session import Session
+from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.context import Context
 from kvarn.runtime.draft import Ngram
 from kvarn.runtime.keep import Keep

@@ -73,6 +73,12 @@ def start_of(folder: Path, **changes: Any) -> Start:
     return Start(**{**settings, **changes})
 
 
+async def settled(client: EngineClient) -> None:
+    """Wait until the engine is ready, or cannot start."""
+    while client.state == "loading":
+        await asyncio.sleep(0.01)
+
+
 @contextmanager
 def live(start: Start, is_ready: bool = True) -> Iterator[Live]:
     """An engine that runs as long as the block."""
@@ -83,7 +89,8 @@ def live(start: Start, is_ready: bool = True) -> Iterator[Live]:
         running.run(client.open())
         try:
             if is_ready:
-                running.run(client.wait_ready())
+                running.run(settled(client))
+                assert client.state == "ready", client.reason
             yield running
         finally:
             running.run(client.stop(0.0))

@@ -43,7 +43,7 @@ async def first_piece(engine: Live, prompt: str = "Once", **fields: object) -> N
 async def is_free(engine: Live) -> float:
     """Seconds until no request is running."""
     began = time.perf_counter()
-    while engine.client.n_running:
+    while len(engine.client._calls):
         await asyncio.sleep(0.005)
         assert time.perf_counter() - began < 10
     return time.perf_counter() - began

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvarn.runtime.chat import ChatTemplate
+from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.chat.tool_calls import after_reasoning, constraint_for
 from kvarn.runtime.chat.tool_calls.parser import format_of
 from kvarn.runtime.loading.default_model import default_model_path
