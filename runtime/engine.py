@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..jit import forks
@@ -88,3 +88,13 @@ def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
         if not future.cancel():
             wait([future])
         raise
+
+
+def engine_method(method: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: run the method on the engine thread, whoever calls it."""
+
+    @wraps(method)
+    def queued(*args: P.args, **kwargs: P.kwargs) -> R:
+        return on_engine(method, *args, **kwargs)
+
+    return queued

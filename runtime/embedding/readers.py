@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...models.config.text_encoders import TextEncoderConfig
 from ...models.text_encoders import Rows, TextEncoder, TextEncoderWeights
 from ..context.planning.request import ContextRequest
-from ..engine import on_engine
+from ..engine import engine_method, on_engine
 from .pooling import EmbeddingError, pool
 from .texts import Ids, passes_of
 
@@ -74,11 +74,9 @@ class EncoderReader:
         """See `Reader`."""
         return self.config.n_embd
 
+    @engine_method
     def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
         """See `Reader`."""
-        return on_engine(self._vectors, texts, pooling)
-
-    def _vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
         out = np.empty((len(texts), self.n_embd), np.float32)
         longest = max(len(text.tokens) for text in texts)
         encoder = self._encoder_for(max(_PASS_TOKENS, longest))

@@ -1,6 +1,7 @@
 """The library of what was read: a tree of packs from which the server takes contexts.
 
-    library.py   leases: contexts that begin with what was read, and what becomes of them
+    library.py   what was read, and what becomes of contexts that are given back
+    opening.py   leases: contexts that begin with what was read
     ways.py      how the rest of a prompt is read, after what was read before
     tree.py      the longest common beginning of a prompt and what was read
     entry.py     one pack of it
@@ -13,6 +14,6 @@
 A `Library` is used on the engine thread; its `answers` by any.
 """
 
-from .library import Lease as Lease
 from .library import Library as Library
+from .opening import Lease as Lease
 from .ways import LONG as LONG
