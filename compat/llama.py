@@ -21,10 +21,10 @@ from ..runtime.context.reading.prompt import prompt_ids
 from ..runtime.draft import Draft
 from ..runtime.embedding import Embedder
 from ..runtime.embedding.loading import load_embedder
+from ..runtime.embedding.readers import DecoderReader
 from ..runtime.gguf import open_gguf
 from ..runtime.loading.adapter_files import AdapterFile
 from ..runtime.loading.load import load
-from ..runtime.model import Model
 from ..runtime.sampling import Constraint
 from ..runtime.store import Ram
 from ..system.terminal import say
@@ -92,17 +92,17 @@ class Llama:
         self.model_path, self.verbose, self._last_n = str(model_path), verbose, last_n_tokens_size
         file, notice = open_gguf(Path(model_path)), say if verbose else None
         self._metadata = file.metadata
-        self._loaded: Model | Embedder
         self._opened: Context | None = None
         if file.architecture in TEXT_ENCODERS:
             if lora:
                 raise CompatError(f"Llama: lora_path is {lora!r:.80}, and text encoders take none")
-            self._loaded = load_embedder(model_path, threads=n_threads, notice=notice)
+            self._embedder = load_embedder(model_path, threads=n_threads, notice=notice)
         else:
             adapters = [AdapterFile(Path(lora), 1.0 if scale is None else scale)] if lora else []
-            self._loaded = load(model_path, threads=n_threads, notice=notice, lora=adapters)
+            model = load(model_path, threads=n_threads, notice=notice, lora=adapters)
+            self._embedder = Embedder(DecoderReader(model), "mean", model.name)
             store = Ram(KV_TYPES[types[0]], KV_TYPES[types[1]])
-            self._opened = self._loaded.context(n_ctx or None, store=store)
+            self._opened = model.context(n_ctx or None, store=store)
         self.set_seed(seed)
 
     @classmethod
@@ -194,18 +194,18 @@ class Llama:
         of its hidden states."""
         if not normalize:
             raise CompatError("embed: normalize is False, and kvarn's vectors have a norm of 1")
-        vectors = self._loaded.embed(input, truncate=truncate).tolist()
+        vectors = self._embedder.embed(input, truncate=truncate).tolist()
         return vectors[0] if isinstance(input, str) else vectors
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
         """Ids of a text; special: control tokens that it spells out count."""
-        return self._loaded.tokenizer.encode(text, bos=add_bos, special=special)
+        return self._embedder.tokenizer.encode(text, bos=add_bos, special=special)
 
     def detokenize(
         self, tokens: Sequence[int], prev_tokens: Sequence[int] | None = None, special: bool = False
     ) -> bytes:
         """The bytes of ids; prev_tokens: those before them, which may need a space between."""
-        tokenizer, before = self._loaded.tokenizer, list(prev_tokens or ())
+        tokenizer, before = self._embedder.tokenizer, list(prev_tokens or ())
         if before:
             known = tokenizer.decode_bytes(before, special)
             return tokenizer.decode_bytes([*before, *tokens], special)[len(known) :]
@@ -239,28 +239,27 @@ class Llama:
 
     def n_ctx(self) -> int:
         """Tokens that fit."""
-        return self._loaded.n_ctx if isinstance(self._loaded, Embedder) else self._context.n_ctx
+        return self._embedder.n_ctx if self._opened is None else self._opened.n_ctx
 
     def n_embd(self) -> int:
         """Length of a hidden state."""
-        loaded = self._loaded
-        return loaded.n_embd if isinstance(loaded, Embedder) else loaded.config.n_embd
+        return self._embedder.n_embd
 
     def n_vocab(self) -> int:
         """Number of tokens in the vocabulary."""
-        return self._loaded.tokenizer.n_vocab
+        return self._embedder.tokenizer.n_vocab
 
     def token_bos(self) -> int:
         """The token that begins texts; -1: there is none."""
-        return self._loaded.tokenizer.roles.get("bos", -1)
+        return self._embedder.tokenizer.roles.get("bos", -1)
 
     def token_eos(self) -> int:
         """The token that ends texts; -1: there is none."""
-        return self._loaded.tokenizer.roles.get("eos", -1)
+        return self._embedder.tokenizer.roles.get("eos", -1)
 
     def token_nl(self) -> int:
         """The token of a line break."""
-        return self._loaded.tokenizer.encode("\n")[-1]
+        return self._embedder.tokenizer.encode("\n")[-1]
 
     @property
     def n_tokens(self) -> int:

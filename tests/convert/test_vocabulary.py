@@ -15,6 +15,7 @@ from kvarn.convert.hf.vocabulary import read_vocabulary
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.tokenizer import Tokenizer
 
+from ..models.tiny_models import finish
 from . import vocabularies
 from .vocabularies import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, small_json
 
@@ -29,9 +30,7 @@ def converted(folder: Path, architecture: Any = LLAMA, **arguments: Any) -> dict
     arguments.setdefault("n_vocab", None)
     writer = gguf.GGUFWriter(folder / "vocab.gguf", "llama")
     read_vocabulary(folder, architecture, **arguments).add(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    finish(writer)
     with open_gguf(folder / "vocab.gguf") as file:
         keys = {key: file.metadata[key] for key in file.metadata}
     return {k.removeprefix("tokenizer."): v for k, v in keys.items() if k.startswith("tokenizer.")}

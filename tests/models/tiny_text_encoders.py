@@ -14,6 +14,8 @@ from typing import Any
 import gguf
 import numpy as np
 
+from .tiny_models import finish
+
 F64 = np.ndarray
 WORDS = (
     "the a mill stood by river man woman eats bread sky is blue ##s ##ing ##ed . , ! ? ' é".split()
@@ -208,10 +210,7 @@ def write(path: Path, case: TinyEncoder, extra: Mapping[str, Any] | None = None)
         add(token)
     for name, value in tensors(case).items():
         writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -14,6 +14,8 @@ from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
 from lab.peers.model import Shape, write_model
 
+from ..models.tiny_models import finish
+
 SHAPE = Shape(n_layers=1, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, n_vocab=512)
 
 
@@ -33,10 +35,7 @@ def retyped(source: Path, target: Path, kind: gguf.GGMLQuantizationType) -> None
             writer.add_tensor(tensor.name, blocks, raw_dtype=kind)
         else:
             writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def test_re_encoded_tensors_are_said_and_compute(tmp_path: Path) -> None:

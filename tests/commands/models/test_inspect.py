@@ -18,6 +18,7 @@ from kvarn.runtime.gguf import open_gguf
 from kvarn.system.errors import KvarnError
 
 from ...models import tiny_cases, tiny_models
+from ...models.tiny_models import finish
 from ...runtime.gguf import gguf_bytes
 
 
@@ -41,10 +42,7 @@ def write(path: Path, architecture: str = "llama", **tensors: tuple[str, tuple[i
         block, n_bytes = gguf.GGML_QUANT_SIZES[quant_type]
         data = np.zeros((*shape[:-1], shape[-1] // block * n_bytes), np.uint8)
         writer.add_tensor(name, data, raw_dtype=quant_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -194,10 +192,7 @@ def test_a_split_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     writer = gguf.GGUFWriter(tmp_path / "s.gguf", "llama", split_max_tensors=1)
     for name in "ab":
         writer.add_tensor(name, np.zeros((1, 4), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     first = tmp_path / "s-00001-of-00002.gguf"
     assert as_json(capsys, first)["files"] == [first.name, "s-00002-of-00002.gguf"]
     assert "and 1 more" in as_text(capsys, first)

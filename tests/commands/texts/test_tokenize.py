@@ -13,6 +13,8 @@ from kvarn.cli import main
 from kvarn.commands.texts.tokenize import visible
 from kvarn.runtime.loading import default_model
 
+from ...models.tiny_models import finish
+
 TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "▁a", "é"]
 FIRST_BYTE, SPACE, A, SPACE_A, E_ACUTE = 3, 259, 260, 261, 262
 
@@ -26,9 +28,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     writer.add_token_list(TOKENS)
     writer.add_token_scores([0.0] * len(TOKENS))
     writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * 4])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -93,9 +93,7 @@ def test_errors_are_one_line(
     assert main(["tokenize", "-m", str(tmp_path / "none.gguf"), "a"]) == 1
     bare = tmp_path / "bare.gguf"
     writer = gguf.GGUFWriter(bare, "llama")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    finish(writer)
     assert main(["tokenize", "-m", str(bare), "a"]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert "none.gguf" in first and "no tokenizer" in second

@@ -9,6 +9,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from ...models.tiny_models import finish
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -76,10 +78,7 @@ def write(
             writer.add_tensor(name, gguf.quants.quantize(x, kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, x)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def types_of(path: Path) -> dict[str, str]:

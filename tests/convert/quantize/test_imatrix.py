@@ -19,6 +19,7 @@ from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
 from ...models import tiny_cases, tiny_models
+from ...models.tiny_models import finish
 from . import models
 from .models import Sizes
 
@@ -228,10 +229,7 @@ def test_other_gguf_files_are_refused(tiny_path: Path, tmp_path: Path) -> None:
         writer.add_type("imatrix")
         for name, values in tensors.items():
             writer.add_tensor(name, values)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
         with pytest.raises(ConvertError, match=message):
             read_imatrix(path)
 
@@ -243,10 +241,7 @@ def test_experts_without_tokens_count_as_all_alike(tmp_path: Path) -> None:
     sums = np.array([[2, 4], [0, 0]], np.float32)
     writer.add_tensor("x.in_sum2", sums)
     writer.add_tensor("x.counts", np.array([[2], [0]], np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     np.testing.assert_array_equal(read_imatrix(path).means["x"], [[1, 2], [1, 1]])
 
 

@@ -13,6 +13,7 @@ from kvarn.convert.errors import ConvertError
 from kvarn.convert.quantize.mixes import MIXES, ModelFacts, mix_of, tensor_types
 from kvarn.runtime.gguf import open_gguf
 
+from ...models.tiny_models import finish
 from . import mixed, models
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "mixes.json").read_text())
@@ -52,10 +53,7 @@ def test_heads_may_differ_from_layer_to_layer(tmp_path: Path) -> None:
     writer.add_head_count([8, 4])
     writer.add_head_count_kv([2, 4])
     writer.add_tensor("x", np.zeros(1, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with open_gguf(path) as file:
         facts = ModelFacts.of(file)
     assert (facts.n_heads, facts.n_kv_heads, facts.grouped) == (8, 2, True)

@@ -13,6 +13,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from ...models.tiny_models import finish
+
 SYMBOLS = "\n:abcdefghijklmn"
 """What it can tell apart: the codes of two are orthogonal or opposite."""
 N = 4
@@ -43,10 +45,7 @@ def write_copier(path: Path, template: str = "") -> None:
         writer.add_chat_template(template)
     for name, tensor in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(tensor))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def _span(at: int) -> slice:

@@ -182,6 +182,17 @@ def packs(k: Kvarn, note: Callable[[str, Any], None], model: int, other: int, pa
     k.context_free(writer)
 
 
+def collecting() -> tuple[list[bytes], Any]:
+    """A list, and the callback that puts the pieces of an answer into it."""
+    pieces: list[bytes] = []
+
+    def on_text(text: int, n: int, _: object) -> int:
+        pieces.append(ctypes.string_at(text, n))
+        return 0
+
+    return pieces, ON_TEXT(on_text)
+
+
 def answers(k: Kvarn, pack: str, *prompts: str) -> list[str]:
     """Greedy texts of the default model after each prompt, and after the pack and each prompt."""
     assert k.start_api(1, None) == 1, k.error()
@@ -192,13 +203,8 @@ def answers(k: Kvarn, pack: str, *prompts: str) -> list[str]:
             context = k.context_new(model, json.dumps(options).encode())
             assert context, k.error()
             assert read(k, context, prompt) > 0, k.error()
-            pieces: list[bytes] = []
-
-            def on_text(text: int, n: int, _: object, pieces: list[bytes] = pieces) -> int:
-                pieces.append(ctypes.string_at(text, n))
-                return 0
-
-            made = k.generate(context, b'{"max_tokens": 24, "temp": 0}', ON_TEXT(on_text), None)
+            pieces, on_text = collecting()
+            made = k.generate(context, b'{"max_tokens": 24, "temp": 0}', on_text, None)
             assert made == 25, k.error()
             found.append(b"".join(pieces).decode())
             assert k.context_free(context) == 1, k.error()
@@ -218,15 +224,10 @@ def drafts(k: Kvarn, small: str) -> list[tuple[str, float]]:
         {"draft": "ngram", "draft_max": 3, "draft_min_match": 1},
         *[{"draft": small, "draft_p_min": 0}] * 2,
     ):
-        pieces: list[bytes] = []
-
-        def on_text(text: int, n: int, _: object, pieces: list[bytes] = pieces) -> int:
-            pieces.append(ctypes.string_at(text, n))
-            return 0
-
+        pieces, on_text = collecting()
         options = json.dumps({"max_tokens": 24, "temp": 0, **asked}).encode()
         assert k.truncate(context, n - 1) > 0 and read(k, context, " ship") > 0, k.error()
-        assert k.generate(context, options, ON_TEXT(on_text), None) == 25, k.error()
+        assert k.generate(context, options, on_text, None) == 25, k.error()
         assert k.context_info(context, buffer, 10000) > 1, k.error()
         facts = json.loads(buffer.value)
         found.append((b"".join(pieces).decode(), facts["draft_seconds"]))
@@ -243,17 +244,10 @@ def turns(k: Kvarn) -> dict[str, Any]:
     reads, made = [], []
     buffer = ctypes.create_string_buffer(10000)
     for question in ("How many geese?", "Of what colour?"):
-        pieces: list[bytes] = []
-
-        def on_text(text: int, n: int, _: object, pieces: list[bytes] = pieces) -> int:
-            pieces.append(ctypes.string_at(text, n))
-            return 0
-
+        pieces, on_text = collecting()
         messages.append({"role": "user", "content": question})
         options = b'{"max_tokens": 8, "temp": 0}'
-        made.append(
-            k.chat(context, json.dumps(messages).encode(), options, ON_TEXT(on_text), None) - 1
-        )
+        made.append(k.chat(context, json.dumps(messages).encode(), options, on_text, None) - 1)
         messages.append({"role": "assistant", "content": b"".join(pieces).decode()})
         assert k.context_info(context, buffer, 10000) > 1, k.error()
         facts = json.loads(buffer.value)

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from kvarn.ops.types import QUANT_TYPES
 from kvarn.runtime.gguf import open_gguf
 
+from ...models.tiny_models import finish
+
 RANGES = {
     Kind.UINT8: (0, 2**8 - 1),
     Kind.INT8: (-(2**7), 2**7 - 1),
@@ -84,10 +86,7 @@ def test_any_file_of_gguf_py(
         arrays[name] = np.frombuffer(rng.randbytes(math.prod(shape)), np.uint8).reshape(shape)
         raw = gguf.GGMLQuantizationType[type_name]
         writer.add_tensor(name, arrays[name], raw_dtype=raw)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
     with open_gguf(path) as file:
         assert file.version == 3
@@ -159,10 +158,7 @@ def test_a_released_tensor_leaves_memory_and_can_be_read_again(tmp_path: Path) -
     path, values = tmp_path / "model.gguf", np.arange(1 << 20, dtype=np.float32)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("first", values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     tensor = open_gguf(path).tensors["first"]
 
     def resident() -> int:

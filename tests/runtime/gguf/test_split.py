@@ -10,6 +10,7 @@ import pytest
 
 from kvarn.runtime.gguf import GGUFError, open_gguf
 
+from ...models.tiny_models import finish
 from .gguf_bytes import STRING, U16, U32, build, info, pair
 
 
@@ -20,10 +21,7 @@ def shards(tmp_path: Path) -> list[Path]:
     writer.add_uint32("llama.block_count", 2)
     for i in range(7):
         writer.add_tensor(f"t{i}", np.full((2, i + 1), i, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     paths = sorted(tmp_path.glob("model-*.gguf"))
     assert [path.name for path in paths] == [f"model-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
     return paths

@@ -11,7 +11,7 @@ from typing import Any
 import gguf
 import llama_cpp
 
-from ...models.tiny_models import add_metadata
+from ...models.tiny_models import add_metadata, finish
 
 ROLES = ("bos", "eos", "eot", "sep", "pad", "mask")
 _FIM = ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")
@@ -23,9 +23,7 @@ def write_vocab(path: Path, metadata: Mapping[str, Any]) -> Path:
     """A GGUF file with these metadata and no tensors."""
     writer = gguf.GGUFWriter(path, metadata.get("general.architecture", "llama"))
     add_metadata(writer, metadata)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
