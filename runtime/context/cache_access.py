@@ -93,6 +93,11 @@ class CacheAccess:
         """Whether a save has failed: what is saved is then an earlier state."""
         return self._saving.failed
 
+    @property
+    def is_due_while_reading(self) -> bool:
+        """Whether a store that saves is to be saved now, in the middle of a prompt."""
+        return self._saving.due_while_reading(len(self.tokens))
+
     def rehearse(self) -> None:
         """Run the kernels that contexts of these methods need only where they are far longer, or on
         disk. At least 1,024 tokens have been read; nothing changes."""

@@ -94,11 +94,6 @@ class Context(CacheAccess):
         if self._cache.store.saves:
             on_engine(self._saving.commit)
 
-    @property
-    def is_due_while_reading(self) -> bool:
-        """Whether a store that saves is to be saved now, in the middle of a prompt."""
-        return self._saving.due_while_reading(len(self.tokens))
-
     def stop_at(self, flag: int) -> None:
         """Make passes raise `jit.launch.launcher.Stopped` once the int64 at `flag` is not 0.
 

@@ -46,7 +46,7 @@ from .format.superblock import Commit, Tail
 SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)
 MOST_PARENTS = 16
 T = TypeVar("T")
-_NO_COMMIT = "neither of its two superblocks is sound"
+_ATTEMPTS = 20  # to read a commit that a writer replaces
 
 
 def stride_of(n_bytes: int) -> int:
@@ -211,17 +211,17 @@ class PackFolder:
         return [files.read_at(self.fd(superblock.NAME), size, i * size) for i in range(2)]
 
     def commits(self) -> list[tuple[Commit, F32 | None]]:
-        """The sound commits, the newest first."""
+        """The sound commits, the newest first; `PackDamaged` if none is."""
         n_embd = self.manifest.model.n_embd
         decoded = [superblock.decode(data, n_embd) for data in self.superblocks()]
         sound = [commit for commit in decoded if commit is not None]
+        if not sound:
+            raise PackDamaged(self.path, "neither of its two superblocks is sound")
         return sorted(sound, key=lambda pair: pair[0].sequence, reverse=True)
 
     def last_commit(self) -> Commit:
-        """The newest commit whose superblock is sound; `PackDamaged` if none is."""
-        for commit, _ in self.commits():
-            return commit
-        raise PackDamaged(self.path, _NO_COMMIT)
+        """The newest sound commit; raises what `commits` raises."""
+        return self.commits()[0][0]
 
     def state(self, recent: bool = False) -> State:
         """The last commit's state; a reader sees a whole commit, even while a writer works.
@@ -244,19 +244,17 @@ class PackFolder:
         return self._newest(read)
 
     def _newest(self, read: Callable[[Commit, F32 | None], T]) -> T:
-        for attempt in range(20):
-            sound = self.commits()
+        attempt = 1
+        while True:
+            newest, hidden = self.commits()[0]
             try:
-                if not sound:
-                    raise PackDamaged(self.path, _NO_COMMIT)
-                return read(*sound[0])
+                return read(newest, hidden)
             except PackDamaged:
-                # A writer may have made new commits since `sound` was read.
-                now = [commit for commit, _ in self.commits()[:1]]
-                if self.writable or attempt == 19 or now == [commit for commit, _ in sound[:1]]:
+                # A writer may have made new commits since this one was read.
+                if self.writable or attempt == _ATTEMPTS or self.last_commit() == newest:
                     raise
+                attempt += 1
                 time.sleep(0.001)
-        raise AssertionError("unreachable")
 
     def _full(self, commit: Commit) -> Tables:
         """The full segments of a commit."""
