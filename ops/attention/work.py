@@ -68,6 +68,13 @@ def rounds_of(n_heads: int, n_kv_heads: int) -> tuple[int, int]:
     return rounds, -(-group // rounds)
 
 
+def heads_at_once(n_heads: int, n_kv_heads: int) -> int:
+    """Of the query heads that share a KV head, those whose rows of a token are in one block of
+    `ROWS`: all of them, or where they are more, an equal part."""
+    group = n_heads // n_kv_heads
+    return next(group // n for n in range(-(-group // ROWS), group + 1) if group % n == 0)
+
+
 def block_outputs(n_blocks: int, n_heads: int, n_kv_heads: int, padded: int) -> BlockOutputs:
     """Uninitialised memory for the outputs of `n_blocks` blocks of tokens."""
     rounds, heads = rounds_of(n_heads, n_kv_heads)

@@ -65,16 +65,17 @@ def _words(b, words, bits):
     if bits == 32:
         yield [_lanes(b, words, 16 * j, 64) for j in range(4)]
         return
-    if bits % 128 == 0:
+    if bits > 64:
         size = bits // 8
         for c in range(0, size, 16):
+            at = min(c, size - 16)  # the last 16 bytes may begin with words that were read
             fours = [
                 _transpose4(
-                    b, [_lanes(b, words, (4 * j + i) * size + c, 16 * size) for i in range(4)]
+                    b, [_lanes(b, words, (4 * j + i) * size + at, 16 * size) for i in range(4)]
                 )
                 for j in range(4)
             ]
-            yield from zip(*fours)
+            yield from [*zip(*fours)][(c - at) // 4 :]
         return
     pairs = [[_lanes(b, words, 32 * j + 16 * i, 128) for i in (0, 1)] for j in range(4)]
     for order in ([0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]):

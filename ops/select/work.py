@@ -3,7 +3,7 @@
 DIGIT = 11  # bits of a cost that one pass counts, see `best`
 HISTOGRAM = 1 << DIGIT
 FEW, SMALL_DIGIT = 512, 8  # entries, and the bits that one pass counts of fewer
-MAX_WIDTH = 512  # of any layer of an encoder, in floats
+MAX_WIDTH = 1024  # of any layer of an encoder, in floats
 NEAR_TOKENS = 128  # whose signatures are compared at a time, see `pairs`
 PLANE_BYTES = 16 * NEAR_TOKENS
 ROWS = 32  # of queries that choose side by side, see `signatures.rows`

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...models.config import ModelConfig
-from ...models.config.bounds import MAX_WHOLE_HEAD_DIM
 from ...models.config.layers import AttentionConfig
 from ...ops.attention.layout import SEGMENT, TileLayout
 from ...ops.attention.softmax import Softmax
 from ...ops.device import Scratch
-from ..attend import ATTENDS, Attend, AttendError, Full, LayerView
+from ..attend import ATTENDS, Attend, Full, LayerView
 from ..keep import Evicting, Keep, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
 from ..loading.model_info import ModelInfo
@@ -44,7 +42,6 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
     """
     keep, attend = axes.keep, axes.prefill.around(axes.attend)
     _check_served(model, axes, n_ctx)
-    _check_long_rows(model.config, axes, n_ctx)
     if isinstance(keep, Evicting) and keep.evicts(n_ctx):
         return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
     store = axes.store.open(model, n_ctx)
@@ -65,21 +62,6 @@ def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
         raise StoreError(f"windows of more than {MOST_WINDOW:,} tokens cannot be held for {kind}")
     if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
         raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")
-
-
-def _check_long_rows(config: ModelConfig, axes: Axes, n_ctx: int) -> None:
-    """`KeepError` or `AttendError` for what cannot serve rows that are keys and values at once."""
-    if config.head_dim <= MAX_WHOLE_HEAD_DIM:
-        return
-    kind = f"rows of {config.head_dim} numbers (architecture {config.architecture.name})"
-    if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
-        raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")
-    if not isinstance(axes.attend, Full):
-        what = f"{axes.attend.name} attention"
-        raise AttendError(f"{what} cannot be combined with {kind}: use --method full")
-    if not isinstance(axes.prefill, Exact):
-        what = f"--prefill {axes.prefill.name}"
-        raise AttendError(f"{what} cannot be combined with {kind}: use --prefill exact")
 
 
 def _notice(keep: Keep, n_ctx: int) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kvarn.ops.attention import TileLayout, n_segments
 from kvarn.ops.attention.api import AttentionScratch, append_kv, attention, attention_rows
+from kvarn.ops.attention.layout import SharedLayout, layout_of
 from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.types import QUANT_TYPES
@@ -18,7 +19,9 @@ POISON = 255  # as f16 and as a scale: NaN, so a read of unwritten memory shows 
 
 @dataclass
 class Cache:
-    """n_tokens keys and values of n_kv_heads, appended at once; bytes never written are poison."""
+    """n_tokens keys and values of n_kv_heads, appended at once; bytes never written are poison.
+
+    Rows of more than 512 are both."""
 
     layout: TileLayout
     n_kv_heads: int
@@ -63,13 +66,15 @@ def make_cache() -> Callable[..., Cache]:
         n_tokens: int,
         step: int = 1 << 30,
     ) -> Cache:
-        layout = TileLayout(head_dim, k_type, v_type)
+        layout = layout_of(head_dim, k_type, v_type)
         size = layout.segment_bytes(n_kv_heads)
         raw = np.full(n_segments(n_tokens) * size + 64, POISON, np.uint8)
         memory = raw[-raw.ctypes.data % 64 :][: n_segments(n_tokens) * size].reshape(-1, size)
         segments = memory.ctypes.data + size * np.arange(len(memory), dtype=np.int64)
         rng = np.random.default_rng(n_tokens + head_dim)
         k, v = rng.standard_normal((2, n_tokens, n_kv_heads, head_dim)).astype(np.float32)
+        if isinstance(layout, SharedLayout):
+            v = k
         for start in range(0, n_tokens, step):
             stop = min(start + step, n_tokens)
             append_kv(k[start:stop], v[start:stop], segments, layout, start)

@@ -14,7 +14,7 @@ from ..checks import check_floats
 from ..layout import SEGMENT, TILE, TileLayout
 from ..sinks import add_sinks
 from ..softmax import Softmax
-from ..work import ROWS, Scratch, gathered_work_bytes
+from ..work import ROWS, Scratch, gathered_work_bytes, heads_at_once
 
 F32 = NDArray[np.float32]
 
@@ -39,15 +39,11 @@ def _listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
 
 
 class ListedScratch(Scratch):
-    """Memory for `listed_attention`. At most 96 query heads share a KV head."""
+    """Memory for `listed_attention`."""
 
     def __init__(self, n_heads: int, n_kv_heads: int, layout: TileLayout) -> None:
         super().__init__(n_heads, n_kv_heads, layout)
-        if n_heads // n_kv_heads > ROWS:
-            raise OpsError(
-                f"listed attention: {n_heads // n_kv_heads} query heads share a KV head, expected "
-                f"at most {ROWS}"
-            )
+        self.width = heads_at_once(n_heads, n_kv_heads)
         self.attend = _listed(*layout.codes, self.heads)
         self.given, self.memory = Arguments(ListedRows), Arguments(ListedMemory)
 
@@ -114,6 +110,6 @@ def listed_attention(
     given = ListedRows(
         q=q, lists=lists, counts=counts, segments=segments, out=out, softmaxes=softmaxes
     )
-    s.attend(s.given.fill(given), s.memory.address, *dense, *softmax.scoring)
+    s.attend(s.given.fill(given), s.memory.address, *dense, *softmax.scoring, s.width)
     if softmax.sinks is not None:
         add_sinks(out, softmaxes, softmax.sinks)

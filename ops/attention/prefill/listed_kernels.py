@@ -21,15 +21,15 @@ from .chunk import add_keys
 
 
 @jit
-def _add_dense(shape, given, rows, dense, scoring, at):
+def _add_dense(shape, given, rows, j, dense, scoring, at):
     """Sums of a block of rows over the tokens that all of them read, in a fixed order."""
     stop = begin_rows(shape, given.q, rows, scoring.scale, at) + 1
     width = shape.keys
     for i in range(0, dense.sinks, width):
-        keys = KeyBlock(given.segments, rows.head, i, min(dense.sinks - i, width), i)
+        keys = KeyBlock(given.segments, j, i, min(dense.sinks - i, width), i)
         add_keys(shape, rows, keys, NO_WINDOW, scoring.softcap, at)
     for i in range(dense.first, stop, width):
-        keys = KeyBlock(given.segments, rows.head, i, min(stop - i, width), i)
+        keys = KeyBlock(given.segments, j, i, min(stop - i, width), i)
         add_keys(shape, rows, keys, NO_WINDOW, scoring.softcap, at)
 
 
@@ -49,10 +49,10 @@ def _fold(shape, r, block, h, at):
 
 
 @jit
-def _add_list(shape, given, row, j, group, scoring, block, room):
-    """The outputs of KV head j's query heads of a row over its list."""
-    n, q = given.q.shape[2], given.q
-    put_queries(shape, address(q[row, j * group]), group, n, scoring.scale, block.queries)
+def _add_list(shape, given, rows, row, j, scoring, block, room):
+    """The outputs of a row's query heads in `rows`, which read KV head j, over its list."""
+    n, q, width = given.q.shape[2], given.q, rows.group
+    put_queries(shape, address(q[row, rows.head * width]), width, n, scoring.scale, block.queries)
     tokens = given.lists[row, j, : given.counts[row, j]]
     attend_list(shape, block, tokens, given.segments, j, NO_WEIGHTS, room)
 
@@ -62,17 +62,24 @@ def make_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
 
     @kernel
     def listed_kernel(
-        share: Share, given: ListedRows, memory: ListedMemory, dense: Dense, scoring: Scoring
+        share: Share,
+        given: ListedRows,
+        memory: ListedMemory,
+        dense: Dense,
+        scoring: Scoring,
+        width: int,
     ):
-        """Reads the K and V rows of each list once for each row, all others once for 96 rows.
+        """Reads the K and V rows of each list once for `width` heads of each row, all others once
+        for 96 rows.
 
-        Item i is block i % n of rows of KV head i // n: the threads share a head's K and V.
+        Item i is block i % n of rows of `width` query heads from width * (i // n) on, which share a
+        KV head: so do the threads its K and V.
         """
         shape, part = shape_of(k_type, v_type, blocks, heads), share.part
         n_tokens, n_heads, _ = given.q.shape
         n_kv_heads = given.counts.shape[1]
-        group = n_heads // n_kv_heads
-        rounds, at_once = (group + heads - 1) // heads, ROWS // group
+        parts = n_heads // n_kv_heads // width
+        rounds, at_once = (width + heads - 1) // heads, ROWS // width
         n_blocks = (n_tokens + at_once - 1) // at_once
         at = buffers_of(shape, memory.works[part], memory.newest[part])
         work, room = address(memory.list_works[part]), address(memory.rooms[part])
@@ -81,16 +88,16 @@ def make_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
             address(memory.sums[part]), address(memory.maxima[part]), address(memory.totals[part]),
         )  # fmt: skip
         item = take(share.ticket)
-        while item < n_blocks * n_kv_heads:
-            j, first = item // n_blocks, item % n_blocks * at_once
-            stop = min(first + at_once, n_tokens)
-            rows = RowBlock(j, group, first * group, (stop - first) * group, dense.start)
-            _add_dense(shape, given, rows, dense, scoring, at)
+        while item < n_blocks * n_kv_heads * parts:
+            head, first = item // n_blocks, item % n_blocks * at_once
+            j, stop = head // parts, min(first + at_once, n_tokens)
+            rows = RowBlock(head, width, first * width, (stop - first) * width, dense.start)
+            _add_dense(shape, given, rows, j, dense, scoring, at)
             for row in range(first, stop):
                 if given.counts[row, j] > 0:
-                    _add_list(shape, given, row, j, group, scoring, block, room)
-                    for h in range(group):
-                        _fold(shape, (row - first) * group + h, block, h, at)
+                    _add_list(shape, given, rows, row, j, scoring, block, room)
+                    for h in range(width):
+                        _fold(shape, (row - first) * width + h, block, h, at)
             finish_rows(shape, rows, at, given.out)
             if given.softmaxes.shape[0]:
                 put_softmaxes(rows, at, given.softmaxes)

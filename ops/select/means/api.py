@@ -15,6 +15,7 @@ from ...attention.work import (
     ROWS,
     block_outputs,
     chunk_work_floats,
+    heads_at_once,
     rounds_of,
     token_work_bytes,
 )
@@ -157,14 +158,11 @@ def add_means(
 
 
 class RowMeansScratch(ThreadScratch):
-    """Memory for `add_row_means`, for each thread. At most 96 query heads share a KV head."""
+    """Memory for `add_row_means`, for each thread."""
 
     def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int) -> None:
-        if n_heads % n_kv_heads or n_heads // n_kv_heads > ROWS:
-            raise OpsError(
-                f"means of rows: {n_heads} query heads share {n_kv_heads} KV heads, expected at "
-                f"most {ROWS} for each"
-            )
+        rounds_of(n_heads, n_kv_heads)
+        self.width = heads_at_once(n_heads, n_kv_heads)
         self.n_heads, self.n_kv_heads, self.layout = n_heads, n_kv_heads, means_layout(head_dim)
         self.head_bytes = SEGMENT * means_item_bytes(head_dim)
         self.add = _row_means(self.layout.blocks)
@@ -222,4 +220,4 @@ def add_row_means(
         return
     s.ready(n_threads())
     tail = RowTail(q=q, lists=lists, counts=counts, items=items, softmaxes=softmaxes, out=out)
-    s.add(s.tail.fill(tail), s.memory.address, *dense, *scoring, s.head_bytes)
+    s.add(s.tail.fill(tail), s.memory.address, *dense, *scoring, s.head_bytes, s.width)

@@ -94,8 +94,9 @@ def _count(items, token, first, to_blocks, left):
 
 
 @jit
-def _count_left(tail, rows, dense, segments, to_blocks, scratch):
-    """scratch.left[t, b] = tokens of block b of some segments that token t did not read."""
+def _count_left(tail, rows, j, dense, segments, to_blocks, scratch):
+    """scratch.left[t, b] = tokens of block b of some segments that token t did not read of KV head
+    j."""
     first, stop = segments.first, segments.stop
     base, width = scratch.left[ROWS], BLOCKS * (stop - first)
     for b in range(width):
@@ -106,10 +107,10 @@ def _count_left(tail, rows, dense, segments, to_blocks, scratch):
         _count(tail.items, i, first, to_blocks, base)
     token = rows.first // rows.group
     for t in range(rows.n // rows.group):
-        line, n, i = scratch.left[t], tail.counts[token + t, rows.head], scratch.places[t]
+        line, n, i = scratch.left[t], tail.counts[token + t, j], scratch.places[t]
         for b in range(0, width, 16):
             v.store(address(line), b, v.load_i8x16(address(base), b))
-        tokens = tail.lists[token + t, rows.head]
+        tokens = tail.lists[token + t, j]
         while i < n and np.int64(tokens[i]) < stop * SEGMENT:
             _count(tail.items, np.int64(tokens[i]), first, to_blocks, line)
             i += 1
@@ -209,22 +210,24 @@ def make_row_means(blocks: int) -> DefinedKernel:
         dense: Dense,
         scoring: Scoring,
         head_bytes: int,
+        width: int,
     ):
-        """Item i is block i % n of rows of KV head i // n, as in `listed_kernel`.
+        """Item i is block i % n of rows of `width` query heads, as in `listed_kernel`.
 
         Reads the means once for 96 rows; up to 4 T H E S / 32 multiply-adds."""
         shape = shape_of(Q8_0, Q8_0, blocks, 1)
         n_tokens, n_heads, _ = tail.q.shape
         n_kv_heads, n_full = tail.counts.shape[1], len(tail.items)
-        group, at_once = n_heads // n_kv_heads, shape.keys // BLOCKS
-        per_block = ROWS // group
+        parts, at_once = n_heads // n_kv_heads // width, shape.keys // BLOCKS
+        per_block = ROWS // width
         n_blocks, scratch = (n_tokens + per_block - 1) // per_block, of_thread(memory, share.part)
         at = buffers_of(shape, scratch.works, scratch.newest)
         item = take(share.ticket)
-        while item < n_blocks * n_kv_heads:
-            j, first = item // n_blocks, item % n_blocks * per_block
+        while item < n_blocks * n_kv_heads * parts:
+            head, first = item // n_blocks, item % n_blocks * per_block
+            j = head // parts
             n, to_head = min(per_block, n_tokens - first), j * head_bytes
-            rows = RowBlock(j, group, first * group, n * group, dense.start)
+            rows = RowBlock(head, width, first * width, n * width, dense.start)
             begin_rows(shape, tail.q, rows, scoring.scale, at)
             _resume(shape, rows, tail, at)
             for t in range(n):
@@ -232,7 +235,7 @@ def make_row_means(blocks: int) -> DefinedKernel:
             for s in range(0, n_full, at_once):
                 segments = Segments(s, min(s + at_once, n_full))
                 to_blocks = to_head + TILES * shape.tile_bytes
-                _count_left(tail, rows, dense, segments, to_blocks, scratch)
+                _count_left(tail, rows, j, dense, segments, to_blocks, scratch)
                 _add_segments(shape, tail, rows, segments, to_head, scoring.softcap, scratch, at)
             finish_rows(shape, rows, at, tail.out)
             item = take(share.ticket)

@@ -52,7 +52,7 @@ class Network:
     """An encoder: y = W_n silu(… silu(W_1 x + b_1) …) + b_n, whose signs are a signature.
 
     weights float32: for each layer W `[in][out]`, then b `[out]`; widths: E, …, bits. Hidden
-    widths are multiples of 16 up to 512, bits 32 or 64.
+    widths are multiples of 16 up to 1,024, bits 32 or 64.
     """
 
     weights: F32

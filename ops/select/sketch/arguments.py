@@ -11,8 +11,8 @@ from ..choice import F32, Candidates, Lists, Rerank, RowLists
 
 
 def sketch_bits(head_dim: int) -> int:
-    """Bits of a sketch: head_dim up to 64, 128, 256 or 512."""
-    return next(n for n in (64, 128, 256, 512) if head_dim <= n)
+    """Bits of a sketch: head_dim up to 64, 128, 256, 512, and beyond that to a multiple of 64."""
+    return next((n for n in (64, 128, 256, 512) if head_dim <= n), -(-head_dim // 64) * 64)
 
 
 class Rotation(NamedTuple):

@@ -8,7 +8,7 @@ correction are one factor, f16. The centre c of a KV head's keys adds the same t
 changes no order. Half bytes of the bits index tables of int8, made for the query, whose entries are
 sums of four terms; `queries` says what their rounding costs.
 
-    bits     [token][bits / 8]    head_dim up to 64, 128, 256 or 512 bits
+    bits     [token][bits / 8]    bits: see `sketch_bits`
     factors  f16 [token]
 """
 

@@ -14,16 +14,28 @@ from numba.extending import intrinsic
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.views import address
-from ....jit.simd import at, load_f16, read, store, write
+from ....jit.simd import at, at_item, load_f16, read, set_i8, store, write
 from ...attention.layout import SEGMENT
 from ..lookup import AT_ONCE, WIDEST, add_saturated, look_up
-from ..masks import MASK_BYTES, bits_of
+from ..masks import MASK_BYTES, bits_of, queries_of
 from ..signatures.pairs import spread_128
 from ..work import NEAR_TOKENS as TOKENS
 from .sums import class_bytes, lowest_class, set_limits
 
 _SUMMED = TOKENS if AT_ONCE == 32 else 4 * TOKENS  # at a time: what registers hold for two queries
 _TABLES = 64  # of a query, at most, in one block of code: LLVM takes minutes for twice as many
+
+
+def _n_parts(bits: int) -> int:
+    """The equal parts in which a query's tables are summed, none of more than _TABLES."""
+    n = bits // 4
+    return next(parts for parts in range(-(-n // _TABLES), n) if n % parts == 0)
+
+
+@intrinsic
+def _parts_of(typingctx, kind):
+    """`_n_parts` of a Kind."""
+    return types.int64(kind), lambda ctx, b, sig, vals: ir.Constant(v.I64, _n_parts(kind.bits))
 
 
 @intrinsic
@@ -39,22 +51,27 @@ def _classes_64(typingctx, lowest, factors, classes):
 
 
 @intrinsic
-def _sum_first(typingctx, kind, planes, tables, sums):
-    """What `_sum_some` begins with where a query has more than _TABLES tables: the sums over the
-    first half of them; nothing else."""
+def _sum_part(typingctx, kind, part, planes, tables, sums):
+    """Add to the sums those over one of the parts of the tables; addresses, of the first table."""
 
     def codegen(ctx, b, sig, vals):
-        planes, tables, sums = (at(b, x) for x in vals[1:])
-        n = kind.bits // 4
-        for first in range(0, kind.queries, 2) if n > _TABLES else ():
+        _, part, planes, tables, sums = vals
+        n, parts = kind.bits // 4, _n_parts(kind.bits)
+        size = n // parts
+        planes, tables = (
+            at_item(b, planes, part, size * TOKENS),
+            at_item(b, tables, part, size * 16),
+        )
+        memory = planes, tables, at(b, sums)
+        for first in range(0, kind.queries, 2) if parts > 1 else ():
             pair = range(first, min(first + 2, kind.queries))
-            for h, totals in zip(pair, _totals(b, n, range(n // 2), (planes, tables, None), pair)):
-                for part, total in enumerate(totals):
-                    write(b, total, sums, SEGMENT * h + AT_ONCE * part)
+            for h, totals in zip(pair, _totals(b, n, range(size), memory, pair)):
+                for i, total in enumerate(totals):
+                    write(b, total, memory[2], SEGMENT * h + AT_ONCE * i)
         return ctx.get_dummy_value()
 
     n = types.intp
-    return types.void(kind, n, n, n), codegen
+    return types.void(kind, n, n, n, n), codegen
 
 
 @intrinsic
@@ -62,17 +79,16 @@ def _sum_some(typingctx, kind, planes, classes, tables, limits, masks, sums):
     """`sums.sums_64` of _SUMMED tokens, from their planes and classes; addresses all.
 
     limits: int8 [query][64] as there; masks uint64 [query][16], of which theirs are written. sums:
-    hold those of `_sum_first`.
+    hold those over all parts but the last.
     """
 
     def codegen(ctx, b, sig, vals):
         planes, classes, tables, limits, masks, sums = (at(b, x) for x in vals[1:])
-        n = kind.bits // 4
-        begun = n > _TABLES
-        memory = planes, tables, sums if begun else None
+        n, parts = kind.bits // 4, _n_parts(kind.bits)
+        memory = planes, tables, sums if parts > 1 else None
         for first in range(0, kind.queries, 2):
             pair = range(first, min(first + 2, kind.queries))
-            of_pair = _totals(b, n, range(n // 2 if begun else 0, n), memory, pair)
+            of_pair = _totals(b, n, range(n - n // parts, n), memory, pair)
             for h, totals in zip(pair, of_pair):
                 limit = read(b, limits, v.vty(v.I8, 16), 64 * h)
                 for part, total in enumerate(totals):
@@ -141,8 +157,12 @@ def sum_spread(kind, lowest, least, spread, n, tables, limits, scan, buffer):
     table, below, n_bytes = address(tables), address(scan.limits), bits_of(kind) // 8
     masks, sums = address(scan.masks[buffer]), address(scan.sums[buffer])
     set_limits(lowest, least, limits, below)
-    for t in range(0, SEGMENT, _SUMMED):
-        _sum_first(kind, planes + 2 * t * n_bytes, table, sums + t)
+    if _parts_of(kind) > 1:
+        for i in range(0, queries_of(kind) * SEGMENT, 64):
+            store(sums, i, set_i8(0))
+    for part in range(_parts_of(kind) - 1):
+        for t in range(0, SEGMENT, _SUMMED):
+            _sum_part(kind, part, planes + 2 * t * n_bytes, table, sums + t)
     for t in range(0, SEGMENT, _SUMMED):
         _sum_some(
             kind, planes + 2 * t * n_bytes, classes + t, table, below, masks + t // 8, sums + t

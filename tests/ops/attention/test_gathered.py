@@ -36,6 +36,7 @@ def _attend(cache, q, index, counts, softmax=PLAIN, **options):
         (96, "q8_0", "q4_0", 1, 1),
         (128, "q4_0", "q8_0", 6, 2),
         (80, "q4_0", "f16", 5, 1),
+        (576, "q8_0", "q8_0", 3, 1),
     ],
 )
 def test_only_listed_tokens_count(make_cache, queries, head_dim, k, v, heads, kv_heads) -> None:

@@ -61,6 +61,8 @@ def _reference(cache, q, lists, counts, dense: Dense, **of_softmax) -> np.ndarra
         (256, "f16", "f16", 4, 2),
         (80, "q4_0", "f16", 5, 1),
         (96, "q8_0", "q4_0", 1, 1),
+        (576, "f16", "f16", 4, 1),
+        (32, "f16", "f16", 130, 1),  # more query heads than a block has rows
     ],
 )
 def test_each_row_reads_its_tokens(make_cache, queries, head_dim, k, v, heads, kv_heads) -> None:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from kvarn.ops.attention import SEGMENT, TileLayout, n_segments
 from kvarn.ops.attention.api import append_kv
+from kvarn.ops.attention.layout import layout_of
 from kvarn.ops.evict import (
     Protected,
     Signatures,
@@ -89,12 +90,12 @@ def tokens(n: int, heads: int, kv_heads: int, head_dim: int):
     rng = np.random.default_rng(n + heads)
     q = rng.standard_normal((n, heads, head_dim)).astype(np.float32)
     k, v = rng.standard_normal((2, n, kv_heads, head_dim)).astype(np.float32)
-    return q, k, v
+    return q, k, k if head_dim > 512 else v
 
 
 def filled(case: tuple, n_tokens: int):
     head_dim, k_type, v_type, heads, kv_heads, n_slots, bits = case
-    slots = Slots(TileLayout(head_dim, k_type, v_type), heads, kv_heads, n_slots, bits)
+    slots = Slots(layout_of(head_dim, k_type, v_type), heads, kv_heads, n_slots, bits)
     q, k, v = tokens(n_tokens, heads, kv_heads, head_dim)
     slots.fill(k[:n_slots], v[:n_slots])
     return slots, q, k, v
@@ -107,4 +108,5 @@ CASES = [
     (128, "q4_0", "q8_0", 20, 1, 64, 33),
     (96, "q4_0", "q4_0", 4, 1, 1030, 64),
     (33, "f16", "q4_0", 36, 1, 47, 24),
+    (576, "q8_0", "q8_0", 8, 1, 60, 16),  # keys are values
 ]

@@ -5,8 +5,9 @@ import pytest
 from numpy.typing import NDArray
 
 from kvarn.jit import threads
-from kvarn.ops.attention import SEGMENT, TileLayout, n_segments
+from kvarn.ops.attention import SEGMENT, n_segments
 from kvarn.ops.attention.api import AttentionScratch, append_kv, attention_rows
+from kvarn.ops.attention.layout import layout_of
 from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import add_attention, key_norms, move_slots, set_positions
@@ -28,9 +29,10 @@ class Cache:
         self, n: int, kv_heads: int = 2, group: int = 3, head_dim: int = 64, kind: str = "f16"
     ) -> None:
         rng = np.random.default_rng(n)
-        self.layout, self.kv_heads = TileLayout(head_dim, kind, kind), kv_heads
+        self.layout, self.kv_heads = layout_of(head_dim, kind, kind), kv_heads
         self.q = rng.standard_normal((n, kv_heads * group, head_dim), np.float32)
         k, v = rng.standard_normal((2, n, kv_heads, head_dim), np.float32)
+        v = k if head_dim > 512 else v
         size = self.layout.segment_bytes(kv_heads)
         self.memory, self.segments = column(n_segments(n), size)
         self.position_memory, self.positions = column(n_segments(n), 4 * SEGMENT * kv_heads)
@@ -79,6 +81,7 @@ class Cache:
         (500, 301, 5.0, {"head_dim": 80}),
         (1030, 900, 0.0, {"kind": "q8_0", "head_dim": 256, "kv_heads": 1}),
         (2100, 1950, 0.0, {"kind": "q4_0", "group": 8, "head_dim": 96}),
+        (1100, 1030, 0.0, {"kind": "q8_0", "kv_heads": 1, "head_dim": 576}),
     ],
 )
 def test_sums_are_those_of_the_softmax(n: int, start: int, softcap: float, options) -> None:

@@ -41,6 +41,7 @@ def _agree(got: np.ndarray, x: np.ndarray, network: Network) -> None:
         (80, "q8_0", (80, 128, 128, 32)),
         (128, "q4_0", (128, 64)),
         (24, "q4_0", (24, 48, 64)),
+        (576, "q4_0", (576, 64, 32)),
     ],
 )
 def test_signatures_of_stored_keys(make_cache, head_dim: int, kind: str, widths) -> None:

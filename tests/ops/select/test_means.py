@@ -41,16 +41,17 @@ class Means:
 
     def stored(self, j: int):
         """Mean keys and values (blocks, padded) and the block of each token, as `layout` draws."""
-        padded = self.cache.layout.padded
+        padded, sides = self.cache.layout.padded, 1 if self.cache.layout.padded > 512 else 2
         n_scales = padded // 32
-        tile_bytes = -(-TILE * (2 * padded + 4 * n_scales) // 64) * 64
+        tile_bytes = -(-TILE * sides * (padded + 2 * n_scales) // 64) * 64
         raw = self.means[:, j]
         tiles = np.ascontiguousarray(raw[:, : 2 * tile_bytes]).reshape(-1, tile_bytes)
-        rows = tiles[:, : 2 * TILE * padded].view(np.int8).astype(np.float32)
-        scales = np.ascontiguousarray(tiles[:, 2 * TILE * padded :][:, : 4 * TILE * n_scales])
-        scales = scales.view("<f2").astype(np.float32).reshape(-1, TILE, 2, n_scales)
-        rows = rows.reshape(-1, 2, TILE, n_scales, 32) * np.moveaxis(scales, 2, 1)[..., None]
-        keys, values = np.moveaxis(rows.reshape(-1, 2, TILE, padded), 1, 0)
+        end = sides * TILE * padded
+        rows = tiles[:, :end].view(np.int8).astype(np.float32)
+        scales = np.ascontiguousarray(tiles[:, end:][:, : 2 * sides * TILE * n_scales])
+        scales = scales.view("<f2").astype(np.float32).reshape(-1, TILE, sides, n_scales)
+        rows = rows.reshape(-1, sides, TILE, n_scales, 32) * np.moveaxis(scales, 2, 1)[..., None]
+        keys, values = np.moveaxis(rows.reshape(-1, sides, TILE, padded), 1, 0)[[0, -1]]
         blocks = raw[:, 2 * tile_bytes :][:, :SEGMENT]
         return keys.reshape(-1, padded), values.reshape(-1, padded), blocks
 
@@ -94,7 +95,8 @@ def _lists(n_kv_heads: int, n_tokens: int, counts: list[int]):
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "k", "v"), [(64, "q8_0", "q8_0"), (80, "q4_0", "f16"), (256, "f16", "q4_0")]
+    ("head_dim", "k", "v"),
+    [(64, "q8_0", "q8_0"), (80, "q4_0", "f16"), (256, "f16", "q4_0"), (576, "q4_0", "q4_0")],
 )
 def test_what_is_kept(make_cache, head_dim: int, k: str, v: str) -> None:
     means = Means(make_cache(head_dim, k, v, 2, 2 * SEGMENT))
@@ -144,12 +146,14 @@ def test_blocks_hold_keys_that_are_alike(make_cache, head_dim: int) -> None:
         (96, "q8_0", "q4_0", 1, 1, SEGMENT),
         (128, "q4_0", "q8_0", 6, 2, 3 * SEGMENT + 1),
         (80, "q4_0", "f16", 5, 1, 34 * SEGMENT),
+        (576, "f16", "f16", 4, 1, 2 * SEGMENT + 5),
     ],
 )
 def test_means_count_for_what_is_not_listed(
     make_cache, queries, head_dim, k, v, heads, kv_heads, n_tokens
 ) -> None:
     means, q = Means(make_cache(head_dim, k, v, kv_heads, n_tokens)), queries(1, heads, head_dim)
+    q *= min(1.0, 300 / head_dim)  # longer ones look at single tokens
     for lengths in ([1, 17], [n_tokens // 2, 300]):
         lists = _lists(kv_heads, n_tokens, lengths[:kv_heads])
         for options in ({}, {"softcap": 2.0}, {"scale": 1.5}):

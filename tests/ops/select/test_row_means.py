@@ -77,6 +77,8 @@ class RowMeans(Means):
         (128, "q4_0", "q8_0", 8, 1, 6 * SEGMENT),
         (80, "q4_0", "f16", 5, 1, 2 * SEGMENT + 99),
         (256, "f16", "q4_0", 2, 2, 4 * SEGMENT),
+        (576, "q8_0", "q8_0", 2, 1, 2 * SEGMENT + 99),
+        (32, "f16", "f16", 98, 1, 2 * SEGMENT),  # more query heads than a block has rows
     ],
 )
 def test_rows_count_what_they_did_not_read(
@@ -86,6 +88,7 @@ def test_rows_count_what_they_did_not_read(
     open_segment = (n_tokens - n) // SEGMENT * SEGMENT
     dense = Dense(128, open_segment - 128, n_tokens - n)
     means, q = RowMeans(cache, dense, n, 300), queries(n, heads, head_dim)
+    q *= min(1.0, 300 / head_dim)  # longer ones look at single tokens
     usual = head_dim**-0.5
     for options in ({"scale": usual}, {"scale": usual, "softcap": 2.0}, {"scale": 2 * usual}):
         got, want = means.attend(q, **options), means.formula(q, **options)
@@ -144,5 +147,5 @@ def test_refuses_in_words(make_cache, queries) -> None:
                 q_, ReadRows(*bad[1:4]), *bad[4:], np.empty_like(q_), scoring=Scoring(1.0, 0.0),
                 scratch=RowMeansScratch(8, 2, 64),
             )  # fmt: skip
-    with pytest.raises(OpsError, match="97 query heads share 1 KV heads"):
-        RowMeansScratch(97, 1, 64)
+    with pytest.raises(OpsError, match="97 query heads cannot share 2 KV heads"):
+        RowMeansScratch(97, 2, 64)

@@ -28,7 +28,7 @@ from kvarn.ops.select import (
     sketch_keys,
 )
 from kvarn.ops.select.masks import kind_of
-from kvarn.ops.select.queries import RANGE
+from kvarn.ops.select.queries import LONG_RANGE, RANGE
 from kvarn.ops.select.sketch.arguments import Scratch
 from kvarn.ops.select.sketch.sums import Sketches as SegmentSketches
 from kvarn.ops.select.sketch.sums import sum_segment
@@ -60,7 +60,8 @@ class Sketches:
         y = np.zeros((len(q), n))
         y[:, : q.shape[1]] = q * self.frame.inverse[0, : q.shape[1]]
         y = y @ self.rotation.weights[: n * n].reshape(n, n)
-        y *= 127 / (RANGE * np.sqrt(n) * np.linalg.norm(y, axis=1, keepdims=True))
+        share = RANGE if n <= 512 else LONG_RANGE
+        y *= 127 / (share * np.sqrt(n) * np.linalg.norm(y, axis=1, keepdims=True))
         halves = np.unpackbits(np.arange(16, dtype=np.uint8)[:, None], axis=1, bitorder="little")
         tables = np.rint(y.reshape(len(q), -1, 4) @ (halves[:, :4] * 2.0 - 1).T)
         bits = self.bits[:, 0].reshape(-1, n // 8)
@@ -84,7 +85,9 @@ class Sketches:
         return [index[i, :n].copy() for i, n in enumerate(counts)]
 
 
-@pytest.mark.parametrize(("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (512, "f16")])
+@pytest.mark.parametrize(
+    ("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (512, "f16"), (576, "q4_0")]
+)
 def test_sketches_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
     cache = make_cache(head_dim, kind, kind, 2, 1100)
     rng = np.random.default_rng(2)
@@ -122,7 +125,7 @@ def test_estimates_are_unbiased_over_rotations() -> None:
 
 @pytest.mark.parametrize(
     ("head_dim", "kind", "heads", "n_kv_heads"),
-    [(64, "q8_0", 8, 2), (128, "f16", 3, 1), (512, "f16", 4, 1)],
+    [(64, "q8_0", 8, 2), (128, "f16", 3, 1), (512, "f16", 4, 1), (576, "q8_0", 2, 1)],
 )
 def test_all_candidates_give_the_exact_choice(
     make_cache, queries, head_dim: int, kind: str, heads: int, n_kv_heads: int
@@ -149,7 +152,7 @@ def test_few_candidates_find_most_of_the_mass(make_cache, queries) -> None:
         assert mass[got].sum() > least * best
 
 
-@pytest.mark.parametrize(("head_dim", "longest"), [(64, 1.0), (128, 1.0), (64, 8.0)])
+@pytest.mark.parametrize(("head_dim", "longest"), [(64, 1.0), (128, 1.0), (64, 8.0), (576, 8.0)])
 def test_the_estimates_choose_the_candidates(
     make_cache, queries, head_dim: int, longest: float
 ) -> None:
@@ -160,7 +163,7 @@ def test_the_estimates_choose_the_candidates(
     cache, q = make_cache(head_dim, "f16", "f16", 1, 20_000), queries(1, 1, head_dim)
     lengths = np.random.default_rng(1).uniform(1, longest, 20_000 // 64 + 1).repeat(64)[:20_000]
     k = (cache.k * lengths[:, None, None]).astype(np.float32)
-    append_kv(k, cache.v, cache.segments, cache.layout, 0)
+    append_kv(k, k if head_dim > 512 else cache.v, cache.segments, cache.layout, 0)
     sketches = Sketches(cache)
     sketches.add(0, 20_000)
     keys, _ = cache.stored()
@@ -169,7 +172,8 @@ def test_the_estimates_choose_the_candidates(
     got = sketches.choose(q, Range(3, 19_000, 20_000), 500, 500)[0]
     want = largest_reference(estimates, 1, (3, 19_000, 20_000), 500, SEED)[0]
     assert len(got) == len(want)
-    assert len(np.intersect1d(got, want)) > 0.95 * len(want)  # tables are rounded to int8
+    least = 0.95 if head_dim <= 128 else 0.85  # tables are rounded to int8, whatever their number
+    assert len(np.intersect1d(got, want)) > least * len(want)
     rounded = largest_reference(sketches.estimates(q[0]), 1, (3, 19_000, 20_000), 500, SEED)[0]
     np.testing.assert_array_equal(got, rounded)
 

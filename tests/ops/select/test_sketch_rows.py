@@ -42,6 +42,7 @@ def _check(sketches: Sketches, q, among: Range, k: int, few: int, scratch=None) 
         pytest.param(128, "f16", 1, 1, marks=pytest.mark.slow),
         pytest.param(256, "q8_0", 1, 3, marks=pytest.mark.slow),
         pytest.param(512, "f16", 1, 4, marks=pytest.mark.slow),
+        pytest.param(576, "q8_0", 1, 2, marks=pytest.mark.slow),
     ],
 )
 def test_each_row_chooses_as_alone(

@@ -76,6 +76,7 @@ class Drawn:
         (4, 2, 80, "q4_0", 2, 1),
         (16, 100, 32, "f16", 1, 1),
         (12, 70, 256, "f16", 4, 1),
+        (10, 40, 576, "q8_0", 4, 1),
     ],
 )
 def test_tokens_and_weights_are_the_formulas(
