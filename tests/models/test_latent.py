@@ -21,6 +21,7 @@ from kvarn.runtime.store import Disk
 from kvarn.runtime.store.disk.checking.verify import verify
 
 from . import plain, tiny_cases, tiny_models
+from .exact import exact_logits
 from .tiny.case import YARN_ATTN, Tiny
 
 NAMES = [case.name for case in tiny_cases.CASES if case.architecture == "deepseek2"]
@@ -75,6 +76,12 @@ def test_glm_chooses_experts_by_sigmoids_where_its_file_does_not_say_so(
 def test_logits_of_a_prompt_are_llama_cpps(
     name: str, n: int, llama_oracle: ModuleType, plain_ops: ModuleType, tmp_path: Path
 ) -> None:
+    """To 1e-4 of their spread, both with F32 rows; the models of up to 3 layers are within 4e-5.
+
+    27 layers of random weights amplify the roundings of float32: llama.cpp itself is up to 1.7e-4
+    from the same model in float64, kvarn 1.8e-4. Such a model may be twice as far from it in kvarn
+    as in llama.cpp.
+    """
     case = CASES[name]
     tiny_models.write(path := tmp_path / "tiny.gguf", case, SEED)
     ids = ids_of(case, n)
@@ -84,8 +91,14 @@ def test_logits_of_a_prompt_are_llama_cpps(
         config = ModelConfig.from_metadata(file.metadata)
         model = Transformer(config, Weights.load(file.tensors, config), 128)
         got = plain_ops.read(model, plain_ops.PlainAttention(config), ids, 128, 1024)
-    # Float32 on both sides; 27 layers add up.
-    assert np.abs(got - expected).max() < 3e-4 * expected.std()
+    limit = 1e-4 * expected.std()
+    if case.n_layers == 27:
+        arrays = tiny_models.tensors(case, SEED)
+        exact = exact_logits(tiny_models.metadata(case), arrays, ids, 1024)
+        limit = max(limit, 2 * np.abs(expected - exact).max())
+        assert limit < 5e-4 * expected.std()
+        expected = exact
+    assert np.abs(got - expected).max() < limit
 
 
 @pytest.mark.parametrize("scaling", ["linear", "yarn"])
@@ -109,7 +122,7 @@ def test_scaled_positions_scale_scores_as_in_llama_cpp(
         config = ModelConfig.from_metadata(file.metadata)
         model = Transformer(config, Weights.load(file.tensors, config), 64)
         got = plain_ops.read(model, plain_ops.PlainAttention(config), ids)
-    assert np.abs(got - expected).max() < 2e-4 * expected.std()
+    assert np.abs(got - expected).max() < 1e-4 * expected.std()
 
 
 @pytest.mark.parametrize("name", NAMES)
