@@ -15,6 +15,8 @@ SMALL = (
     "generation_config.json",
     "tokenizer.json",
     "tokenizer.model",
+    "tiktoken.model",
+    "tokenization_*.py",
     "sentencepiece.bpe.model",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -33,7 +35,7 @@ SMALL = (
     "README.md",
     "LICENSE*",
 )
-"""The files that a conversion reads beside the weights, and the model's licence."""
+"""The files that a conversion reads beside the weights (it runs none), and the model's licence."""
 
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)

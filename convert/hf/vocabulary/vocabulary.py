@@ -16,13 +16,15 @@ from ..architecture import HFArchitecture
 from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .bpe import byte_level_tokens, pre_tokenizer
 from .pieces import as_gemma4, read_pieces
+from .tiktoken import FILE as TIKTOKEN
+from .tiktoken import pre_tokenizer_of_code, read_tiktoken
 from .tokens import Tokens
 from .unigram import FILE, is_unigram, read_unigram
 from .wordpiece import WORDPIECE_PRE, read_wordpiece
 
 # What gguf-py's rules raise for files that are valid JSON and nothing else.
 _ODD = (ValueError, TypeError, KeyError, AttributeError, IndexError)
-_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "vocab.txt", FILE)
+_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "vocab.txt", FILE, TIKTOKEN)
 _MERGED_SPACES = "tokenizer.ggml.remove_extra_whitespaces"
 
 
@@ -99,12 +101,17 @@ def read_vocabulary(
             return Vocabulary("gemma4", None, tokens, False, _special(folder, None))
         prefix = _space_prefix(architecture, settings, has_prefix)
         return Vocabulary("llama", "default", tokens, prefix, _special(folder, len(tokens.texts)))
-    tokenizer, tokens = byte_level_tokens(folder, saved, settings, n_vocab)
     if pre is not None and pre not in PRE_TOKENIZERS:
         known = ", ".join(sorted(PRE_TOKENIZERS))
         raise ConvertError(
             f"--pre {pre:.40}: kvarn knows no pre-tokenizer of this name: expected one of {known}"
         )
+    if not saved and (folder / TIKTOKEN).is_file():
+        tokens, merges = read_tiktoken(folder, settings, n_vocab)
+        special = _special(folder, len(tokens.texts))
+        special.merges = merges
+        return Vocabulary("gpt2", pre or pre_tokenizer_of_code(folder), tokens, None, special)
+    tokenizer, tokens = byte_level_tokens(folder, saved, settings, n_vocab)
     hashed, name = True, pre
     if name is None:
         ignores = bool(saved) and saved["model"].get("ignore_merges") is True
