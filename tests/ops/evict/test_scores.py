@@ -31,6 +31,7 @@ class Cache:
         rng = np.random.default_rng(n)
         self.layout, self.kv_heads = layout_of(head_dim, kind, kind), kv_heads
         self.q = rng.standard_normal((n, kv_heads * group, head_dim), np.float32)
+        self.q *= np.float32(min(1, 256 / head_dim))  # scores of like size, which round alike
         k, v = rng.standard_normal((2, n, kv_heads, head_dim), np.float32)
         v = k if head_dim > 512 else v
         size = self.layout.segment_bytes(kv_heads)
