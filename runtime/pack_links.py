@@ -57,7 +57,7 @@ def name_model(path: Path, model: Model) -> None:
 def missing_parent(path: Path) -> str:
     """The folder of the pack that the one in `path` begins with, if it is gone, else ""."""
     parent = Manifest.read(path).parent
-    gone = parent is not None and not (path / parent.path / NAME).exists()
+    gone = parent is not None and not (parent.folder(path) / NAME).exists()
     return parent.path if parent is not None and gone else ""
 
 

@@ -73,7 +73,7 @@ def _parent_of(path: Path) -> Path | None:
         parent = Manifest.read(path).parent
     except PackError:
         return None
-    return None if parent is None else Path(parent.path)
+    return None if parent is None else parent.folder(path).resolve()
 
 
 def build_pack(

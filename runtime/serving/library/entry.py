@@ -142,7 +142,7 @@ def read_as(path: Path, manifest: Manifest, model: ModelInfo) -> ReadAs | None:
     same = manifest.model.same_model(facts) and manifest.model.tokenizer == facts.tokenizer
     prefills, above = [manifest.prefill], manifest.parent
     while above is not None and len(prefills) <= MOST_PARENTS:
-        path = path / above.path
+        path = above.folder(path)
         try:
             parent = Manifest.read(path)
         except PackError:

@@ -96,17 +96,17 @@ class Shelf:
             return
         if parent is None:
             return
-        above = self.entries.get(Path(parent.path)) or self._of_user(parent)
+        place = parent.folder(entry.path)
+        above = self.entries.get(place) or self._of_user(parent, place)
         if above is None:
             entry.read_as = None
             return
         entry.above = above
         above.n_children += 1
 
-    def _of_user(self, parent: Parent) -> Entry | None:
+    def _of_user(self, parent: Parent, path: Path) -> Entry | None:
         """The user's pack that an entry begins with, whose tokens are read when they are wanted;
         None if it is not there any more."""
-        path = Path(parent.path)
         try:
             manifest = Manifest.read(path)
         except PackError:

@@ -310,7 +310,7 @@ class PackFolder:
     def _open_parent(self, depth: int) -> PackFolder:
         expected = self.manifest.parent
         assert expected is not None
-        path = self.path / expected.path
+        path = expected.folder(self.path)
         if depth >= MOST_PARENTS:
             raise PackError(self.path, f"it has more than {MOST_PARENTS - 1} parents above it")
         try:

@@ -74,7 +74,7 @@ def _info(
         indexes=indexes,
         prefill=str(manifest.prefill or "exact"),
         probe=probe,
-        parent="" if manifest.parent is None else manifest.parent.path,
+        parent="" if manifest.parent is None else str(manifest.parent.folder(folder.path)),
         parent_prefill="" if above is None else str(above.manifest.prefill or "exact"),
         n_bytes=sum(file.lstat().st_blocks * 512 for file in folder.path.iterdir()),
     )

@@ -26,6 +26,7 @@ Formats 1 to 9, of development versions, have a part of these keys and are read 
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -99,6 +100,14 @@ class Parent:
     n_segments: int
     log_bytes: int
     log_chain: str
+
+    def folder(self, child: Path) -> Path:
+        """Where it is for the pack in `child`: where it was, or else under its name beside that,
+        as both were moved, or are mounted elsewhere."""
+        named, name = child / self.path, Path(self.path).name
+        beside = Path(os.path.realpath(child)).parent / name
+        is_moved = not (named / NAME).exists() and (beside / NAME).exists()
+        return beside if is_moved else named
 
 
 def new_id() -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.runtime.store import DiskStore
+from kvarn.runtime.store import DiskStore, PackError
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
@@ -122,3 +122,30 @@ def test_a_child_of_a_short_pack_copies_it(pack: Path, tmp_path: Path) -> None:
     again = opened(tmp_path / "child")
     assert again.saved.tokens == TOKENS[:300]
     check(again, TOKENS[:300])
+
+
+def test_packs_that_are_moved_together_find_each_other(above: Path, tmp_path: Path) -> None:
+    """Also by a link to the pack; and one that is moved alone finds its parent where it was."""
+    child_of(above, tmp_path / "child").close()
+    child_of(tmp_path / "child", tmp_path / "grandchild").close()
+    (tmp_path / "there").mkdir()
+    for name in ("pack", "child", "grandchild"):
+        (tmp_path / name).rename(tmp_path / "there" / name)
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "grandchild")
+    for path in (tmp_path / "there" / "grandchild", tmp_path / "link"):
+        check(opened(path, writable=False), TOKENS)
+    assert not verify(tmp_path / "there" / "grandchild")
+    (tmp_path / "there").rename(tmp_path / "here")
+    child_of(tmp_path / "here" / "pack", tmp_path / "here" / "last").close()
+    (tmp_path / "here" / "last").rename(tmp_path / "last")
+    check(opened(tmp_path / "last"), TOKENS)
+
+
+def test_a_pack_of_the_parents_name_is_no_parent(above: Path, tmp_path: Path) -> None:
+    child_of(above, tmp_path / "child").close()
+    above.rename(tmp_path / "gone")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "child").rename(tmp_path / "there" / "child")
+    make(tmp_path / "there" / "pack", windows=Manifest.read(tmp_path / "gone").windows)
+    with pytest.raises(PackError, match=r"is pack \w+, expected"):
+        opened(tmp_path / "there" / "child")
