@@ -43,6 +43,13 @@ def test_a_device_without_experts_refuses_them_by_name() -> None:
         Device.check_experts(CPU, "x")
 
 
+def test_a_device_without_adapters_refuses_them() -> None:
+    a, b = np.ones((1, 8), np.float32), np.ones((4, 1), np.float32)
+    assert CPU.low_rank(a, b).n_bytes == 16 * 4 * 2 + 80 * 4 + 80
+    with pytest.raises(OpsError, match="adapters: the device cpu does not compute them; use"):
+        Device.low_rank(CPU, a, b)
+
+
 def test_a_recorded_number_is_read_when_the_graph_runs() -> None:
     from kvarn.ops.attention.layout import TileLayout
 
