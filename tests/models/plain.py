@@ -107,31 +107,31 @@ def plain_record(function: Callable[..., None], *args: Any) -> SimpleNamespace:
     return SimpleNamespace(run=lambda: function(*args))
 
 
-def _rms_norm(x: np.ndarray, weight: np.ndarray, eps: float, out: np.ndarray) -> None:
-    out[:] = reference.rms_norm_reference(x, weight, eps)
+def _into(function: Callable[..., np.ndarray]) -> Callable[..., None]:
+    """An operation that writes what the function makes of all but the last argument into that."""
+
+    def operation(*args: Any) -> None:
+        args[-1][:] = function(*args[:-1])
+
+    return operation
 
 
-def _layer_norm(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, eps: float, out: np.ndarray
-) -> None:
-    out[:] = reference.layer_norm_reference(x, weight, bias, eps)
+def _in_place(function: Callable[..., np.ndarray]) -> Callable[..., None]:
+    """An operation that writes what the function makes of all arguments into the first."""
+
+    def operation(x: np.ndarray, *args: Any) -> None:
+        x[:] = function(x, *args)
+
+    return operation
 
 
-def _add_rms_norm(
-    x: np.ndarray, branch: np.ndarray, weight: np.ndarray, eps: float, out: np.ndarray
-) -> None:
-    x[:], out[:] = reference.add_rms_norm_reference(x, branch, weight, eps)
+def _add_and(norm: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Callable[..., None]:
+    """An operation that changes x to the sum, and writes its norm into the last argument."""
 
+    def operation(x: np.ndarray, *args: Any) -> None:
+        x[:], args[-1][:] = norm(x, *args[:-1])
 
-def _add_layer_norm(
-    x: np.ndarray,
-    branch: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None,
-    eps: float,
-    out: np.ndarray,
-) -> None:
-    x[:], out[:] = reference.add_layer_norm_reference(x, branch, weight, bias, eps)
+    return operation
 
 
 def _rope(q: np.ndarray, k: np.ndarray, cos_sin: np.ndarray, style: str) -> None:
@@ -139,59 +139,36 @@ def _rope(q: np.ndarray, k: np.ndarray, cos_sin: np.ndarray, style: str) -> None
         x[:] = reference.rope_reference(x, cos_sin, style)
 
 
-def _swiglu(gate: np.ndarray, up: np.ndarray, out: np.ndarray) -> None:
-    out[:] = reference.swiglu_reference(gate, up)
-
-
-def _geglu_ggml(gate: np.ndarray, up: np.ndarray, out: np.ndarray) -> None:
-    """gelu(gate) * up through float16, as ggml's table has it: zero below -10, itself above 10."""
-    rounded = reference.gelu_reference(gate.astype(np.float16)).astype(np.float16)
-    gelu = np.where(gate <= -10, 0, np.where(gate >= 10, gate, rounded.astype(np.float32)))
-    out[:] = gelu * up
-
-
-def _sigmoid_gate(x: np.ndarray, gate: np.ndarray, out: np.ndarray) -> None:
-    out[:] = reference.sigmoid_gate_reference(x, gate)
-
-
-def _softplus_gate(x: np.ndarray, gate: np.ndarray, out: np.ndarray) -> None:
-    out[:] = reference.softplus_gate_reference(x, gate)
-
-
-def _gelu_ggml(x: np.ndarray) -> None:
-    _geglu_ggml(x.copy(), np.ones_like(x), x)
-
-
-def _relu_squared(x: np.ndarray) -> None:
-    x[:] = reference.relu_squared_reference(x)
-
-
-def _multiply_row(x: np.ndarray, row: np.ndarray) -> None:
-    x *= row
-
-
-def _add(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    np.add(x, y, out=out)
-
-
-def _add_row(x: np.ndarray, row: np.ndarray) -> None:
-    x += row
-
-
-def _scale_rows(x: np.ndarray, factors: np.ndarray) -> None:
-    x *= factors[:, None]
-
-
-def _scale(x: np.ndarray, factor: float) -> None:
-    x *= np.float32(factor)
-
-
-def _softcap(x: np.ndarray, cap: float) -> None:
-    x[:] = reference.softcap_reference(x, cap)
+def _gelu_ggml(x: np.ndarray) -> np.ndarray:
+    """gelu(x) through float16, as ggml's table has it: zero below -10, itself above 10."""
+    rounded = reference.gelu_reference(x.astype(np.float16)).astype(np.float16)
+    return np.where(x <= -10, 0, np.where(x >= 10, x, rounded.astype(np.float32)))
 
 
 def _split_pairs(x: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
     first[:], second[:] = x[:, :, 0], x[:, :, 1]
+
+
+POINTWISE = SimpleNamespace(
+    split_pairs=_split_pairs,
+    rope=_rope,
+    add=_into(np.add),
+    rms_norm=_into(reference.rms_norm_reference),
+    layer_norm=_into(reference.layer_norm_reference),
+    swiglu=_into(reference.swiglu_reference),
+    geglu=_into(lambda gate, up: _gelu_ggml(gate) * up),
+    sigmoid_gate=_into(reference.sigmoid_gate_reference),
+    softplus_gate=_into(reference.softplus_gate_reference),
+    add_rms_norm=_add_and(reference.add_rms_norm_reference),
+    add_layer_norm=_add_and(reference.add_layer_norm_reference),
+    add_row=_in_place(np.add),
+    multiply_row=_in_place(np.multiply),
+    scale=_in_place(lambda x, factor: x * np.float32(factor)),
+    scale_rows=_in_place(lambda x, factors: x * factors[:, None]),
+    softcap=_in_place(reference.softcap_reference),
+    gelu=_in_place(_gelu_ggml),
+    relu_squared=_in_place(reference.relu_squared_reference),
+)
 
 
 def plain_copy_part(
@@ -200,28 +177,6 @@ def plain_copy_part(
     """Parts of the rows of heads, which latent attention copies on the CPU alone."""
     part = x[:, :, first : first + n]
     out[:, :, at : at + n] = part.swapaxes(0, 1) if swap else part
-
-
-POINTWISE = SimpleNamespace(
-    split_pairs=_split_pairs,
-    add_row=_add_row,
-    scale=_scale,
-    scale_rows=_scale_rows,
-    rms_norm=_rms_norm,
-    layer_norm=_layer_norm,
-    add_rms_norm=_add_rms_norm,
-    add_layer_norm=_add_layer_norm,
-    rope=_rope,
-    swiglu=_swiglu,
-    geglu=_geglu_ggml,
-    sigmoid_gate=_sigmoid_gate,
-    softplus_gate=_softplus_gate,
-    gelu=_gelu_ggml,
-    relu_squared=_relu_squared,
-    multiply_row=_multiply_row,
-    add=_add,
-    softcap=_softcap,
-)
 
 
 @dataclass(frozen=True)
@@ -269,8 +224,7 @@ def plain_experts(
 def _gelu_expert(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
     """One expert, with gelu as ggml's table has it."""
     gate, up = ((matrix @ x).astype(np.float32) for matrix in matrices[:2])
-    _geglu_ggml(gate, up, gate)
-    return matrices[2] @ gate
+    return matrices[2] @ (_gelu_ggml(gate) * up)
 
 
 class Plain(Cpu):
