@@ -21,7 +21,8 @@ import transformers
 from safetensors import safe_open
 
 from tests.convert import stored_adapters, stored_models
-from tests.convert.golden.models_to_make import DELTA, SIZES
+from tests.convert.golden.hybrids_to_make import DELTA
+from tests.convert.golden.models_to_make import SIZES
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 PATTERNS = {

@@ -17,7 +17,11 @@ import transformers
 from safetensors import safe_open
 
 from tests.convert import stored_models
-from tests.convert.golden.models_to_make import AS_PUBLISHED, CASES, SIZES
+from tests.convert.golden import hybrids_to_make, models_to_make
+from tests.convert.golden.hybrids_to_make import AS_PUBLISHED
+from tests.convert.golden.models_to_make import SIZES
+
+CASES = models_to_make.CASES | hybrids_to_make.CASES
 
 
 def main() -> None:
