@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.models.transformer import FEW
+from kvarn.models.transformer import Transformer
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.draft import Draft, Drafter, Ngram
@@ -203,7 +203,7 @@ def test_passes_end_with_the_chunk(tiny: Model) -> None:
     told = Told(plain[0], length=10)
     assert run(tiny.context(600), prompt, told) == plain
     # Up to the last token but one, that token alone, and from there on as many as a pass reads.
-    assert told.asked[:3] == [3, 0, FEW - 1]
+    assert told.asked[:3] == [3, 0, Transformer.FEW - 1]
 
 
 def test_text_and_stop_strings_are_those_without_a_draft(tiny: Model) -> None:
