@@ -24,7 +24,8 @@ from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.keep import Evicting
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.prefill import SparsePrefill
+from kvarn.runtime.prefill import BlocksPrefill, SparsePrefill
+from kvarn.runtime.prefill.blocks import BlockPrompts
 from kvarn.runtime.store.disk.checking.verify import verify
 
 from ..models import tiny_cases, tiny_models
@@ -158,6 +159,28 @@ def test_sketches_and_means_of_a_sparse_prompt_stay_near_exact_reading(rows: Mod
             logits.append(context.prefill(ids).copy())
     near, far = (np.abs(x - logits[0]).max() / logits[0].std() for x in logits[1:])
     assert 0 < near < 0.5 * far
+
+
+def test_rows_of_blocks_read_the_first_tokens_and_their_block(
+    rows: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, inner = [], BlockPrompts.attend_prompt
+
+    def attend(prompts, layer, q, start, out) -> None:
+        inner(prompts, layer, q, start, out)
+        calls.append((layer, q.copy(), int(start), out.copy()))
+
+    monkeypatch.setattr(BlockPrompts, "attend_prompt", attend)
+    with rows.context(1700, prefill=BlocksPrefill(512)) as context:
+        context.prefill(ids_of(rows, 1600))
+        for layer, q, start, out in calls:
+            for row in (0, len(q) - 1):
+                position = start + row
+                keys, values = rows_of(layer, position + 1)
+                token = np.arange(position + 1)
+                seen = (token < 128) | (token >= position // 512 * 512) | (position >= 1536)
+                check_listed(layer, q[row][None], keys, values, token[seen], out[row][None])
+    assert {start for _, _, start, _ in calls} >= {0, 512, 1024, 1536}
 
 
 @pytest.mark.parametrize(

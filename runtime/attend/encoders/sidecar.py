@@ -37,7 +37,7 @@ from ..errors import AttendError
 from .networks import Dense, Learned, LearnedLayer
 
 VERSIONS = (1, 2)
-MAX_HIDDEN = 512  # what the kernels take
+MAX_HIDDEN = 512  # half of what the kernels take
 BITS = (32, 64)
 PUBLISHED = Path(__file__).with_name("published")
 """Sidecars that ship with kvarn, each named by the fingerprint of its model."""
