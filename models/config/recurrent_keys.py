@@ -12,7 +12,7 @@ from .bounds import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .layers import DeltaNetConfig, Mamba2Config, RecurrentConfig, ShortConvConfig
 from .metadata import Keys
 
-WIDTHS = 2, 8
+WIDTHS = {"low": 2, "high": 8}
 """Of short convolutions: models have 3 or 4."""
 MAX_SCAN_HEADS = 1024
 """Of a selective scan: models have up to 256."""
@@ -38,7 +38,7 @@ def read_recurrent(
     else:
         key, flags = _delta_layers(keys, n_layers)
     if architecture.recurrent == "short convolution":
-        mixer = ShortConvConfig(n_embd, _width(keys, "shortconv.l_cache"))
+        mixer = ShortConvConfig(n_embd, keys.integer("shortconv.l_cache", **WIDTHS))
     elif architecture.recurrent == "mamba 2":
         mixer = _mamba2(keys, needs_norm=True)
     else:
@@ -95,7 +95,7 @@ def _delta_net(keys: Keys, *, grouped: bool) -> DeltaNetConfig:
     if inner != n_values * dim:
         raise keys.error("ssm.inner_size", inner, f"{n_values} heads of {dim}")
     heads = DeltaHeads(n_keys, n_values, dim, dim, cyclic=int(not grouped))
-    return DeltaNetConfig(heads, _width(keys, "ssm.conv_kernel"), fused_gates=grouped)
+    return DeltaNetConfig(heads, keys.integer("ssm.conv_kernel", **WIDTHS), fused_gates=grouped)
 
 
 def _mamba2(keys: Keys, *, needs_norm: bool) -> Mamba2Config:
@@ -109,9 +109,4 @@ def _mamba2(keys: Keys, *, needs_norm: bool) -> Mamba2Config:
         raise keys.error("ssm.inner_size", inner, f"a multiple of {n_heads} heads")
     size = keys.integer("ssm.state_size", high=MAX_STATE)
     heads = ScanHeads(n_heads, inner // n_heads, n_groups, size)
-    return Mamba2Config(heads, _width(keys, "ssm.conv_kernel"), needs_norm)
-
-
-def _width(keys: Keys, key: str) -> int:
-    low, high = WIDTHS
-    return keys.integer(key, low=low, high=high)
+    return Mamba2Config(heads, keys.integer("ssm.conv_kernel", **WIDTHS), needs_norm)

@@ -54,6 +54,10 @@ class AttentionWeights:
         if config.architecture.softplus_gate and loader.has(f"{prefix}.attn_gate.weight", of_heads):
             n_gates = layer.n_heads
 
+        sinks = None
+        if config.architecture.attention_sinks:
+            sinks = loader.values(f"{prefix}.attn_sinks.weight", layer.n_heads)
+
         def norm(name: str, n: int) -> Array | None:
             head_dim, full = layer.head_dim, f"{prefix}.{name}.weight"
             match config.architecture.qk_norm:
@@ -76,7 +80,7 @@ class AttentionWeights:
             n_gates=n_gates,
             q_norm=norm("attn_q_norm", n_q),
             k_norm=None if k is None else norm("attn_k_norm", n_kv),
-            sinks=_sinks(loader, prefix, config, layer),
+            sinks=sinks,
         )
 
 
@@ -102,12 +106,6 @@ def _ignore_kv(loader: Loader, prefix: str, rows: dict[str, int], n_cols: int) -
             loader.tensor(name, shape)
     if (name := f"{prefix}.attn_k_norm.weight") in loader:
         loader.ignore(name)
-
-
-def _sinks(loader: Loader, prefix: str, config: ModelConfig, layer: AttentionConfig) -> F32 | None:
-    if not config.architecture.attention_sinks:
-        return None
-    return loader.values(f"{prefix}.attn_sinks.weight", layer.n_heads)
 
 
 class AttentionMixer(Mixer[AttentionWeights, AttentionConfig]):

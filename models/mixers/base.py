@@ -19,8 +19,9 @@ ConfigT = TypeVar("ConfigT")
 class Mixer(ABC, Generic[WeightsT, ConfigT]):
     """One layer's mixer, in the three steps between which the forward pass may be recorded.
 
-    `project` and `output` know no context: what is recorded of them serves all contexts. number:
-    of the layer, among those with attention or those with a state; rotation: of the model's.
+    `project` and `output` know no context: what is recorded of them serves all contexts.
+    number: the layer's place among those with attention, or those with a state; rotation: which
+    of the model's rotations it has, or None.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class Mixer(ABC, Generic[WeightsT, ConfigT]):
         of_all: Sequence[tuple[Linear, Array]],
         of_outputs: Sequence[tuple[Linear, Array]],
     ) -> None:
-        """The products, with biases, of all rows and of the outputs alone: rows[0] and rows[1]."""
+        """Products with biases: `of_all` of all rows (rows[0]), `of_outputs` of those whose outputs
+        are wanted (rows[1]). Then `source` holds the latter."""
         b, outputs = rows
         if outputs is b:
             self._work.multiply(source, *of_all, *of_outputs)
