@@ -1,6 +1,6 @@
 """The commands of the `kvarn` program, one file each.
 
-    answering/   run, chat, ask, serve
+    answering/   run, chat, ask, serve, route
     texts/       pack, embed, rerank, tokenize
     models/      hf-pull, convert, quantize, imatrix, learn, inspect, ls
     measuring/   bench, perplexity, eval, lens
@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "answering.serve",
         "answer programs over HTTP: OpenAI's, Anthropic's and Ollama's APIs",
     ),
+    "route": ("answering.route", "one address for several servers of a model"),
     "embed": ("texts.embed", "turn texts into vectors, or sort them by likeness to a query"),
     "rerank": ("texts.rerank", "sort texts by how well they answer a query"),
     "inspect": ("models.inspect", "show what a GGUF file holds"),

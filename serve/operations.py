@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from .beginnings import BEGINNINGS, ONLY, beginnings_of
 from .service import Service
 from .wire.bodies import decode, read_body
 from .wire.streams import while_connected
@@ -57,7 +59,10 @@ def _route(service: Service, path: str, operations: list[Operation]) -> Route:
                 data = await read_body(request, service.settings.limits)
                 parse = operation.parse
                 body = decode(data, operation.body) if parse is None else parse(request, data)
-            work = operation.run(service, body, request)
+            run = operation.run
+            if request.headers.get(ONLY) == BEGINNINGS:
+                run = partial(beginnings_of, run)
+            work = run(service, body, request)
             response = await while_connected(receive, work)
             await response(scope, receive, send)
 

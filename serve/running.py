@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -17,8 +18,10 @@ from .app import application
 from .engine import Engine
 from .service import Service
 from .settings import Settings
+from .wire.guard import Guard
 from .wire.log import Log
 
+App = Callable[[Service], Guard]
 _HEAD_SECONDS = 15.0
 """That a client has to send a request's first lines."""
 _OF_PORTS = (errno.EADDRINUSE, errno.EACCES)
@@ -61,20 +64,21 @@ class Server(uvicorn.Server):
         await asyncio.gather(stopping, return_exceptions=True)
 
 
-def serve(settings: Settings, engine: Engine) -> None:
-    """Answers requests until SIGTERM or Ctrl-C. Raises `ServeError` where the port is taken."""
+def serve(settings: Settings, engine: Engine, app: App = application) -> None:
+    """Answers requests until SIGTERM or Ctrl-C. app: makes what answers them. Raises `ServeError`
+    where the port is taken."""
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     say(f"listening on http://{shown}:{port}; Ctrl-C ends it")
-    server(Service(settings, engine, Log(settings.log))).run(sockets=[listener])
+    server(Service(settings, engine, Log(settings.log)), app).run(sockets=[listener])
 
 
-def server(service: Service) -> Server:
+def server(service: Service, app: App = application) -> Server:
     """The server of all paths, which does not listen yet."""
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        application(service),
+        app(service),
         http=Protocol,
         ws="none",
         loop="asyncio",

@@ -8,6 +8,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "lib": ("cffi>=2",),
     "docs": ("beautifulsoup4>=4.13", "lxml>=5.3", "mammoth>=1.9", "markdownify>=1", "pypdf>=6"),
     "serve": (
+        "httpx>=0.28",
         "llguidance>=1.9",
         "msgspec>=0.20",
         "prometheus-client>=0.22",

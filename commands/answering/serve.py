@@ -74,19 +74,7 @@ def add(parser: Parser) -> None:
 
 def _add_server(parser: Parser) -> None:
     group = parser.add_argument_group("server")
-    group.add_argument(
-        "--host",
-        metavar="ADDRESS",
-        default="127.0.0.1",
-        help="listen on this address (default %(default)s: programs of this machine only)",
-    )
-    group.add_argument(
-        "--port",
-        metavar="N",
-        type=typed(count, 0, 65535),
-        default=8080,
-        help="listen on this port; 0: any free one (default %(default)s)",
-    )
+    add_address_options(group)
     keys = group.add_mutually_exclusive_group()
     keys.add_argument(
         "--api-key",
@@ -99,6 +87,23 @@ def _add_server(parser: Parser) -> None:
     )
     keys.add_argument(
         "--no-auth", action="store_true", help="with another --host, take requests without a key"
+    )
+
+
+def add_address_options(group: argparse._ActionsContainer) -> None:
+    """`--host`, `--port`, `--log`."""
+    group.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        default="127.0.0.1",
+        help="listen on this address (default %(default)s: programs of this machine only)",
+    )
+    group.add_argument(
+        "--port",
+        metavar="N",
+        type=typed(count, 0, 65535),
+        default=8080,
+        help="listen on this port; 0: any free one (default %(default)s)",
     )
     group.add_argument(
         "--log",

@@ -13,7 +13,7 @@ import msgspec
 
 from ...system.errors import KvarnError
 from .flags import SLOTS, Flags
-from .protocol import Done, Packs, Pieces, Progress, Refused, Rendered, Vectors
+from .protocol import Digests, Done, Packs, Pieces, Progress, Refused, Rendered, Vectors
 
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -22,7 +22,7 @@ MOST_UNREAD = 256
 FEW_UNREAD = 64
 """The engine goes on with it when so many are left."""
 
-_LAST = (Done, Refused, Rendered, Vectors, Packs)
+_LAST = (Done, Refused, Rendered, Digests, Vectors, Packs)
 
 
 class RequestRefused(KvarnError):

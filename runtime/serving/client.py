@@ -21,8 +21,10 @@ from .flags import Flags
 from .frames import LENGTH, BadMessage, Decoder, FrameError, checked_length, encoded
 from .protocol import (
     Counters,
+    Digests,
     Done,
     Embed,
+    FindBeginnings,
     FromEngine,
     Generate,
     ListPacks,
@@ -117,6 +119,14 @@ class EngineClient:
         with self._call() as call:
             await self._send(Render(call.id, prompt, with_ids, alone))
             return await call.answer(Rendered)
+
+    async def beginnings(
+        self, prompt: Prompt | None = None, reading: Reading | None = None
+    ) -> list[str]:
+        """The digests of a prompt's beginnings, or without one of all that was read."""
+        with self._call() as call:
+            await self._send(FindBeginnings(call.id, prompt, reading or Reading()))
+            return (await call.answer(Digests)).digests
 
     async def embed(self, prompts: list[Prompt], truncate: bool = False) -> Vectors:
         """A vector for each prompt."""

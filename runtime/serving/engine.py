@@ -37,6 +37,7 @@ from ..memory import available_bytes
 from ..packs import remove_pack
 from ..rehearsal import rehearsals
 from ..store import Ram
+from .beginnings import Beginnings
 from .contexts import listed_packs, pack_folder, request_of, using
 from .flags import SLOTS, Flags
 from .frames import Connection
@@ -44,8 +45,10 @@ from .library import LONG, Library
 from .preparing import Prepared, Preparing, variables_of
 from .protocol import (
     Chat,
+    Digests,
     Done,
     Embed,
+    FindBeginnings,
     Generate,
     ListPacks,
     Loading,
@@ -115,6 +118,7 @@ class Engine:
         self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
         self._preparing = Preparing(self._model, self._n_ctx, words, self._library.answers)
         self._preparing.template.start()
+        self._beginnings, self._finding = Beginnings(self._model, self._library), threading.Lock()
         batch = Batch(self._model)
         self._scheduler = Scheduler(start.parallel, batch, self._library, self._send)
         self._scheduler.notices = self._notices
@@ -186,6 +190,8 @@ class Engine:
             self._begin(message.id, message.slot, lambda: self._answer(message))
         elif isinstance(message, Render):
             self._prepare(message.id, lambda: self._send(self._preparing.render(message)))
+        elif isinstance(message, FindBeginnings):
+            self._prepare(message.id, lambda: self._find_beginnings(message))
         elif isinstance(message, Embed):
             self._begin(message.id, message.slot, lambda: self._embed(message))
         elif isinstance(message, ReadPack):
@@ -226,6 +232,15 @@ class Engine:
         prepared = self._preparing.generate(asked)
         task = Answering(prepared, self._library, self._flags, self._send, self._has_answered)
         self._scheduler.put(task)
+
+    def _find_beginnings(self, asked: FindBeginnings) -> None:
+        with self._finding:
+            if asked.prompt is None:
+                digests = self._beginnings.held()
+            else:
+                ids, pack = self._preparing.prompt_ids(asked.prompt, asked.reading)
+                digests = self._beginnings.of_prompt(ids, pack)
+        self._send(Digests(asked.id, digests))
 
     def _embed(self, asked: Embed) -> None:
         request = ContextRequest()

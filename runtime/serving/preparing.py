@@ -94,10 +94,8 @@ class Preparing:
         """Raises `Refusal`, and `KvarnError` for what is invalid."""
         if asked.max_tokens is not None and asked.max_tokens < 0:
             raise Refusal("invalid", f"max_tokens is {asked.max_tokens}, expected 0 or more")
-        reading, n_ctx = asked.reading, self._room(asked.n_ctx)
-        pack = pack_folder(reading.pack) if reading.pack else None
-        with using(pack):
-            request = self.request(reading, pack)
+        n_ctx = self._room(asked.n_ctx)
+        pack, request = self._asked(asked.reading)
         ids = self.ids(asked.prompt, request, n_ctx, begins=pack is None)
         neutral = sources = None
         if asked.lens:
@@ -113,7 +111,7 @@ class Preparing:
             request,
             n_ctx,
             pack,
-            reading.keep_in_library,
+            asked.reading.keep_in_library,
             asked.prompt if isinstance(asked.prompt, Chat) and pack is None else None,
             asked.max_tokens,
             self._sampler(asked),
@@ -124,6 +122,17 @@ class Preparing:
             neutral,
             sources,
         )
+
+    def prompt_ids(self, prompt: Prompt, reading: Reading) -> tuple[list[int], Path | None]:
+        """The tokens of a prompt, and the pack that it follows. Raises what `generate` raises."""
+        pack, request = self._asked(reading)
+        return self.ids(prompt, request, self._n_ctx, begins=pack is None), pack
+
+    def _asked(self, reading: Reading) -> tuple[Path | None, ContextRequest]:
+        """The pack that a request names, and what it asks of its context."""
+        pack = pack_folder(reading.pack) if reading.pack else None
+        with using(pack):
+            return pack, self.request(reading, pack)
 
     def request(self, reading: Reading, pack: Path | None = None) -> ContextRequest:
         """What a request asks of its context, which follows a pack."""

@@ -4,9 +4,9 @@ Both sides send frames over a socket pair: the length of a message as a little-e
 the message in msgpack. Messages are tagged with their type. Imports no NumPy and no kernels.
 
 Requests carry a number that the server chose; what answers them carries the same number. A request
-ends with one `Done` or one `Refused`, `Rendered`, `Vectors` or `Packs`. To cancel one, the server
-sets the flag of its slot in memory that both processes share (`flags.py`); the engine then ends it
-with `Done(finish="cancelled")`. Another flag pauses an answer that nobody reads.
+ends with one `Done` or one `Refused`, `Rendered`, `Digests`, `Vectors` or `Packs`. To cancel one,
+the server sets the flag of its slot in memory that both processes share (`flags.py`); the engine
+then ends it with `Done(finish="cancelled")`. Another flag pauses an answer that nobody reads.
 """
 
 from __future__ import annotations
@@ -127,6 +127,15 @@ class Render(_Message):
     alone: bool = False
 
 
+class FindBeginnings(_Message):
+    """The digests of a prompt's beginnings, or without one of all that was read; answered by
+    `Digests`."""
+
+    id: int
+    prompt: Prompt | None = None
+    reading: Reading = msgspec.field(default_factory=Reading)
+
+
 class Embed(_Message):
     """One vector for each prompt; answered by `Vectors`. truncate: cut those that are too long."""
 
@@ -164,7 +173,16 @@ class Stop(_Message):
 
 
 ToEngine: TypeAlias = (
-    Start | Generate | Remember | Render | Embed | ReadPack | ListPacks | RemovePack | Stop
+    Start
+    | Generate
+    | Remember
+    | Render
+    | FindBeginnings
+    | Embed
+    | ReadPack
+    | ListPacks
+    | RemovePack
+    | Stop
 )
 
 
@@ -252,6 +270,13 @@ class Rendered(_Message):
     pieces: list[bytes] = []
 
 
+class Digests(_Message):
+    """See `serving.beginnings`; a prompt's are in order, the shortest first."""
+
+    id: int
+    digests: list[str]
+
+
 class Vectors(_Message):
     """float32, little endian, of each prompt, with an L2 norm of 1; the tokens of all."""
 
@@ -283,5 +308,15 @@ class Counters(_Message):
 
 
 FromEngine: TypeAlias = (
-    Loading | Ready | Progress | Pieces | Done | Refused | Rendered | Vectors | Packs | Counters
+    Loading
+    | Ready
+    | Progress
+    | Pieces
+    | Done
+    | Refused
+    | Rendered
+    | Digests
+    | Vectors
+    | Packs
+    | Counters
 )

@@ -7,6 +7,7 @@ documents.py    sent as files become texts
 metrics.py  /metrics
 """
 
+from ..beginnings import held
 from ..operations import Operation
 from .documents import PackRequest, posted
 from .metrics import metrics
@@ -27,6 +28,7 @@ OPERATIONS = (
     Operation("POST", "/tokenize", tokenize, TokenizeRequest, "The tokens of a text"),
     Operation("POST", "/detokenize", detokenize, DetokenizeRequest, "The text of tokens"),
     Operation("POST", "/apply-template", apply_template, TemplateRequest, "A conversation as text"),
+    Operation("GET", "/beginnings", held, summary="Digests of what was read, for kvarn route"),
     Operation("GET", "/packs", packs, summary="The documents that requests may name"),
     Operation("POST", "/packs", read_pack, PackRequest, "Read a document, with progress", posted),
     Operation("DELETE", "/packs/{name}", remove_pack, summary="Remove a document"),

@@ -68,6 +68,7 @@ BOUNDS = {
     "pack": ["-c", "64"],
     "learn": "--tokens 64 --length 64".split(),
     "serve": "--host 192.0.2.1 --port 9".split(),  # an address that no machine has
+    "route": "--host 192.0.2.1 --port 9".split(),
 }
 LONG = {"--roofline"}  # half a minute
 

@@ -116,6 +116,8 @@ FILLED = {
     ],
     "kvarn ask PACK … QUESTION": ["kvarn ask --help"],
     "kvarn serve [MODEL]": ["kvarn serve --help"],
+    "kvarn route --to HOST …": ["kvarn route --help"],
+    "kvarn route --to gpu1 gpu2 gpu3 --api-key KEY": ["kvarn route --help-all"],
     "kvarn inspect FILE": ["kvarn inspect model.gguf"],
     "kvarn tokenize [-m MODEL] [TEXT … | -f FILE]": [
         "kvarn tokenize TEXT",

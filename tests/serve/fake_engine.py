@@ -15,6 +15,7 @@ from kvarn.runtime.serving.protocol import (
     Chat,
     Done,
     Embed,
+    FindBeginnings,
     Generate,
     PackFacts,
     Pieces,
@@ -60,6 +61,7 @@ class FakeEngine:
     cancelled: int = 0
     lens: Lens = field(default_factory=Lens)
     stopped: float | None = None
+    held: list[str] = field(default_factory=list)
 
     async def open(self) -> None: ...
 
@@ -120,6 +122,16 @@ class FakeEngine:
         if isinstance(prompt, Text) and not alone:
             ids = [1, *ids]
         return Rendered(1, text, len(text.encode()), ids, [bytes([id]) for id in ids])
+
+    async def beginnings(
+        self, prompt: Prompt | None = None, reading: Reading | None = None
+    ) -> list[str]:
+        """Of a prompt, its first letters; what was read is said by the test."""
+        if prompt is None:
+            return self.held
+        msgspec.msgpack.encode(FindBeginnings(1, prompt, reading or Reading()))
+        text = (await self.render(prompt)).text
+        return [text[:n] for n in range(8, len(text) + 1, 8)]
 
     async def embed(self, prompts: list[Prompt], truncate: bool = False) -> Vectors:
         msgspec.msgpack.encode(Embed(1, 0, prompts))

@@ -14,7 +14,6 @@ from ...store.disk.folder import MOST_PARENTS, PackFolder
 from ...store.disk.format.manifest import Manifest
 from ...store.disk.models import facts_of
 from ...store.disk.parents import MOST_DEPTH, most_copied
-from .tree import as_tokens
 
 if TYPE_CHECKING:
     from ...context import Context
@@ -162,7 +161,7 @@ def tokens_of(path: Path) -> U32:
     """The tokens of a pack's last commit; `PackError` if it cannot be opened."""
     folder = PackFolder(path)
     try:
-        return as_tokens(folder.state().tokens)
+        return folder.token_ids()
     except OSError as error:
         raise PackError(path, f"cannot be read: {error.strerror or error}") from error
     finally:

@@ -18,6 +18,7 @@ from .shelf import LEAST_KEPT
 
 if TYPE_CHECKING:
     from ...model import Model
+    from .tree import U32
 
 ANSWERS_SHARE, MOST_ANSWERS = 64, 64 << 20
 """The file of answers has at most this part of all bytes, and at most so many."""
@@ -27,8 +28,8 @@ class Library(Opening):
     """What one model has read, in packs under a folder; used by one process.
 
     most_bytes: of disk, at most; 0: nothing is written. tell: called with lines for the log. All
-    methods run on the engine thread, wherever they are called. What cannot be written waits in
-    memory, see `Idle`.
+    methods but `texts` run on the engine thread, wherever they are called. What cannot be written
+    waits in memory, see `Idle`.
     """
 
     def __init__(
@@ -74,6 +75,12 @@ class Library(Opening):
         its tokens. `PackError` if it cannot be opened or is of another model."""
         tokens: list[int] = self._shelf.include(path).tokens.tolist()
         return tokens
+
+    def texts(self) -> dict[Path, U32]:
+        """The tokens of all that contexts can begin with, by their packs; none, where they are not
+        read yet. Any thread may call this, and waits for none."""
+        entries = list(self._shelf.entries.values())
+        return {entry.path: entry.tokens for entry in entries if entry.read_as is not None}
 
     @engine_method
     def close(self) -> None:
