@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime.draft import Ngram
+from ..runtime.draft.base import MOST_TOKENS
 from ..runtime.sampling import Constraint, Sampler
 from ..system.errors import KvarnError
 from ..system.reading import MOST_TEXT, read_file
@@ -90,7 +91,7 @@ class LlamaPromptLookupDecoding(Ngram):
 
     @value_errors()
     def __init__(self, max_ngram_size: int = 2, num_pred_tokens: int = 10) -> None:
-        super().__init__(max_tokens=num_pred_tokens)
+        super().__init__(max_tokens=min(num_pred_tokens, MOST_TOKENS))
 
 
 @dataclass(frozen=True)

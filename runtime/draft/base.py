@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ..tokenizer import Tokenizer
 
 
+MOST_TOKENS = 31
+"""Of a draft: with the token before it, as many as a pass reads (`models.transformer.FEW`)."""
+
+
 class DraftError(KvarnError):
     """An option of drafting is out of its range, or a model cannot draft for another."""
 

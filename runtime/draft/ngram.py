@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .base import Draft, Drafter, checked_option
+from .base import MOST_TOKENS, Draft, Drafter, checked_option
 
 if TYPE_CHECKING:
     from .base import VerifyingContext, VerifyingSampler
@@ -20,18 +20,18 @@ STEPS = (4, 2, 1)
 class Ngram(Draft):
     """Prompt look-up: finds the newest tokens earlier in the context and copies what followed.
 
-    max_tokens: the longest draft. The default is the most that `Context.decode` takes.
+    max_tokens: the longest draft, up to 31, which a pass reads with the token before it.
     min_match: the shortest n-gram that counts as a match.
 
     Raises `DraftError` for an option out of its range. Source: Saxena 2023, prompt look-up
     decoding; verification as Leviathan et al. 2023 with a draft that is certain of its tokens.
     """
 
-    max_tokens: int = 31
+    max_tokens: int = MOST_TOKENS
     min_match: int = 2
 
     def __post_init__(self) -> None:
-        for name, most in (("max_tokens", 255), ("min_match", 64)):
+        for name, most in (("max_tokens", MOST_TOKENS), ("min_match", 64)):
             checked_option(name, getattr(self, name), 1, most)
 
     def start(

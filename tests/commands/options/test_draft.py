@@ -68,8 +68,8 @@ def test_wrong_usage_is_exit_code_2(line: str) -> None:
 
 
 def test_values_out_of_range_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "-p", "x", "--draft", "ngram", "--draft-max", "256"]) == 1
-    assert capsys.readouterr().err == "kvarn: drafting: max_tokens is 256, expected 1 to 255\n"
+    assert main(["run", "-p", "x", "--draft", "ngram", "--draft-max", "32"]) == 1
+    assert capsys.readouterr().err == "kvarn: drafting: max_tokens is 32, expected 1 to 31\n"
 
 
 def test_run_writes_the_same_text_in_fewer_passes(

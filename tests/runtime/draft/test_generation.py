@@ -11,6 +11,7 @@ from kvarn.models.transformer import Transformer
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.draft import Draft, Drafter, Ngram
+from kvarn.runtime.draft.base import MOST_TOKENS
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
@@ -231,6 +232,7 @@ def test_bad_drafts_are_refused_and_change_nothing(tiny: Model) -> None:
     long = tiny.context(1024)
     long.prefill([1] * (CHUNK - 4))
     assert long.draft_room == 2
+    assert tiny.context(64).draft_room == MOST_TOKENS
     with pytest.raises(ContextError, match="a draft of 3 tokens is too long: there is room for 2"):
         long.decode(1, [1, 1, 1])
 

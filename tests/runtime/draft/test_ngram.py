@@ -70,7 +70,7 @@ def test_a_copy_that_reaches_its_beginning_repeats_itself() -> None:
     assert copied([7], 0, 3) == [7, 7, 7]
 
 
-@pytest.mark.parametrize("options", [{"max_tokens": 0}, {"max_tokens": 256}, {"min_match": 65}])
+@pytest.mark.parametrize("options", [{"max_tokens": 0}, {"max_tokens": 32}, {"min_match": 65}])
 def test_options_out_of_range_are_named(options: dict[str, int]) -> None:
     with pytest.raises(DraftError, match=r"m\w+ is \d+, expected 1 to \d+"):
         Ngram(**options)
