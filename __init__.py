@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from .runtime.gguf import open_gguf as open_gguf
     from .runtime.keep.registry import *
     from .runtime.loading.load import load as load
-    from .runtime.many_packs import build_packs as build_packs
     from .runtime.model import Model as Model
+    from .runtime.pack_folders.building import build_packs as build_packs
+    from .runtime.pack_folders.ranking import ask_packs as ask_packs
     from .runtime.packs import build_pack as build_pack
     from .runtime.prefill.registry import *
-    from .runtime.ranking import ask_packs as ask_packs
     from .runtime.registering import register as register
     from .runtime.sampling import Sampler as Sampler
     from .runtime.store.registry import *
@@ -51,9 +51,9 @@ _HOMES = {
     "Ngram": ".runtime.draft",
     "Sampler": ".runtime.sampling",
     "ask": ".runtime.asking",
-    "ask_packs": ".runtime.ranking",
+    "ask_packs": ".runtime.pack_folders.ranking",
     "build_pack": ".runtime.packs",
-    "build_packs": ".runtime.many_packs",
+    "build_packs": ".runtime.pack_folders.building",
     "load": ".runtime.loading.load",
     "load_embedder": ".runtime.embedding.loading",
     "load_tokenizer": ".runtime.tokenizer",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -143,18 +142,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _packs_of(name: str) -> list[str]:
-    """The pack of that name, or those in the folder, by name. Raises `KvarnError` for a folder
-    without packs."""
+    """The pack of that name, or the finished ones in the folder, by name. Raises `KvarnError` for a
+    folder without any."""
     path = pack_path(name)
-    if not path.is_dir() or (path / NAME).is_file():
-        return [name]
-    below = sorted(child.name for child in path.iterdir() if (child / NAME).is_file())
-    if not below:
-        raise KvarnError(
-            f"{name} is neither a pack nor a folder with packs in it: `kvarn pack ls` lists the "
-            "packs"
-        )
-    return [os.path.join(path, each) for each in below]  # noqa: PTH118 - "./a", a path to all
+    return whole_packs(path) if path.is_dir() and not (path / NAME).is_file() else [name]
 
 
 def _request(options: argparse.Namespace, name: str) -> ContextRequest:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.pack_folders.notes import packs_in
 from ...runtime.store.disk.info import pack_head
-from ...runtime.text_notes import packs_in
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from ..terminal.progress import progress_bar
@@ -55,7 +55,7 @@ def fitting(
 ) -> dict[str, float]:
     """The names of the packs that the question fits best, the best first, with their gains. A line
     tells of those and the next ones."""
-    from ...runtime.ranking import ranked
+    from ...runtime.pack_folders.ranking import ranked
 
     names = {str(request.store.path): name for name, request in asked.items()}  # type: ignore[attr-defined]
     with progress_bar("comparing packs", "pack") as progress:

@@ -13,8 +13,8 @@ from ...system.terminal import say
 from ...system.text import one_line
 
 if TYPE_CHECKING:
+    from ...runtime.pack_folders.notes import TextState
     from ...runtime.packs import PackInfo
-    from ...runtime.text_notes import TextState
 
 CELL_WIDTH = 1000
 """Characters of a cell that are shown: a file may hold longer names."""

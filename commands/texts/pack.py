@@ -225,7 +225,7 @@ def ls(options: argparse.Namespace) -> int:
 
 
 def _ls_folder(options: argparse.Namespace) -> int:
-    from ...runtime.text_notes import texts_in
+    from ...runtime.pack_folders.notes import texts_in
 
     texts = texts_in(options.folder)
     if options.json:

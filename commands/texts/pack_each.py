@@ -23,12 +23,12 @@ from ..terminal.progress import ReadingBar
 
 if TYPE_CHECKING:
     from ...runtime.context import Context
-    from ...runtime.many_packs import PackOutcome, Text
+    from ...runtime.pack_folders.building import PackOutcome, Text
 
 
 def build_each(options: argparse.Namespace) -> int:
     """Exit code 1 if a file has no pack at the end; a line says why."""
-    from ...runtime.many_packs import TextFile, build_packs
+    from ...runtime.pack_folders.building import TextFile, build_packs
 
     files = _packs_of(options.files, options.output)
     source, request = ModelRequest.of(options), request_from(options)

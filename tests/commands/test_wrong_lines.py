@@ -113,8 +113,8 @@ REFUSED = {
     "embed -m t.gguf": "there are no texts: expected some on the command line, or -f FILE",
     "pack import long.txt": "pack long.txt: not an exported context pack: it begins with something "
     "else; `kvarn pack build -f FILE` makes a pack of a text",
-    "ask ./empty Who?": "./empty is neither a pack nor a folder with packs in it: `kvarn pack ls` "
-    "lists the packs",
+    "ask ./empty Who?": "there are no packs in empty: `kvarn pack build --each -f FILE … -o "
+    "empty/` makes them",
     "run -p x --lora=": "the name of an adapter is empty: expected FILE or FILE:SCALE",
     "run -p x --lora peft:0.5": "peft is the folder of an adapter, expected a GGUF file: `kvarn "
     "convert peft OUT.gguf --base MODEL` makes one",

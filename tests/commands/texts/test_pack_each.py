@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.runtime import many_packs
+from kvarn.runtime.pack_folders import building
 
 from ..pack_runner import Kvarn
 
@@ -111,14 +111,14 @@ def test_packs_are_read_and_stored_as_the_line_says(run: Kvarn, texts: Path) -> 
 def test_a_file_that_cannot_be_read_any_more_stops_no_other(
     run: Kvarn, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = many_packs.read_document
+    read = building.read_document
 
     def refuse(file: Path, **options: object) -> str:
         if file.name == "a.txt":
             raise PermissionError(13, "Permission denied", str(file))
         return read(file, **options)
 
-    monkeypatch.setattr(many_packs, "read_document", refuse)
+    monkeypatch.setattr(building, "read_document", refuse)
     code, _, err = run("pack", "build", "--each", *run.model, "-f", str(texts), "-o", "./library/")
     assert code == 1 and "a.txt: Permission denied" in err
     assert "./library/: 1 of 2 files have a pack" in err

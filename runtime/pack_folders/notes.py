@@ -26,12 +26,12 @@ from typing import Any, Literal
 
 import xxhash
 
-from ..system.errors import KvarnError
-from ..system.files import open_regular
-from .home import make_folder, mode_in
-from .store.disk.errors import PackBusy, PackError, opening
-from .store.disk.format.manifest import NAME as MANIFEST
-from .store.disk.info import pack_head
+from ...system.errors import KvarnError
+from ...system.files import open_regular
+from ..home import make_folder, mode_in
+from ..store.disk.errors import PackBusy, PackError, opening
+from ..store.disk.format.manifest import NAME as MANIFEST
+from ..store.disk.info import pack_head
 
 NOTES = ".kvarn"
 """The folder of the notes, in that of the packs."""

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime import many_packs
-from kvarn.runtime.many_packs import PackOutcome, build_packs
 from kvarn.runtime.model import Model
+from kvarn.runtime.pack_folders import building
+from kvarn.runtime.pack_folders.building import PackOutcome, build_packs
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.store import PackBusy, PackError
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.facts import PackInfo
 from kvarn.system.errors import KvarnError
 
-from .reading import ids_of
+from ..reading import ids_of
 
 LENGTHS = 1500, 40, 1100, 2600, 1024
 CTX = 4096
@@ -29,7 +29,7 @@ WORKER = textwrap.dedent(
     """
     import json, os, signal, sys
     import kvarn
-    from kvarn.runtime.many_packs import build_packs
+    from kvarn.runtime.pack_folders.building import build_packs
 
     def begin(path, context):
         print("begins", path.name, len(context.tokens), flush=True)
@@ -136,7 +136,7 @@ def test_a_pack_that_a_context_writes_is_left_to_it(
         slept.append(seconds)
         writer.close()
 
-    monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=end))
+    monkeypatch.setattr(building, "time", SimpleNamespace(sleep=end))
     ended = outcomes(tiny, {tmp_path / "a": ids, tmp_path / "b": ids[:9]})
     assert [*ended] == ["b", "a"] and len(slept) == 1
     assert (ended["a"].n_read, ended["b"].n_read) == (50, 9)
@@ -155,7 +155,7 @@ def test_a_pack_that_cannot_be_opened_does_not_stop_the_others(tiny: Model, tmp_
 def test_what_was_read_counts_where_the_index_has_to_wait(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index, tries = many_packs.index_pack, []
+    index, tries = building.index_pack, []
 
     def busy_at_first(model: Model, path: Path, *options) -> PackInfo:
         tries.append(path)
@@ -163,8 +163,8 @@ def test_what_was_read_counts_where_the_index_has_to_wait(
             raise PackBusy(path)
         return index(model, path, *options)
 
-    monkeypatch.setattr(many_packs, "index_pack", busy_at_first)
-    monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(building, "index_pack", busy_at_first)
+    monkeypatch.setattr(building, "time", SimpleNamespace(sleep=lambda seconds: None))
     ended = outcomes(tiny, {tmp_path / "a": ids_of(tiny, 1100)}, attend=kvarn.Hash())["a"]
     assert ended.n_read == 1100 and ended.pack.indexes and len(tries) == 2
 
@@ -178,8 +178,8 @@ def test_a_text_is_left_for_later_while_its_pack_is_written(
     build_pack(tiny, tmp_path / "wanted", text, CTX)
     writer = tiny.context(CTX, store=kvarn.Disk(tmp_path / "a"))
     if not seen:
-        monkeypatch.setattr(many_packs, "is_busy", lambda path: False)
-    monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=lambda _: writer.close()))
+        monkeypatch.setattr(building, "is_busy", lambda path: False)
+    monkeypatch.setattr(building, "time", SimpleNamespace(sleep=lambda _: writer.close()))
     ended = outcomes(tiny, {tmp_path / "a": lambda: n_calls.append(1) or text})
     assert len(n_calls) == (1 if seen else 2)
     assert [*ended] == ["a"] and same(tiny, tmp_path / "a", tmp_path / "wanted")
@@ -198,7 +198,7 @@ def test_nobody_waits_while_a_text_can_be_read(
         slept.append(seconds)
         end()
 
-    monkeypatch.setattr(many_packs, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(building, "time", SimpleNamespace(sleep=sleep))
     ended = outcomes(tiny, {tmp_path / "a": ids, tmp_path / "b": ids}, begin=lambda *_: end)
     assert [*ended] == ["b", "a"] and not slept
 

@@ -2,7 +2,7 @@
 
 Locks are all that the processes share: a text that another one reads is left to it, and that of a
 dead one goes on from its last commit. What became of each text is noted beside the packs
-(`text_notes`); one of which processes die is given up.
+(`notes`); one of which processes die is given up.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ..system.errors import KvarnError, message_of
-from .documents import read_document
-from .documents.kinds import Notice
-from .packs import build_pack, index_pack
-from .store import Disk, PackBusy
-from .store.disk.contents import is_busy
-from .text_notes import attempt
+from ...system.errors import KvarnError, message_of
+from ..documents import read_document
+from ..documents.kinds import Notice
+from ..packs import build_pack, index_pack
+from ..store import Disk, PackBusy
+from ..store.disk.contents import is_busy
+from .notes import attempt
 
 if TYPE_CHECKING:
-    from .attend import Attend
-    from .context import Context, Progress
-    from .model import Model
-    from .prefill import Prefill
-    from .store.facts import PackInfo
+    from ..attend import Attend
+    from ..context import Context, Progress
+    from ..model import Model
+    from ..prefill import Prefill
+    from ..store.facts import PackInfo
 
 _WAIT_SECONDS = 0.5
 """Between two looks at packs that other processes write."""
@@ -79,7 +79,7 @@ def build_packs(
 
     Any number of processes may do this at once with the same texts: what one of them reads, the
     others leave to it. A text that fails does not stop the others. What became of each is noted
-    beside its pack, see `text_notes`.
+    beside its pack, see `notes`.
 
     n_ctx, prefill: as in `build_pack`. attend: a method whose index the packs keep, see
     `index_pack`. kv_type: types of K and V. begin: called before a text is read, for the function

@@ -9,18 +9,18 @@ import pytest
 
 import kvarn
 from kvarn.evals.tasks import TASKS, Prose
-from kvarn.runtime import ranking
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
+from kvarn.runtime.pack_folders import ranking
+from kvarn.runtime.pack_folders.ranking import ask_packs, ranked, word_scores, words_of
 from kvarn.runtime.packs import build_pack
-from kvarn.runtime.ranking import ask_packs, ranked, word_scores, words_of
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk.info import pack_ids
 from kvarn.system.errors import KvarnError
 
-from .reading import ids_of
+from ..reading import ids_of
 
-NOVEL = Path(__file__).parent / "golden" / "two_cities.txt"
+NOVEL = Path(__file__).parents[1] / "golden" / "two_cities.txt"
 N_PACKS, N_QUESTIONS = 12, 3
 
 

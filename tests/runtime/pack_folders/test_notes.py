@@ -10,21 +10,21 @@ import pytest
 import xxhash
 
 import kvarn
-from kvarn.runtime import text_notes
-from kvarn.runtime.many_packs import TextFile, build_packs
 from kvarn.runtime.model import Model
+from kvarn.runtime.pack_folders import notes
+from kvarn.runtime.pack_folders.building import TextFile, build_packs
+from kvarn.runtime.pack_folders.notes import attempt, note_path, packs_in, texts_in
 from kvarn.runtime.store import PackBusy
-from kvarn.runtime.text_notes import attempt, note_path, packs_in, texts_in
 from kvarn.system.errors import KvarnError
 
-from .reading import ids_of
+from ..reading import ids_of
 
 CTX = 4096
 DIES = textwrap.dedent(
     """
     import os, signal, sys
     from pathlib import Path
-    from kvarn.runtime.text_notes import attempt
+    from kvarn.runtime.pack_folders.notes import attempt
 
     with attempt(Path(sys.argv[1]), "a.pdf"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -38,7 +38,7 @@ def die(pack: Path) -> None:
     assert died.returncode == -signal.SIGKILL
 
 
-def by_name(folder: Path) -> dict[str, text_notes.TextState]:
+def by_name(folder: Path) -> dict[str, notes.TextState]:
     return {text.name: text for text in texts_in(folder)}
 
 
@@ -131,13 +131,13 @@ def test_what_a_crash_leaves_of_a_note_is_no_note(data: bytes, tmp_path: Path) -
 def test_a_note_that_was_removed_meanwhile_holds_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = text_notes.fcntl.flock
+    lock = notes.fcntl.flock
 
     def late(fd: int, how: int) -> None:
         lock(fd, how)
         note_path(tmp_path / "a").unlink()
 
-    monkeypatch.setattr(text_notes.fcntl, "flock", late)
+    monkeypatch.setattr(notes.fcntl, "flock", late)
     with pytest.raises(PackBusy), attempt(tmp_path / "a", "a.txt"):
         pass
 

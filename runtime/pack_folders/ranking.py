@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ops.arrays import F64
-from ..system.errors import KvarnError
-from .asking import MAX_TOKENS, Answer, Asker
-from .context.planning.request import ContextRequest
-from .perplexity import losses_of
-from .sampling import Sampler
-from .store import Disk
-from .store.disk.info import pack_ids
-from .text_notes import packs_in
+from ...ops.arrays import F64
+from ...system.errors import KvarnError
+from ..asking import MAX_TOKENS, Answer, Asker
+from ..context.planning.request import ContextRequest
+from ..perplexity import losses_of
+from ..sampling import Sampler
+from ..store import Disk
+from ..store.disk.info import pack_ids
+from .notes import packs_in
 
 if TYPE_CHECKING:
-    from .context import Context, Progress
-    from .model import Model
-    from .tokenizer import Tokenizer
+    from ..context import Context, Progress
+    from ..model import Model
+    from ..tokenizer import Tokenizer
 
     Open = Callable[[ContextRequest], AbstractContextManager[Context]]
 
