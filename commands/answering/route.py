@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.terminal import say
-from .serve import add_address_options
+from ..options.address import add_address_options
 
 if TYPE_CHECKING:
     from ..parser import Parser

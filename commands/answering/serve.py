@@ -21,6 +21,7 @@ from ...system.extras import how_to_install
 from ...system.reading import MOST_TEXT, read_file
 from ...system.terminal import say
 from ...system.values import count, n_bytes
+from ..options.address import add_address_options
 from ..options.model_options import adapters_from, add_model_options, check_placement
 from ..options.values import positive, typed
 
@@ -87,29 +88,6 @@ def _add_server(parser: Parser) -> None:
     )
     keys.add_argument(
         "--no-auth", action="store_true", help="with another --host, take requests without a key"
-    )
-
-
-def add_address_options(group: argparse._ActionsContainer) -> None:
-    """`--host`, `--port`, `--log`."""
-    group.add_argument(
-        "--host",
-        metavar="ADDRESS",
-        default="127.0.0.1",
-        help="listen on this address (default %(default)s: programs of this machine only)",
-    )
-    group.add_argument(
-        "--port",
-        metavar="N",
-        type=typed(count, 0, 65535),
-        default=8080,
-        help="listen on this port; 0: any free one (default %(default)s)",
-    )
-    group.add_argument(
-        "--log",
-        choices=("text", "json"),
-        default="text",
-        help="how a request is logged on stderr (default %(default)s)",
     )
 
 
