@@ -114,6 +114,10 @@ def _values(file: GGUFFile, architecture: HFArchitecture) -> dict[str, Any]:
         "vocab_size": sizes.n_vocab,
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
+    # `Config.rotated_dims` rounds down: half a dimension more, as the quotient may be rounded, too.
+    for rope in (layer.rope for layer in sizes.kv_layers if layer.rope is not None):
+        if architecture.permuted and rope.n_rot < sizes.head_dim:
+            values["partial_rotary_factor"] = (rope.n_rot + 0.5) / sizes.head_dim
     for key, in_file in _DELTA_NET.items():
         if n := file.get(f"{architecture.name}.{in_file}", int, 0):
             values[key] = n
