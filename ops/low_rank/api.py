@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...jit.arena import aligned
 from ...jit.launch import DefinedKernel, lazy_kernel
-from ...jit.threads import n_threads
+from ...jit.threads import max_threads
 from ..errors import OpsError
 from ..linear.activations import Activations
 from ..linear.arguments import Buffers, Output
@@ -47,9 +47,10 @@ class LowRankScratch:
         return int(self._narrow[key].ctypes.data)
 
     def buffers(self, width: int) -> Buffers:
-        """Memory of each thread: inputs of `width` floats, columns of a panel, sums."""
+        """Memory of each thread: inputs of `width` floats, columns of a panel, sums. For as many
+        as there may ever be: a recorded launch keeps its address."""
         n_bytes = TILE_BYTES + self._max_rows * 4 * (width + ROWS)
-        key = n_threads(), n_bytes
+        key = max_threads(), n_bytes
         if key not in self._buffers:
             self._buffers[key] = aligned(key, np.uint8)
         return Buffers(int(self._buffers[key].ctypes.data), n_bytes)

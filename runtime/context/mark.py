@@ -28,6 +28,8 @@ class Mark:
 
 def mark(cache: KVCache, reader: TokenReader) -> Mark:
     """See `Context.mark`."""
+    if cache.store.states is not None:  # they may be those after a draft that was not taken
+        on_engine(reader.get_ready)
     hidden = None if reader.hidden is None else reader.hidden.copy()
     cache.store.pin(len(reader.tokens))
     copy = on_engine(cache.copied)

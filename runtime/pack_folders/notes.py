@@ -180,11 +180,11 @@ def _state(pack: Path) -> TextState:
 
 def _looked_up(pack: Path) -> tuple[TextNote, bool]:
     """The note of a pack's text, and whether a process is reading the text."""
-    try:
-        fd = open_regular(note_path(pack))
-    except FileNotFoundError:
-        return TextNote(), False
     with opening(pack):
+        try:
+            fd = open_regular(note_path(pack))
+        except FileNotFoundError:
+            return TextNote(), False
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             busy = False

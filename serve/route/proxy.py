@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
+from ...system.text import shown
 from ..beginnings import BEGINNINGS, ONLY
 from ..operations import Operation, routes
 from ..service import Service
@@ -33,9 +34,11 @@ _ELSEWHERE = (404, 429, 503)
 """Statuses with which another server may answer otherwise."""
 _OF_CONNECTION = frozenset(
     b"connection content-length date expect host keep-alive origin proxy-authenticate "
-    b"proxy-authorization te trailer transfer-encoding upgrade x-content-type-options".split()
+    b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade "
+    b"x-content-type-options".split()
 )
-"""Headers that are not passed on: of one connection, or checked here (`Guard`)."""
+"""Headers that are not passed on, beside those that `connection` names: of one connection, or
+checked here (`Guard`)."""
 
 
 def proxy(service: Service, replicas: Replicas) -> Guard:
@@ -72,7 +75,8 @@ async def _answer(replicas: Replicas, request: Request, body: bytes) -> Response
     """What one of the servers answers. Raises `ApiError` 503 where none does."""
     digests: list[str] = []
     tried: set[Replica] = set()
-    if request.method == "POST" and (len(body) >= _LEAST_BYTES or b'"pack"' in body):
+    asks = ONLY in request.headers  # for digests itself: nothing is read of its prompt
+    if request.method == "POST" and not asks and (len(body) >= _LEAST_BYTES or b'"pack"' in body):
         digests, tried = await _beginnings(replicas, request, body)
         if all(one in tried or not one.is_ready for one in replicas.all):
             tried = set()  # none has the pack, or the path: one of them says it best
@@ -112,7 +116,10 @@ async def _beginnings(
             one.leave_out(str(error) or type(error).__name__)
             continue
         if answer.status_code == 200:
-            return digests_in(answer), lacking
+            try:
+                return digests_in(answer), lacking
+            except ValueError:  # another program listens there since it was asked last
+                break
         if answer.status_code not in _ELSEWHERE:
             break  # the request is wrong, or reads no prompt: the answer tells
         lacking.add(one)
@@ -128,6 +135,9 @@ async def _sent(
 ) -> httpx.Response:
     """The answer of a server, whose body is not read yet."""
     path = request.scope["raw_path"].decode("latin-1")
+    # Anything else would name another server, or a path outside of the server's own.
+    if not path.startswith("/") or ".." in path.lower().replace("%2e", ".").split("/"):
+        raise ApiError(400, f"the path is {shown(path)}, expected one from / on without ..")
     query = request.scope["query_string"].decode("latin-1")
     url = f"{one.url}{path}{'?' if query else ''}{query}"
     headers = [*_passed_on(request.headers.raw), *more]
@@ -153,4 +163,7 @@ class _Passed(Stream):
 
 
 def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower(), value) for name, value in headers if name.lower() not in _OF_CONNECTION]
+    found = [(name.lower(), value) for name, value in headers]
+    named = b",".join(value.lower() for name, value in found if name == b"connection").split(b",")
+    left_out = _OF_CONNECTION | {name.strip() for name in named}
+    return [(name, value) for name, value in found if name not in left_out]

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -85,6 +86,9 @@ class Replicas:
         timeout = httpx.Timeout(None, connect=PATIENCE_SECONDS)
         limits = httpx.Limits(max_connections=None)
         self.client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+        # What clients and servers say passes through: no header is added, no cookie kept.
+        self.client.headers.clear()
+        self.client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
         await self._ask_all()
         self._polling = asyncio.create_task(self._poll())
 

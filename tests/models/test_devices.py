@@ -18,6 +18,7 @@ from kvarn.models.weights import Weights
 from kvarn.ops import pointwise
 from kvarn.ops.cpu import Cpu
 from kvarn.runtime.context.reading import hosted
+from kvarn.runtime.engine import on_engine
 
 NAMES = ("llama-odd", "gemma2", "cohere2", "mistral3")
 
@@ -134,3 +135,23 @@ def test_one_device_needs_no_copies() -> None:
     attention, device = object(), Elsewhere()
     assert hosted.attention_for(device, attention, device) is attention  # type: ignore[arg-type]
     assert hosted.attention_for(device, attention, Cpu()) is not attention  # type: ignore[arg-type]
+
+
+class WithoutLeastRows(Elsewhere):
+    """As a GPU, which reads a draft as it reads a prompt."""
+
+    least_rows: ClassVar[int] = 1
+
+
+def test_generated_tokens_that_are_read_again_attend_each_where_it_stands(
+    golden_models: Callable[[str], Any],
+) -> None:
+    """Although K and V are the host's, where generated tokens attend one by one."""
+    golden = golden_models("gemma2")
+    ids, again = (golden.prompt * 10)[:60], [3, 5, 7, 9]
+    with moved(golden.path(), WithoutLeastRows()).context(128) as context:
+        context.prefill(ids)
+        expected = [context.decode(token).copy() for token in again][-1]
+        context.truncate(len(ids))
+        on_engine(context.reader.step, again, True, prompt=False)
+        np.testing.assert_allclose(context.logits, expected, atol=1e-3)

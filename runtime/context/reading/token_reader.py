@@ -191,9 +191,10 @@ class TokenReader(HeldTokens):
 
     def step(self, ids: Sequence[int], want_logits: bool, *, prompt: bool = True) -> None:
         """Read a chunk, and compute the logits of its last token if wanted."""
-        hidden = self.forward(ids, n_out=1, prompt=prompt)
+        # Generated tokens attend one by one where the host has K and V: each with its own query.
+        hidden = self.forward(ids, n_out=1 if prompt else None, prompt=prompt)
         if want_logits:
-            self.logits = self.project(hidden)[0]
+            self.logits = self.project(hidden[-1:])[0]
 
     def next_in_draft(self, token: int) -> bool:
         """Whether `token` is the next one of a draft that has been read."""

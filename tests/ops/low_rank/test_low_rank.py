@@ -104,6 +104,20 @@ def test_adapters_of_several_matrices_are_added_in_a_recorded_graph() -> None:
             np.testing.assert_array_equal(out, add(a, b, x, np.full_like(out, seed)))
 
 
+def test_a_recorded_graph_has_memory_for_all_threads_that_may_come() -> None:
+    """Another model may be loaded with more: each thread's memory lies in what was allocated."""
+    scratch, n_threads = LowRankScratch(8), threads.n_threads()
+    try:
+        threads.set_threads(1)
+        memory = scratch.buffers(16)
+        threads.set_threads(threads.max_threads())
+        assert scratch.buffers(16) == memory
+        (allocated,) = scratch._buffers.values()
+        assert allocated.nbytes >= threads.max_threads() * memory.n_bytes
+    finally:
+        threads.set_threads(n_threads)
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (16, 512), (17, 513)])
 def test_bytes_are_those_in_memory(shape: tuple[int, int]) -> None:
     matrix = ThinMatrix.prepare(np.ones(shape, np.float32))

@@ -302,6 +302,23 @@ def test_contexts_that_evict_are_marked_and_saved(
         np.testing.assert_array_equal(context.decode(4), again)
 
 
+@pytest.mark.parametrize("keep", [kvarn.KeepAll(), kvarn.Streaming(90), kvarn.H2O(90)], ids=str)
+def test_a_mark_holds_no_states_of_a_draft(
+    model: kvarn.Model, ids: list[int], keep: kvarn.Keep
+) -> None:
+    """A draft that nobody took, of a context that is marked and then goes on."""
+    found = []
+    for draft in ([], ids[50:53]):
+        with model.context(300, keep=keep) as context:
+            context.prefill(ids[:40])
+            context.decode(ids[40], draft)
+            mark = context.mark()
+            context.decode(ids[41])
+            context.return_to(mark)
+            found.append(context.decode(ids[42]).copy())
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_mark_holds_the_states_where_no_checkpoint_has_room(
     model: kvarn.Model, ids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

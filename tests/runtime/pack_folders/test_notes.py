@@ -14,7 +14,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.pack_folders import notes
 from kvarn.runtime.pack_folders.building import TextFile, build_packs
 from kvarn.runtime.pack_folders.notes import attempt, note_path, packs_in, texts_in
-from kvarn.runtime.store import PackBusy
+from kvarn.runtime.store import PackBusy, PackError
 from kvarn.system.errors import KvarnError
 
 from ..reading import ids_of
@@ -153,3 +153,9 @@ def test_what_is_no_folder_of_packs_is_told(tiny: Model, tmp_path: Path) -> None
         for listing in (packs_in, texts_in):
             with pytest.raises(KvarnError, match=told):
                 listing(tmp_path / name)
+
+
+def test_a_note_that_is_no_file_is_told_of_its_pack(tmp_path: Path) -> None:
+    note_path(tmp_path / "a").mkdir(parents=True)
+    with pytest.raises(PackError, match="not a regular file"):
+        texts_in(tmp_path)
