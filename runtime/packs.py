@@ -13,6 +13,7 @@ from ..system.errors import KvarnError
 from .attend import ATTENDS
 from .context.reading.prompt import n_common, prompt_ids
 from .home import home
+from .pack_folders.notes import forget
 from .prefill import SparsePrefill
 from .store import Disk, PackError
 from .store.disk.archive import clear_imports
@@ -62,7 +63,9 @@ def remove_pack(path: Path) -> list[str]:
             raise PackError(path, f"{other} begins with its segments: remove that first")
     lock = take_lock(path)
     try:
-        return remove_files(path)
+        left = remove_files(path)
+        forget(path)
+        return left
     finally:
         os.close(lock)
 

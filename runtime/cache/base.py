@@ -50,6 +50,9 @@ class KVCache(ABC):
         """
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
+        self._begin_states(start, n_tokens)
+
+    def _begin_states(self, start: int, n_tokens: int) -> None:
         self._start_of_pass = start
         if self.store.states is not None:
             self.store.states.begin(start, n_tokens)

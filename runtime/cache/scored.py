@@ -101,6 +101,7 @@ class ScoredCache(SlotCache):
         self.store.cut(start)
         self._reserve(start, n_tokens)
         self._start, self._prompt = start, prompt
+        self._begin_states(start, n_tokens)
 
     def _check_chosen(self, start: int, n_tokens: int) -> None:
         """Raise `KeepError` where an attend method would choose among more than it has room for."""
@@ -137,6 +138,7 @@ class ScoredCache(SlotCache):
 
     def done(self, n_tokens: int) -> None:
         """Count, and free what is no longer needed."""
+        super().done(n_tokens)
         before, after = self._start, self._start + n_tokens
         self._dropped[0] = self._scored[0].n_dropped if self._scored else 0
         now = self._store.n_bytes, self._queries.n_bytes

@@ -19,7 +19,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -128,6 +128,12 @@ def attempt(pack: Path, text: str) -> Iterator[Attempt]:
 def note_path(pack: Path) -> Path:
     """The note of the text of a pack."""
     return pack.parent / NOTES / pack.name
+
+
+def forget(pack: Path) -> None:
+    """Remove the note of a pack that is no more. Where that fails, the note stays."""
+    with suppress(OSError):
+        note_path(pack).unlink()
 
 
 def packs_in(folder: Path) -> list[Path]:

@@ -302,6 +302,17 @@ def test_contexts_that_evict_are_marked_and_saved(
         np.testing.assert_array_equal(context.decode(4), again)
 
 
+@pytest.mark.parametrize("keep", [kvarn.Streaming(90), kvarn.H2O(90), kvarn.SnapKV(90)], ids=str)
+def test_contexts_that_evict_read_each_token_once(
+    model: kvarn.Model, ids: list[int], keep: kvarn.Keep
+) -> None:
+    with counted(model) as read, model.context(700, keep=keep) as context:
+        context.prefill((ids * 600)[:600])
+        for token in ids[:5]:
+            context.decode(token)
+    assert sum(read) == 605
+
+
 @pytest.mark.parametrize("keep", [kvarn.KeepAll(), kvarn.Streaming(90), kvarn.H2O(90)], ids=str)
 def test_a_mark_holds_no_states_of_a_draft(
     model: kvarn.Model, ids: list[int], keep: kvarn.Keep

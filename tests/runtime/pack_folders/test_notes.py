@@ -14,6 +14,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.pack_folders import notes
 from kvarn.runtime.pack_folders.building import TextFile, build_packs
 from kvarn.runtime.pack_folders.notes import attempt, note_path, packs_in, texts_in
+from kvarn.runtime.packs import remove_pack
 from kvarn.runtime.store import PackBusy, PackError
 from kvarn.system.errors import KvarnError
 
@@ -159,3 +160,9 @@ def test_a_note_that_is_no_file_is_told_of_its_pack(tmp_path: Path) -> None:
     note_path(tmp_path / "a").mkdir(parents=True)
     with pytest.raises(PackError, match="not a regular file"):
         texts_in(tmp_path)
+
+
+def test_a_pack_that_is_removed_takes_its_note_along(tiny: Model, tmp_path: Path) -> None:
+    list(build_packs(tiny, {tmp_path / name: ids_of(tiny, 9) for name in "ab"}, CTX))
+    remove_pack(tmp_path / "a")
+    assert [text.name for text in texts_in(tmp_path)] == ["b"]
