@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...runtime.context.planning.request import ContextRequest
 from ...runtime.home import pack_path
 from ...runtime.loading.adapter_files import adapter_files
+from ...runtime.pack_folders.notes import whole_packs
 from ...runtime.store.disk.format.manifest import NAME
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say, show, show_json
@@ -29,7 +31,7 @@ from ..options.model_options import add_threads_option
 from ..options.values import count, file_name, positive, utf8
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.progress import index_context
-from .best_packs import fitting, one_model, whole_packs
+from .best_packs import fitting, one_model
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -110,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.question.strip():
         raise KvarnError("the question is empty: kvarn ask PACK … QUESTION")
     names = [each for name in options.packs for each in _packs_of(name)]
-    names += [name for folder in options.folders for name in whole_packs(folder)]
+    names += [name for folder in options.folders for name in _packs_in(folder)]
     if not names:
         raise KvarnError("no packs: kvarn ask PACK … QUESTION, or --packs FOLDER QUESTION")
     asked = {name: _request(options, name) for name in names}
@@ -142,10 +144,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _packs_of(name: str) -> list[str]:
-    """The pack of that name, or the finished ones in the folder, by name. Raises `KvarnError` for a
-    folder without any."""
+    """The pack of that name, or those in the folder."""
     path = pack_path(name)
-    return whole_packs(path) if path.is_dir() and not (path / NAME).is_file() else [name]
+    return _packs_in(path) if path.is_dir() and not (path / NAME).is_file() else [name]
+
+
+def _packs_in(folder: Path) -> list[str]:
+    """The finished packs in a folder, by name."""
+    packs = whole_packs(folder, say)
+    return [os.path.join(folder, pack.name) for pack in packs]  # noqa: PTH118 - "./a", a path
 
 
 def _request(options: argparse.Namespace, name: str) -> ContextRequest:

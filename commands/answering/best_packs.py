@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.pack_folders.notes import packs_in
-from ...runtime.store.disk.info import pack_head
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from ..terminal.progress import progress_bar
@@ -20,18 +17,6 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 """Packs beside those that answer which a line names."""
-
-
-def whole_packs(folder: Path) -> list[str]:
-    """The names of the packs in a folder that hold all of their texts; a line tells how many do
-    not. Raises `KvarnError` where there are none."""
-    packs = packs_in(folder)
-    whole = [pack for pack in packs if (head := pack_head(pack)).n_tokens and head.complete]
-    if not whole:
-        raise KvarnError(f"no pack in {folder} is finished: `kvarn pack ls {folder}` lists them")
-    if left := len(packs) - len(whole):
-        say(f"{folder}: {left} of {len(packs)} packs are not finished and are not asked")
-    return [os.path.join(folder, pack.name) for pack in whole]  # noqa: PTH118 - "./a", a path to all
 
 
 def one_model(

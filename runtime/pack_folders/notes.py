@@ -28,6 +28,7 @@ import xxhash
 
 from ...system.errors import KvarnError
 from ...system.files import open_regular
+from ..documents.kinds import Notice
 from ..home import make_folder, mode_in
 from ..store.disk.errors import PackBusy, PackError, opening
 from ..store.disk.format.manifest import NAME as MANIFEST
@@ -109,18 +110,18 @@ def attempt(pack: Path, text: str) -> Iterator[Attempt]:
             )
         begun = replace(before, text=text, n_tokens=n_tokens, reason="")
         work = Attempt(before.digest)
-        _write(fd, replace(begun, n_died=begun.n_died + 1))
+        _write(pack, fd, replace(begun, n_died=begun.n_died + 1))
         try:
             yield work
         except (PackBusy, KeyboardInterrupt, GeneratorExit):
-            _write(fd, replace(begun, reason=before.reason))
+            _write(pack, fd, replace(begun, reason=before.reason))
             raise
         except KvarnError as error:
             reason = str(error)[:_MOST_REASON]
             failed = replace(begun, n_failed=begun.n_failed + 1, reason=reason)
-            _write(fd, replace(failed, digest=work.digest))
+            _write(pack, fd, replace(failed, digest=work.digest))
             raise
-        _write(fd, TextNote(text, work.digest, n_tokens=_n_tokens(pack)))
+        _write(pack, fd, TextNote(text, work.digest, n_tokens=_n_tokens(pack)))
     finally:
         os.close(fd)
 
@@ -149,6 +150,21 @@ def packs_in(folder: Path) -> list[Path]:
             "makes them"
         )
     return packs
+
+
+def whole_packs(folder: Path, notice: Notice = lambda line: None) -> list[Path]:
+    """The packs in a folder that hold all of their texts, by name. notice: called with a line about
+    others.
+
+    Raises `KvarnError` where there are none, `PackError` for one that cannot be opened.
+    """
+    packs = packs_in(folder)
+    whole = [pack for pack in packs if (head := pack_head(pack)).n_tokens and head.complete]
+    if not whole:
+        raise KvarnError(f"no pack in {folder} is finished: `kvarn pack ls {folder}` lists them")
+    if left := len(packs) - len(whole):
+        notice(f"{folder}: {left} of {len(packs)} packs are not finished and are not asked")
+    return whole
 
 
 def texts_in(folder: Path) -> list[TextState]:
@@ -239,8 +255,11 @@ def _parsed(data: bytes) -> TextNote:
     return TextNote(**facts)
 
 
-def _write(fd: int, note: TextNote) -> None:
+def _write(pack: Path, fd: int, note: TextNote) -> None:
     """In place, as the file's lock is on the file. A crash may leave a part: see `_parsed`."""
     line = json.dumps(asdict(note)).encode() + b"\n"
-    os.pwrite(fd, line, 0)
-    os.ftruncate(fd, len(line))
+    with opening(note_path(pack)):
+        written = 0
+        while written < len(line):
+            written += os.pwrite(fd, line[written:], written)
+        os.ftruncate(fd, len(line))

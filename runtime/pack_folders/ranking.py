@@ -27,7 +27,7 @@ from ..perplexity import losses_of
 from ..sampling import Sampler
 from ..store import Disk
 from ..store.disk.info import pack_ids
-from .notes import packs_in
+from .notes import whole_packs
 
 if TYPE_CHECKING:
     from ..context import Context, Progress
@@ -110,11 +110,14 @@ def ask_packs(
 ) -> list[PackAnswer]:
     """Ask those of many packs that the question fits best; each answers from its own text.
 
-    packs: their folders, or the folder that they are in. best: how many answer, the best first. The
-    others: as in `ask`. Raises `KvarnError` for a folder without packs, `PackError` for a pack of
-    another model, `ConversationError` where no room is left for an answer.
+    packs: their folders, or the folder that they are in, whose finished packs are asked. best: how
+    many answer, the best first. The others: as in `ask`. Raises `KvarnError` for a folder without
+    such packs and for `best` below 1, `PackError` for a pack of another model, `ConversationError`
+    where no room is left for an answer.
     """
-    folders = packs_in(Path(packs)) if isinstance(packs, str | Path) else packs
+    if best < 1:
+        raise KvarnError(f"best is {best}: at least one pack has to answer")
+    folders = whole_packs(Path(packs)) if isinstance(packs, str | Path) else packs
     asked = {
         str(path): ContextRequest(store=Disk(path, read_only=True)) for path in map(Path, folders)
     }

@@ -112,7 +112,7 @@ async def _beginnings(
             only = [(ONLY.encode(), BEGINNINGS.encode())]
             answer = await _sent(replicas, one, request, body, only)
             await answer.aread()
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             one.leave_out(str(error) or type(error).__name__)
             continue
         if answer.status_code == 200:

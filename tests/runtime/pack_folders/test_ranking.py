@@ -12,6 +12,7 @@ from kvarn.evals.tasks import TASKS, Prose
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.pack_folders import ranking
+from kvarn.runtime.pack_folders.notes import whole_packs
 from kvarn.runtime.pack_folders.ranking import ask_packs, ranked, word_scores, words_of
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.store import Disk, PackError
@@ -157,3 +158,15 @@ def test_wrong_packs_are_refused(tiny: Model, mini: Model, tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(KvarnError, match="there are no packs in"):
         ask_packs(mini, tmp_path / "empty", "Who?")
+    with pytest.raises(KvarnError, match="best is 0"):
+        ask_packs(tiny, tmp_path, "Who?", best=0)
+
+
+def test_packs_that_are_not_finished_are_not_asked(tiny: Model, tmp_path: Path) -> None:
+    tiny.context(64, store=Disk(tmp_path / "begun")).close()
+    with pytest.raises(KvarnError, match=r"no pack in .* is finished"):
+        ask_packs(tiny, tmp_path, "Who?")
+    build_pack(tiny, tmp_path / "read", ids_of(tiny, 30))
+    lines: list[str] = []
+    assert whole_packs(tmp_path, lines.append) == [tmp_path / "read"]
+    assert lines == [f"{tmp_path}: 1 of 2 packs are not finished and are not asked"]
