@@ -87,7 +87,7 @@ async def _answer(replicas: Replicas, request: Request, body: bytes) -> Response
         try:
             answer = await _sent(replicas, one, request, body)
         except httpx.TransportError as error:
-            one.leave_out(str(error) or type(error).__name__)
+            replicas.lose(one, error)
         finally:
             if answer is None:
                 one.n_requests -= 1
@@ -98,7 +98,7 @@ async def _answer(replicas: Replicas, request: Request, body: bytes) -> Response
             await answer.aclose()
             continue
         one.remember(digests)
-        return _Passed(one, answer)
+        return _Passed(replicas, one, answer)
     raise ApiError(503, "no server is ready: try again later; /health says more")
 
 
@@ -113,7 +113,7 @@ async def _beginnings(
             answer = await _sent(replicas, one, request, body, only)
             await answer.aread()
         except httpx.RequestError as error:
-            one.leave_out(str(error) or type(error).__name__)
+            replicas.lose(one, error)
             continue
         if answer.status_code == 200:
             try:
@@ -148,15 +148,18 @@ async def _sent(
 class _Passed(Stream):
     """The answer of a server, piece by piece as it comes."""
 
-    def __init__(self, one: Replica, answer: httpx.Response) -> None:
+    def __init__(self, replicas: Replicas, one: Replica, answer: httpx.Response) -> None:
         super().__init__(answer.aiter_raw(), "")
-        self._one, self._answer = one, answer
+        self._replicas, self._one, self._answer = replicas, one, answer
         self.status_code = answer.status_code
         self.raw_headers = _passed_on(answer.headers.raw)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
+        except httpx.TransportError as error:
+            self._replicas.lose(self._one, error)
+            raise ApiError(503, f"{self._one.url} ended in the middle of its answer") from error
         finally:
             self._one.n_requests -= 1
             await self._answer.aclose()

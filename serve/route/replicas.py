@@ -17,6 +17,8 @@ POLL_SECONDS, PATIENCE_SECONDS = 2.0, 5.0
 """Between two questions, and for an answer to one. A server is left out until it answers."""
 MOST_SENT = 1 << 16
 """Beginnings that are remembered of what was sent to a server."""
+_NO_KEY = "it does not say what it has read without a key: give --api-key KEY"
+_REFUSED = "it refuses the key of --api-key, and does not say what it has read"
 MOST_AHEAD = 8
 """A server that answers so many more requests than another gets no more, whatever it has read."""
 
@@ -142,12 +144,19 @@ class Replicas:
                 one.tells = held.status_code in (200, 401)
                 if held.status_code == 200:
                     one.held = frozenset(digests_in(held))
+                elif held.status_code == 401 and before != "ok":
+                    self._tell(f"{one.url}: {_REFUSED if self._headers else _NO_KEY}")
             else:
                 one.leave_out(f"it answers {answer.status_code} at /health")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             one.leave_out(str(error) or type(error).__name__)
         if one.state != before:
             self._tell(f"{one.url}: {one.state}")
+
+    def lose(self, one: Replica, error: Exception) -> None:
+        """Leave a server out that broke off, until it answers again."""
+        one.leave_out(str(error) or type(error).__name__)
+        self._tell(f"{one.url}: {one.state}")
 
     async def _get(self, url: str) -> httpx.Response:
         return await self.client.get(url, headers=self._headers, timeout=PATIENCE_SECONDS)

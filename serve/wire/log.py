@@ -13,6 +13,8 @@ import msgspec
 from ...system.terminal import say_lines
 from ...system.text import one_line
 
+PROBES = ("/health", "/beginnings")
+"""What tells whether the server is ready, and what it has read (`kvarn route`)."""
 _PATH = 120
 """Characters of a path that are worth a line."""
 
@@ -24,7 +26,10 @@ class Log:
     def request(
         self, method: str, path: str, status: int, seconds: float, numbers: dict[str, int]
     ) -> None:
-        """One request that has ended. `path` has no query: keys may stand there."""
+        """One request that has ended, unless it was a probe that found all well: programs that
+        watch the server send many. `path` has no query: keys may stand there."""
+        if (method, status) == ("GET", 200) and path in PROBES:
+            return
         path = one_line(path, _PATH)
         fields = {"status": status, "seconds": round(seconds, 4), **numbers}
         counts = "".join(f" {name}={number}" for name, number in numbers.items())

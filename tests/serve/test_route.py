@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -41,10 +41,12 @@ SHORT: Any = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
 @contextmanager
-def routing(urls: Sequence[str]) -> Iterator[tuple[httpx.Client, Replicas]]:
+def routing(
+    urls: Sequence[str], key: str = "", tell: Callable[[str], None] = lambda line: None
+) -> Iterator[tuple[httpx.Client, Replicas]]:
     """A proxy of these servers that listens on the loopback."""
     settings = replace(SETTINGS, parallel=64, limits=Limits(stop_seconds=1))
-    behind = Replicas(urls, "", lambda line: None)
+    behind = Replicas(urls, key, tell)
     listener = listen("127.0.0.1", 0)
     running = server(Service(settings, behind, Log("text")), lambda it: proxy(it, behind))
     thread = threading.Thread(target=running.run, args=([listener],))
@@ -226,6 +228,19 @@ def test_asking_for_beginnings_changes_nothing(
 def address_of_one() -> Iterator[str]:
     with serving(FakeEngine(stored={"mill": 3})) as url:
         yield url
+
+
+@pytest.mark.parametrize(
+    "key, told",
+    [("", "without a key: give --api-key KEY"), ("bad", "refuses the key"), ("good", None)],
+)
+def test_a_key_that_does_not_open_is_told(key: str, told: str | None) -> None:
+    lines: list[str] = []
+    with ExitStack() as stack:
+        url = stack.enter_context(serving(FakeEngine(), keys=("good",)))
+        client, _ = stack.enter_context(routing([url], key, lines.append))
+        client.get("/health")
+    assert [told in line for line in lines if "key" in line] == ([] if told is None else [True])
 
 
 def test_pages_of_other_sites_are_refused(two: tuple[httpx.Client, list[FakeEngine]]) -> None:
