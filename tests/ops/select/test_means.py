@@ -154,12 +154,13 @@ def test_means_count_for_what_is_not_listed(
 ) -> None:
     means, q = Means(make_cache(head_dim, k, v, kv_heads, n_tokens)), queries(1, heads, head_dim)
     q *= min(1.0, 300 / head_dim)  # longer ones look at single tokens
+    tolerance = TOLERANCE * max(1.0, head_dim / 256)  # rounding of a score grows with its terms
     for lengths in ([1, 17], [n_tokens // 2, 300]):
         lists = _lists(kv_heads, n_tokens, lengths[:kv_heads])
         for options in ({}, {"softcap": 2.0}, {"scale": 1.5}):
             got = means.attend(q, *lists, **options)
             want = means.formula(q, *lists, **options)
-            assert np.abs(got - want).max() < TOLERANCE
+            assert np.abs(got - want).max() < tolerance
             if not options:  # with a large scale, what was chosen may be all that counts
                 assert np.abs(means.before - want).max() > 100 * TOLERANCE
 
