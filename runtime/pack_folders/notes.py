@@ -119,7 +119,8 @@ def attempt(pack: Path, text: str) -> Iterator[Attempt]:
         except KvarnError as error:
             reason = str(error)[:_MOST_REASON]
             failed = replace(begun, n_failed=begun.n_failed + 1, reason=reason)
-            _write(pack, fd, replace(failed, digest=work.digest))
+            with suppress(PackError):  # on a full disk, the first error tells it best
+                _write(pack, fd, replace(failed, digest=work.digest))
             raise
         _write(pack, fd, TextNote(text, work.digest, n_tokens=_n_tokens(pack)))
     finally:

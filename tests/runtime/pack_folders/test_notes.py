@@ -166,3 +166,14 @@ def test_a_pack_that_is_removed_takes_its_note_along(tiny: Model, tmp_path: Path
     list(build_packs(tiny, {tmp_path / name: ids_of(tiny, 9) for name in "ab"}, CTX))
     remove_pack(tmp_path / "a")
     assert [text.name for text in texts_in(tmp_path)] == ["b"]
+
+
+def test_on_a_full_disk_the_first_error_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(pack: Path, fd: int, note: notes.TextNote) -> None:
+        raise PackError(pack, "no space for the note")
+
+    with pytest.raises(KvarnError, match="no space for the text"), attempt(tmp_path / "a", "a"):
+        monkeypatch.setattr(notes, "_write", full)
+        raise KvarnError("no space for the text")
