@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 
 from ...convert.embed import embed_encoders
+from ...models.config import refuse_adapter
 from ...runtime.attend.encoders.sidecar import sidecar_path
+from ...runtime.gguf import open_gguf
 from ...runtime.gguf.layout import MAGIC
 from ...runtime.home import last_pull
 from ...runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
@@ -163,6 +165,8 @@ def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
     if options.embed_hash:
         embed_encoders(source, options.hash or sidecar_path(source), out)
     elif options.type is None:
+        with open_gguf(source) as file:
+            refuse_adapter(file.metadata)
         raise KvarnError(f"{source} is a GGUF file already: run it as it is, or give --type")
     else:
         with byte_bar("converting") as progress:

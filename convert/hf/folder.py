@@ -18,6 +18,11 @@ SAFETENSORS_SPACE = "https://huggingface.co/spaces/safetensors/convert"
 
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a model's folder; `ConvertError` where there is none."""
+    if folder.is_file():
+        raise ConvertError(
+            f"{folder} is a file: expected the folder of a Hugging Face model, or a file whose "
+            "name ends in .gguf"
+        )
     if not folder.is_dir():
         raise ConvertError(f"{folder}: no such folder: expected that of a Hugging Face model")
     if not (folder / "config.json").is_file():

@@ -16,6 +16,7 @@ from typing import BinaryIO
 import numpy as np
 from gguf import GGML_QUANT_VERSION
 
+from ...models.config import refuse_adapter
 from ...ops.arrays import F32, U8
 from ...ops.linear import Weight, get_rows
 from ...ops.reference.quants import dequantise
@@ -69,11 +70,13 @@ def quantise_file(
     Metadata stay as they are, except what describes the types. Hash encoders are left out: they
     belong to the weights of the source. `target` appears whole or not at all. allow_requantise:
     matrices may be decoded from quantised types, which adds their errors. Raises `GGUFError` for a
-    file that cannot be read; `ConvertError` for one that must not be quantised so, or where there
-    is no room; `FileRefused` for a target that is no regular file; OSError where writing fails.
+    file that cannot be read; `ModelError` for an adapter; `ConvertError` for a file that must not
+    be quantised so, or where there is no room; `FileRefused` for a target that is no regular file;
+    OSError where writing fails.
     """
     check_target(target)
     with open_gguf(source) as file:
+        refuse_adapter(file.metadata)
         if any(target.exists() and target.samefile(path) for path in file.paths):
             raise ConvertError(f"{target} is the file to read from: write to another one")
         if not file.tensors:

@@ -5,3 +5,4 @@ the keys of one part. Knows no tensors and no devices, and imports no Numba.
 """
 
 from .model import ModelConfig as ModelConfig
+from .model import refuse_adapter as refuse_adapter

@@ -205,13 +205,18 @@ class ModelConfig:
         )
 
 
-def _architecture(metadata: Mapping[str, Any]) -> Architecture:
-    name = metadata.get("general.architecture")
+def refuse_adapter(metadata: Mapping[str, Any]) -> None:
+    """Raises `ModelError` for the metadata of an adapter, which is no model."""
     if metadata.get("general.type") == "adapter":
         raise ModelError(
             "the file is an adapter, which changes a model and is none: give the model that it was "
             "made for, and the adapter with --lora FILE"
         )
+
+
+def _architecture(metadata: Mapping[str, Any]) -> Architecture:
+    refuse_adapter(metadata)
+    name = metadata.get("general.architecture")
     if isinstance(name, str) and name in TEXT_ENCODERS:
         raise ModelError(
             f"the model is a text encoder ({name}), which makes vectors and generates no text: use "

@@ -118,6 +118,10 @@ REFUSED = {
     "run -p x --lora=": "the name of an adapter is empty: expected FILE or FILE:SCALE",
     "run -p x --lora peft:0.5": "peft is the folder of an adapter, expected a GGUF file: `kvarn "
     "convert peft OUT.gguf --base MODEL` makes one",
+    "convert empty/gone.gguf o.gguf": "empty/gone.gguf: file: found no such file, expected a GGUF "
+    "file (check the path)",
+    "convert t.txt o.gguf": "t.txt is a file: expected the folder of a Hugging Face model, or a "
+    "file whose name ends in .gguf",
     "tokenize t.gguf x": "t.gguf is a model, expected a text: give the model with -m",
     "perplexity t.gguf -f gone.txt": "gone.txt: no such file or folder",
     "imatrix -f t.gguf -o o": "t.gguf is a model, expected a text: give the model before -f, or -m",

@@ -99,7 +99,7 @@ def test_what_cannot_be_converted_is_said_in_one_line(
     folder.mkdir()
     assert "no config.json" in refusal(capsys, str(folder), "out.gguf")
     hf_folders.write_llama(folder)
-    assert "GGUF file already" in refusal(capsys, "in.gguf", "out.gguf")
+    assert "found no such file" in refusal(capsys, "in.gguf", "out.gguf")
     assert "unknown type 'q9'" in refusal(capsys, str(folder), "out.gguf", "--type", "q9")
     assert "no such folder to write" in refusal(capsys, str(folder), "none/out.gguf")
     tensors = hf_folders.llama_tensors()
