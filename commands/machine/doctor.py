@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
         facts = fitting.report(options)
         show(json.dumps(facts, indent=2) if options.json else fitting.render(facts))
         return 0
+    fitting.check_unused(options)
     if options.compile:
         on_engine(compile_for_gpu)
     report = on_engine(examine, roofline=options.roofline)

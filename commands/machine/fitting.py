@@ -6,6 +6,7 @@ import argparse
 import shlex
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ...runtime.engine import on_engine
@@ -14,6 +15,7 @@ from ...runtime.home import home
 from ...runtime.memory import available_bytes, human_bytes
 from ...system.errors import KvarnError
 from ...system.values import WrongValue
+from ..options.context import flag
 from ..options.model import model_file
 from ..options.model_options import adapters_from, add_lora_option
 from ..options.values import count, file_path, positive, utf8
@@ -35,10 +37,10 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
         "-c", "--ctx", metavar="N", type=count, help="with --fit: tokens of context, as 128K"
     )
     group.add_argument(
-        "--kv-type", metavar="T", default="f16", help="with --fit: f16, q8_0, q4_0, or K/V"
+        "--kv-type", metavar="T", help="with --fit: f16 (default), q8_0, q4_0, or K/V"
     )
     group.add_argument(
-        "--method", choices=METHODS, default="full", help="with --fit: what tokens read"
+        "--method", choices=METHODS, help="with --fit: what tokens read (default full)"
     )
     add_lora_option(group)
     group.add_argument(
@@ -52,6 +54,13 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_unused(options: argparse.Namespace) -> None:
+    """Raises `KvarnError` for an option of `--fit`, which is not given."""
+    for word in ("ctx", "kv_type", "method", "lora", "draft", "memory", "no_speed"):
+        if getattr(options, word) not in (None, False):
+            raise KvarnError(f"{flag(word)} has no effect without --fit MODEL")
+
+
 def report(options: argparse.Namespace) -> dict[str, Any]:
     """What `--fit` shows, as JSON has it. Raises `KvarnError` for a model that kvarn does not run,
     or cannot read."""
@@ -61,13 +70,14 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     from ..options.drafting import draft_from
 
     try:
-        kv = kv_types(options.kv_type)
+        kv = kv_types(options.kv_type or "f16")
     except WrongValue as error:
         raise KvarnError(f"--kv-type: {error}") from None
-    attend = ATTENDS[options.method]()
-    with open_gguf(model_file(options.fit)) as file:
+    attend = ATTENDS[options.method or "full"]()
+    look = partial(model_file, remember=False)
+    with open_gguf(look(options.fit)) as file:
         asked = on_engine(estimate, file, options.ctx, kv, attend)
-        lora, draft = adapters_from(options), draft_from(options)
+        lora, draft = adapters_from(options), draft_from(options, look)
         asked = on_engine(with_beside, asked, file, lora, draft)
         memory = options.memory << 30 if options.memory else available_bytes()
         place = next(path for path in (home(), *home().parents) if path.is_dir())

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ...runtime.draft import DraftModel, Ngram
+from ...runtime.draft.base import LIMITS
 from ...runtime.draft.request import DraftRequest
+from ...system.values import count
 from .context import flag
 from .model import model_file
-from .values import number, positive, utf8
+from .values import number, typed, utf8
 
 # Flag, its kind and letter, what it does.
 _OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
     (
         "--draft-max",
-        positive,
+        typed(count, *LIMITS["max_tokens"]),
         "N",
         f"at most N tokens in a draft (default {Ngram.max_tokens}; of a model "
         f"{DraftModel.max_tokens})",
     ),
     (
         "--draft-min-match",
-        positive,
+        typed(count, *LIMITS["min_match"]),
         "N",
         f"ngram: the fewest tokens that count as a repetition (default {Ngram.min_match})",
     ),
@@ -55,6 +59,9 @@ def add_draft_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(name, metavar=letter, type=kind, help=help)
 
 
-def draft_from(options: argparse.Namespace) -> DraftRequest | None:
-    """The draft that parsed options ask for. Raises what `DraftRequest.of` raises."""
-    return DraftRequest.of(vars(options), flag, model_file)
+def draft_from(
+    options: argparse.Namespace, find: Callable[[Path], Path] = model_file
+) -> DraftRequest | None:
+    """The draft that parsed options ask for. find: the file that a model's name means. Raises what
+    `DraftRequest.of` raises."""
+    return DraftRequest.of(vars(options), flag, find)

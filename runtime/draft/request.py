@@ -12,8 +12,8 @@ from ...models.errors import ModelError
 from ...system.errors import KvarnError
 from ...system.text import one_line, shown
 from ..gguf import GGUFFile, open_gguf
-from .base import Draft, DraftError
-from .model import DraftModel, check_options
+from .base import Draft, DraftError, checked_option
+from .model import DraftModel
 from .ngram import Ngram
 from .vocabulary import check_vocabulary
 
@@ -65,12 +65,12 @@ class DraftRequest:
                 needed = spell("draft") if draft is None else f"{spell('draft')} FILE"
                 needed = f"{spell('draft')} {NGRAM}" if option == "min_match" else needed
                 raise DraftError(f"{spell(word)} {value:g} has no effect without {needed}")
+            checked_option(option, value, f"{spell(word)} {value:.12g}")
             given[option] = value
         if draft is None:
             return None
         if draft == NGRAM:
             return cls(Ngram(**given))
-        check_options(**{name: given.get(name, getattr(DraftModel, name)) for name in _OF_MODEL})
         return cls(file=_opened(draft, spell, find), options=tuple(given.items()))
 
     def check(self, path: Path) -> None:

@@ -39,6 +39,10 @@ USAGE = {
     "run -p Once upon": "MODEL: there is no file 'upon': give a GGUF file or -hf USER/REPO; "
     f"texts with spaces need quotes{SEE}",
     "run Once": f"MODEL: there is no file 'Once': give a GGUF file or -hf USER/REPO; {PROMPT}{SEE}",
+    "run -p x --draft ngram --draft-max 100000": "--draft-max: expected a whole number from 1 to "
+    f"31, found '100000'{SEE}",
+    "run -p x --draft ngram --draft-min-match 0": "--draft-min-match: expected a whole number from "
+    f"1 to 64, found '0'{SEE}",
     "ls x": "no word is expected where 'x' stands: omit it; see `kvarn ls --help`",
     "run org/model -p x": "MODEL: there is no file 'org/model': for a model of the Hugging Face "
     f"hub, use -hf org/model{SEE}",
@@ -118,6 +122,15 @@ REFUSED = {
     "run -p x --lora=": "the name of an adapter is empty: expected FILE or FILE:SCALE",
     "run -p x --lora peft:0.5": "peft is the folder of an adapter, expected a GGUF file: `kvarn "
     "convert peft OUT.gguf --base MODEL` makes one",
+    "run -p x --draft t.gguf --draft-p-min 2": "--draft-p-min 2: expected 0 to 1",
+    "run -p x --draft t.gguf --draft-p-min nan": "--draft-p-min nan: expected 0 to 1",
+    "doctor -c 100M": "--ctx has no effect without --fit MODEL",
+    "doctor --kv-type f16": "--kv-type has no effect without --fit MODEL",
+    "doctor --method full": "--method has no effect without --fit MODEL",
+    "doctor --lora t.gguf": "--lora has no effect without --fit MODEL",
+    "doctor --draft t.gguf": "--draft has no effect without --fit MODEL",
+    "doctor --memory 1": "--memory has no effect without --fit MODEL",
+    "doctor --no-speed": "--no-speed has no effect without --fit MODEL",
     "convert empty/gone.gguf o.gguf": "empty/gone.gguf: file: found no such file, expected a GGUF "
     "file (check the path)",
     "convert t.txt o.gguf": "t.txt is a file: expected the folder of a Hugging Face model, or a "

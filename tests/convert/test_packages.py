@@ -163,6 +163,17 @@ def test_what_another_home_pulled_becomes_the_last_model_once(
     assert len(index.requests) == n_requests
 
 
+def test_a_look_remembers_no_model(kvarn: Kvarn, model: PackagedModel, tiny_path: Path) -> None:
+    remember_model(tiny_path, "converted")
+    look = ["doctor", "--fit", "tiny", "--draft", "tiny", "--no-speed", "--json"]
+    for _ in range(2):  # downloaded, and there already
+        code, _, told = kvarn(*look)
+        assert code == 0, told
+        assert (last_model(), last_pull()) == (tiny_path, None)
+    assert kvarn("tokenize", "-m", "tiny", "x")[0] == 0
+    assert last_model() == packages.packaged_before("tiny")
+
+
 def test_a_file_of_that_name_wins(
     kvarn: Kvarn, model: PackagedModel, index: Index, tiny_path: Path
 ) -> None:

@@ -60,16 +60,13 @@ def test_an_option_that_says_nothing_is_refused(option: str) -> None:
         parsed(f"{option} 5")
 
 
-@pytest.mark.parametrize("line", ["--draft", "--draft ngram --draft-max 0"])
+@pytest.mark.parametrize(
+    "line", ["--draft", "--draft ngram --draft-max 0", "--draft ngram --draft-max 32"]
+)
 def test_wrong_usage_is_exit_code_2(line: str) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["run", *line.split()])
     assert stopped.value.code == 2
-
-
-def test_values_out_of_range_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "-p", "x", "--draft", "ngram", "--draft-max", "32"]) == 1
-    assert capsys.readouterr().err == "kvarn: drafting: max_tokens is 32, expected 1 to 31\n"
 
 
 def test_run_writes_the_same_text_in_fewer_passes(
@@ -159,7 +156,6 @@ def test_options_of_the_other_draft_are_refused() -> None:
     for line, words in (
         ("--draft ngram --draft-p-min 0.5", "--draft-p-min 0.5 has no effect without --draft FILE"),
         ("--draft a.gguf --draft-min-match 3", "has no effect without --draft ngram"),
-        ("--draft a.gguf --draft-p-min 2", "min_probability is 2.0, expected 0 to 1"),
     ):
         with pytest.raises(KvarnError, match=words):
             parsed(line)
