@@ -19,7 +19,7 @@ from ..system.text import shown
 from . import COMMANDS
 from .options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
 from .options.rare import is_rare
-from .options.values import NO_MODEL, file_path, integer, number
+from .options.values import NO_MODEL, file_path, integer, number, utf8
 from .options.words import options_first
 
 _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
@@ -137,15 +137,22 @@ class Parser(argparse.ArgumentParser):
         return name
 
     def _text_form(self) -> str:
-        """How to give the command a text, which the user perhaps wrote as a word alone."""
+        """How to give the command a text, which the user perhaps wrote as a word alone; or, where
+        it takes none, its words."""
         known = self._option_string_actions
         flags = (word.partition("=")[0] for word in self._words)
         given = {known[flag].dest for flag in flags if flag in known}
         if "-p" in known and known["-p"].metavar == "TEXT" and not given & {"prompt", "files"}:
             return 'give a prompt with -p "TEXT"'
-        if all(action.option_strings for action in self._actions):
+        words = [action for action in self._actions if not action.option_strings]
+        if not words:
             return "omit it"
-        return ELSEWHERE.get((self._command, "-p"), "texts with spaces need quotes")
+        form = ELSEWHERE.get((self._command, "-p"), "")
+        if form and ("-f" in known or "-f" not in form):
+            return form
+        if known.keys() & {"-p", "-f"} or any(action.type is utf8 for action in words):
+            return "texts with spaces need quotes"
+        return f"expected {' '.join(str(action.metavar or action.dest) for action in words)} alone"
 
     @property
     def _command(self) -> str:

@@ -103,8 +103,8 @@ def add(parser: Parser) -> None:
     add_threads_option(model)
     add_ctx_option(model, "room for N tokens")
     add_attend_options(parser)
-    add_sampling_options(parser)
-    parser.set_defaults(hf=None, temp=0.0)
+    add_sampling_options(parser, temp=0.0)
+    parser.set_defaults(hf=None)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -68,20 +68,22 @@ def add_system_option(parser: argparse.ArgumentParser, help: str) -> None:
     parser.add_argument("-sys", "--system", "--system-prompt", metavar="TEXT", type=utf8, help=help)
 
 
-def add_sampling_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--temp` … `--seed`, `--stop` and what an answer must match to `parser`. What is not
-    given is None: the model's file may say it, or else `Sampler`'s defaults hold."""
+def add_sampling_options(parser: argparse.ArgumentParser, **defaults: float) -> None:
+    """Adds `--temp` … `--seed`, `--stop` and what an answer must match to `parser`. What is neither
+    given nor among the command's `defaults` is None: the model's file may say it, or else
+    `Sampler`'s defaults hold."""
     group = parser.add_argument_group(
         "sampling", "how the next token is chosen; names, defaults and order as in llama.cpp"
     )
     for name, flags, letter, help in _SAMPLING:
-        default = getattr(Sampler, name)
+        usual = getattr(Sampler, name)
         group.add_argument(
             *flags.split(),
             dest=name,
-            type=type(default),
+            type=type(usual),
+            default=defaults.get(name),
             metavar=letter,
-            help=f"{help} (default {default})",
+            help=f"{help} (default {f'{defaults[name]:g}' if name in defaults else usual})",
         )
     _add_order(group)
     group.add_argument(

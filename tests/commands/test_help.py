@@ -57,6 +57,13 @@ def test_help_lists_what_people_use_and_help_all_the_rest(
     assert rare and len(usual) <= FEW
 
 
+@pytest.mark.parametrize(("command", "default"), [("run", "0.8"), ("ask", "0")])
+def test_help_tells_the_temperature_that_a_command_takes(command: str, default: str) -> None:
+    temp = declared(command)["--temp"]
+    assert temp.help is not None and temp.help.endswith(f"(default {default})")
+    assert temp.default in (None, float(default))
+
+
 def test_help_says_where_the_rest_is(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--help"])

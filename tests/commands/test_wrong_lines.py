@@ -39,6 +39,10 @@ USAGE = {
     "run -p Once upon": "MODEL: there is no file 'upon': give a GGUF file or -hf USER/REPO; "
     f"texts with spaces need quotes{SEE}",
     "run Once": f"MODEL: there is no file 'Once': give a GGUF file or -hf USER/REPO; {PROMPT}{SEE}",
+    "pack ls empty a": "no word is expected where 'a' stands: expected FOLDER alone; see `kvarn "
+    "pack ls --help`",
+    "quantize a b c --type q8_0": "no word is expected where 'c' stands: expected IN.gguf OUT.gguf "
+    "alone; see `kvarn quantize --help`",
     "run -p x --draft ngram --draft-max 100000": "--draft-max: expected a whole number from 1 to "
     f"31, found '100000'{SEE}",
     "run -p x --draft ngram --draft-min-match 0": "--draft-min-match: expected a whole number from "
