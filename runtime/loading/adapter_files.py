@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...system.errors import KvarnError
 from ...system.text import one_line
+from ..gguf.layout import MAGIC
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class AdapterFile:
 
     @classmethod
     def parse(cls, text: str | Path | AdapterFile) -> AdapterFile:
-        """Parse FILE or FILE:SCALE. Raises `KvarnError` where there is no such file or the scale
-        is not finite."""
+        """Parse FILE or FILE:SCALE. Raises `KvarnError` where there is no such GGUF file or the
+        scale is not finite; OSError."""
         if isinstance(text, AdapterFile):
             return text
         if not str(text):
@@ -42,6 +43,12 @@ class AdapterFile:
             )
         if not path.is_file():
             raise KvarnError(f"no adapter {one_line(str(text), 300)}: expected FILE or FILE:SCALE")
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise KvarnError(
+                    f"adapter {one_line(str(path), 300)}: not a GGUF file: expected an adapter, as "
+                    "`kvarn convert` makes it of a folder that PEFT saved"
+                )
         if not math.isfinite(scale):
             raise KvarnError(
                 f"adapter {one_line(str(path), 300)}: found scale {scale}, expected a finite number"

@@ -126,6 +126,8 @@ REFUSED = {
     "run -p x --lora=": "the name of an adapter is empty: expected FILE or FILE:SCALE",
     "run -p x --lora peft:0.5": "peft is the folder of an adapter, expected a GGUF file: `kvarn "
     "convert peft OUT.gguf --base MODEL` makes one",
+    "run -p x --lora t.txt:0.5": "adapter t.txt: not a GGUF file: expected an adapter, as `kvarn "
+    "convert` makes it of a folder that PEFT saved",
     "run -p x --draft t.gguf --draft-p-min 2": "--draft-p-min 2: expected 0 to 1",
     "run -p x --draft t.gguf --draft-p-min nan": "--draft-p-min nan: expected 0 to 1",
     "doctor -c 100M": "--ctx has no effect without --fit MODEL",

@@ -40,7 +40,7 @@ def check_model(path: Path, made: ModelFacts, model: ModelInfo) -> None:
         raise OtherModel(
             path,
             f"it was made with adapters {told(made.adapters)}, found {told(facts.adapters)}",
-            "give the same --lora, or make another pack",
+            f"{'give the same' if made.adapters else 'leave out'} --lora, or make another pack",
             f"it was made with adapters {_named(made)}, found {_named(facts)}",
         )
     if not made.same_model(facts):

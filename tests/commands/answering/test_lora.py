@@ -42,8 +42,12 @@ def test_a_pack_brings_its_adapters(run: Kvarn, adapter: Path) -> None:
     assert run(*asked, *run.model, "--lora", named)[:2] == (0, alone)
     code, _, err = run(*asked, *run.model)
     assert code == 1
-    assert f"it was made with adapters {named}" in err
+    assert f"it was made with adapters {named}" in err and "give the same --lora" in err
     assert err.count("\n") == 1
+    run.build("plain")
+    code, _, err = run(*asked[:2], "plain", *asked[3:], *run.model, "--lora", named)
+    assert (code, err.count("\n")) == (1, 1), err
+    assert "it was made with adapters none" in err and "leave out --lora" in err
 
 
 def test_each_pack_is_asked_with_its_own_adapters(run: Kvarn, adapter: Path) -> None:
@@ -60,8 +64,16 @@ def test_each_pack_is_asked_with_its_own_adapters(run: Kvarn, adapter: Path) -> 
 
 
 def test_an_adapter_is_no_model(run: Kvarn, adapter: Path) -> None:
-    for words in (["run", "-p", "Words"], ["chat"], ["embed", "Words", "--pooling", "mean"]):
-        code, out, err = run(words[0], "-m", str(adapter), *words[1:])
+    target, named = str(adapter.with_name("out.gguf")), str(adapter)
+    for words in (
+        ["run", "-m", named, "-p", "Words"],
+        ["chat", "-m", named],
+        ["embed", "-m", named, "Words", "--pooling", "mean"],
+        ["convert", named, target],
+        ["convert", named, target, "--type", "q8_0"],
+        ["quantize", named, target, "--type", "q8_0"],
+    ):
+        code, out, err = run(*words)
         assert (code, out, err.count("\n")) == (1, "", 1)
         assert "the file is an adapter, which changes a model" in err and "--lora FILE" in err
 
@@ -72,6 +84,8 @@ def test_an_adapter_is_no_model(run: Kvarn, adapter: Path) -> None:
         (["--lora", "missing.gguf"], "no adapter missing.gguf: expected FILE or FILE:SCALE"),
         (["--lora", "{model}"], "it is no low-rank adapter: found general.type"),
         (["--lora", "{model}:inf"], "found scale inf, expected a finite number"),
+        (["--lora", "{adapter}:1e99"], "its numbers times 1e+99 exceed float32"),
+        (["--lora", "{adapter}:-3e38"], "its numbers times -3e+38 exceed float32"),
         (["--lora", "{adapter}", "--device", "cuda"], "--lora has no kernels for GPUs"),
     ],
 )
