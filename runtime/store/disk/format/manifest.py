@@ -106,8 +106,11 @@ class Parent:
         as both were moved, or are mounted elsewhere."""
         named, name = child / self.path, Path(self.path).name
         beside = Path(os.path.realpath(child)).parent / name
-        is_moved = not (named / NAME).exists() and (beside / NAME).exists()
-        return beside if is_moved else named
+        return beside if not _is_pack(named) and _is_pack(beside) else named
+
+
+def _is_pack(folder: Path) -> bool:
+    return os.path.exists(folder / NAME)  # noqa: PTH110 - False for names that no file can have
 
 
 def new_id() -> str:

@@ -149,8 +149,8 @@ SAVES = textwrap.dedent(
         return calls
 
     folder = Path(sys.argv[1])
-    save(folder, 1, 0)  # the first one also compiles and imports
-    calls, number = save(folder, 2, 0), 2
+    save(folder, 1, 0), save(folder, 2, 0)  # the first ones also compile and import
+    calls, number = save(folder, 3, 0), 3
     for share in map(float, sys.argv[2:]):
         child = os.fork()
         if not child:
