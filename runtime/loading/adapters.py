@@ -65,8 +65,7 @@ def load_adapters(model: GGUFFile, files: Sequence[AdapterFile]) -> LoadedAdapte
                 for tensor in (a, b):
                     state.update(f"{tensor.name} {tensor.type.name} {tensor.shape}\n".encode())
                     state.update(tensor.data.data)
-                scale = adapter.scale * (alpha / a.shape[0] if alpha else 1.0)
-                factors = _scaled(file, _values(file, a), _values(file, b), scale)
+                factors = _scaled(adapter, _values(file, a), _values(file, b), alpha)
                 parts.setdefault(name, []).append(factors)
             path = str(adapter.path.resolve())
             facts.append(AdapterFacts(state.hexdigest(), adapter.scale, path))
@@ -134,13 +133,16 @@ def _checked(
     return a, b
 
 
-def _scaled(file: GGUFFile, a: F32, b: F32, scale: float) -> Factors:
-    """The factors of scale · b a; `AdapterError` where its numbers may exceed float32."""
+def _scaled(adapter: AdapterFile, a: F32, b: F32, alpha: float) -> Factors:
+    """The factors of scale · alpha / R · b a; `AdapterError` where numbers may exceed float32."""
+    scale = adapter.scale * (alpha / len(a) if alpha else 1.0)
     most_a, most_b = (float(np.abs(x).max(initial=0.0)) for x in (a, b))
     most = abs(scale) * max(1.0, most_b * max(1.0, len(a) * most_a))
     if not most <= float(np.finfo(np.float32).max):
         raise AdapterError(
-            file.path, f"its numbers times {scale:g} exceed float32: expected a scale nearer to 0"
+            adapter.path,
+            f"its numbers times the scale {adapter.scale:g} exceed float32: expected one nearer to "
+            "0",
         )
     return Factors(a, b * np.float32(scale))
 

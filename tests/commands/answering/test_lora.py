@@ -17,7 +17,10 @@ def adapter(tiny_path: Path, tmp_path: Path) -> Path:
     with open_gguf(tiny_path) as file:
         shapes = {n: t.shape for n, t in file.tensors.items() if n.endswith("ffn_down.weight")}
         return write_adapter(
-            tmp_path / "adapter.gguf", file.architecture, random_pairs(shapes, 4, size=20.0)
+            tmp_path / "adapter.gguf",
+            file.architecture,
+            random_pairs(shapes, 4, size=20.0),
+            alpha=8.0,
         )
 
 
@@ -84,8 +87,8 @@ def test_an_adapter_is_no_model(run: Kvarn, adapter: Path) -> None:
         (["--lora", "missing.gguf"], "no adapter missing.gguf: expected FILE or FILE:SCALE"),
         (["--lora", "{model}"], "it is no low-rank adapter: found general.type"),
         (["--lora", "{model}:inf"], "found scale inf, expected a finite number"),
-        (["--lora", "{adapter}:1e99"], "its numbers times 1e+99 exceed float32"),
-        (["--lora", "{adapter}:-3e38"], "its numbers times -3e+38 exceed float32"),
+        (["--lora", "{adapter}:1e99"], "its numbers times the scale 1e+99 exceed float32"),
+        (["--lora", "{adapter}:-3e38"], "its numbers times the scale -3e+38 exceed float32"),
         (["--lora", "{adapter}", "--device", "cuda"], "--lora has no kernels for GPUs"),
     ],
 )
