@@ -159,7 +159,8 @@ class TokenReader(HeldTokens):
 
     def get_ready(self) -> None:
         """Prepare what a pass starts from: the states after all tokens, and their index."""
-        self._have_states()
+        if self.cache.store.states is not None:
+            self._have_states()
         if self._n_indexed < len(self.cache.layers):  # before the pass, so that its time is told
             self.index()
 
