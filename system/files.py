@@ -33,6 +33,8 @@ PRIVATE = 0o600
 """Mode of files that only the user may read."""
 SHARED = 0o666
 """Mode of files that the user names, before the umask."""
+GGUF_MAGIC = b"GGUF"
+"""The first bytes of a GGUF file; here, as `runtime.gguf` imports NumPy."""
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from ...system.files import new_file, open_regular
+from ...system.files import GGUF_MAGIC, new_file, open_regular
 from ..errors import HubError, HubOutOfReach
 from .ask import STALL_BYTES, Answer, Notice, asked
 from .choose import Listed
@@ -31,7 +31,6 @@ WAITS = (1.0, 2.0, 4.0, 8.0)
 PART_BYTES = 32 << 30
 """Asked for at a time: the hub's servers refuse more than 50 GB in one answer."""
 _CHUNK = 1 << 20
-_MAGIC = b"GGUF"
 
 
 def fetch(
@@ -95,7 +94,10 @@ class Download:
             raise self._wrong("its checksum is not the one that is listed")
         self._out.flush()
         self._out.seek(0)
-        if self._file.name.lower().endswith(".gguf") and self._out.read(len(_MAGIC)) != _MAGIC:
+        if (
+            self._file.name.lower().endswith(".gguf")
+            and self._out.read(len(GGUF_MAGIC)) != GGUF_MAGIC
+        ):
             raise self._wrong("it is not a GGUF file")
 
     def _go_on(self, notice: Notice) -> None:

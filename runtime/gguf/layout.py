@@ -24,7 +24,9 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-MAGIC = b"GGUF"
+from ...system.files import GGUF_MAGIC
+
+MAGIC = GGUF_MAGIC
 VERSIONS = (1, 2, 3)
 DEFAULT_ALIGNMENT = 32
 # Magic, version and two counts of version 1.

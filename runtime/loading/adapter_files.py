@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...system.errors import KvarnError
+from ...system.files import GGUF_MAGIC
 from ...system.text import one_line
-from ..gguf.layout import MAGIC
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class AdapterFile:
         if not path.is_file():
             raise KvarnError(f"no adapter {one_line(str(text), 300)}: expected FILE or FILE:SCALE")
         with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
+            if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
                 raise KvarnError(
                     f"adapter {one_line(str(path), 300)}: not a GGUF file: expected an adapter, as "
                     "`kvarn convert` makes it of a folder that PEFT saved"
