@@ -67,7 +67,8 @@ def allocated(model: Model, n_ctx: int, attend: Any, kv: str) -> int:
     def noting(function: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> torch.Tensor:
             made: torch.Tensor = function(*args, **kwargs)
-            seen[made.data_ptr()] = made.untyped_storage().nbytes()
+            if not made.is_meta:  # as plans are made
+                seen[made.data_ptr()] = made.untyped_storage().nbytes()
             return made
 
         return call
