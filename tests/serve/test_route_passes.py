@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from kvarn.serve.route import proxy
+from kvarn.serve.wire.log import Log
 
 from .test_route import routing
 
@@ -31,9 +32,10 @@ class Server:
                 headers = [(name.lower(), value) for name, value in self.headers.items()]
                 asked.append((self.path, dict(reversed(headers))))  # the first of each name
                 only = asked[-1][1].get("kvarn-only") == "beginnings"
+                self.close_connection = self.path == "/half"
                 said = b'{"digests": []}' if only or self.path.endswith("/beginnings") else b"{}"
                 self.send_response(200)
-                self.send_header("content-length", str(len(said)))
+                self.send_header("content-length", str(len(said) + self.close_connection))
                 self.send_header("set-cookie", f"session={len(asked)}; Path=/")
                 self.end_headers()
                 self.wfile.write(said)
@@ -75,6 +77,22 @@ def test_no_path_leads_to_another_server_or_out_of_the_servers_own(behind: Serve
     assert not other.asked
     assert [path for path, _ in behind.asked if path.endswith(("x", "a"))] == ["/kvarn/a"]
     other.close()
+
+
+def test_a_server_that_ends_in_the_middle_of_an_answer_is_told(behind: Server) -> None:
+    lines: list[str] = []
+    route = routing([behind.url], tell=lines.append)
+    with route as (client, _), pytest.raises(httpx.RemoteProtocolError):
+        client.get("/half")
+    assert any(line.startswith(behind.url) and "complete" in line for line in lines), lines
+
+
+def test_probes_that_find_all_well_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log("text")
+    for path, status in (("/health", 200), ("/beginnings", 200), ("/health", 503), ("/", 200)):
+        log.request("GET", path, status, 0.0, {})
+    logged = [line.split()[3:5] for line in capsys.readouterr().err.splitlines()]
+    assert logged == [["/health", "503"], ["/", "200"]]
 
 
 def test_a_request_carries_its_own_headers_and_no_cookie_of_another(behind: Server) -> None:

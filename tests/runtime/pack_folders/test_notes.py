@@ -1,10 +1,12 @@
 """What became of each text of a folder of packs, also where processes die of one."""
 
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import xxhash
@@ -177,3 +179,16 @@ def test_on_a_full_disk_the_first_error_is_told(
     with pytest.raises(KvarnError, match="no space for the text"), attempt(tmp_path / "a", "a"):
         monkeypatch.setattr(notes, "_write", full)
         raise KvarnError("no space for the text")
+
+
+def test_a_note_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the system takes a few bytes at a time."""
+
+    def short(fd: int, data: bytes, offset: int) -> int:
+        return os.pwrite(fd, data[:7], offset)
+
+    monkeypatch.setattr(notes, "os", SimpleNamespace(**{**vars(os), "pwrite": short}))
+    with pytest.raises(KvarnError), attempt(tmp_path / "a", "a.txt"):
+        raise KvarnError("no text in it")
+    (text,) = texts_in(tmp_path)
+    assert (text.text, text.reason) == ("a.txt", "no text in it")

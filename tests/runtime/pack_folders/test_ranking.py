@@ -16,7 +16,7 @@ from kvarn.runtime.pack_folders.notes import whole_packs
 from kvarn.runtime.pack_folders.ranking import ask_packs, ranked, word_scores, words_of
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.store import Disk, PackError
-from kvarn.runtime.store.disk.info import pack_ids
+from kvarn.runtime.store.disk.info import pack_head, pack_ids
 from kvarn.system.errors import KvarnError
 
 from ..reading import ids_of
@@ -162,11 +162,19 @@ def test_wrong_packs_are_refused(tiny: Model, mini: Model, tmp_path: Path) -> No
         ask_packs(tiny, tmp_path, "Who?", best=0)
 
 
+def stopped(done: int, total: int) -> None:
+    if done >= 1024:
+        raise KeyboardInterrupt
+
+
 def test_packs_that_are_not_finished_are_not_asked(tiny: Model, tmp_path: Path) -> None:
     tiny.context(64, store=Disk(tmp_path / "begun")).close()
     with pytest.raises(KvarnError, match=r"no pack in .* is finished"):
         ask_packs(tiny, tmp_path, "Who?")
+    with pytest.raises(KeyboardInterrupt):
+        build_pack(tiny, tmp_path / "part", ids_of(tiny, 1500), progress=stopped)
+    assert pack_head(tmp_path / "part").n_tokens
     build_pack(tiny, tmp_path / "read", ids_of(tiny, 30))
     lines: list[str] = []
     assert whole_packs(tmp_path, lines.append) == [tmp_path / "read"]
-    assert lines == [f"{tmp_path}: 1 of 2 packs are not finished and are not asked"]
+    assert lines == [f"{tmp_path}: 2 of 3 packs are not finished and are not asked"]

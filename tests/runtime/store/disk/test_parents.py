@@ -149,3 +149,11 @@ def test_a_pack_of_the_parents_name_is_no_parent(above: Path, tmp_path: Path) ->
     make(tmp_path / "there" / "pack", windows=Manifest.read(tmp_path / "gone").windows)
     with pytest.raises(PackError, match=r"is pack \w+, expected"):
         opened(tmp_path / "there" / "child")
+
+
+def test_a_parent_that_is_in_its_place_is_taken(above: Path, tmp_path: Path) -> None:
+    """Though a pack of the same name stands beside the child."""
+    (tmp_path / "there").mkdir()
+    child_of(above, tmp_path / "there" / "child").close()
+    child_of(above, tmp_path / "there" / above.name).close()
+    check(opened(tmp_path / "there" / "child"), TOKENS)
