@@ -64,13 +64,18 @@ class Server(uvicorn.Server):
         await asyncio.gather(stopping, return_exceptions=True)
 
 
-def serve(settings: Settings, engine: Engine, app: App = application) -> None:
-    """Answers requests until SIGTERM or Ctrl-C. app: makes what answers them. Raises `ServeError`
-    where the port is taken."""
+def serve(
+    settings: Settings,
+    engine: Engine,
+    app: App = application,
+    tell: Callable[[str], None] = say,
+) -> None:
+    """Answers requests until SIGTERM or Ctrl-C. app: makes what answers them; tell: called with a
+    line that names the address. Raises `ServeError` where the port is taken."""
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    say(f"listening on http://{shown}:{port}; Ctrl-C ends it")
+    tell(f"listening on http://{shown}:{port}; Ctrl-C ends it")
     server(Service(settings, engine, Log(settings.log)), app).run(sockets=[listener])
 
 

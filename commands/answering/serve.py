@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     client: Any = import_module("...runtime.serving.client", __package__)
     server: Any = import_module("...serve.running", __package__)
     engine = client.EngineClient(settings.start(), say, on_failure=_end)
-    server.serve(settings, engine)
+    server.serve(settings, engine, tell=engine.announce)
     if engine.facts is None and engine.reason:
         raise KvarnError(engine.reason)
     return 0

@@ -87,8 +87,13 @@ class EngineClient:
         self._writer: asyncio.StreamWriter | None = None
         self._living: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._announcement = ""
         self._failed = ""
         """Of a last engine that never was ready: why."""
+
+    def announce(self, line: str) -> None:
+        """Tell a line once an engine loads the model: then it has not refused its options."""
+        self._announcement = line
 
     async def open(self) -> None:
         """Begin to start the engine."""
@@ -269,6 +274,9 @@ class EngineClient:
     def _take(self, message: Any) -> None:
         if isinstance(message, Loading):
             self.step = message.step + self._failed
+            if self._announcement:
+                self._notice(self._announcement)
+                self._announcement = ""
         elif isinstance(message, Ready):
             self.facts = message
             if self.state == "loading":

@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ...models.config import ModelConfig
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
 from ..batch import Batch
 from ..context.planning.plan import plan_of, question_prefill
 from ..context.planning.request import ContextRequest
 from ..engine import on_engine
+from ..gguf import open_gguf
 from ..loading.adapter_files import adapter_files
 from ..loading.load import load
 from ..memory import available_bytes
@@ -98,6 +100,11 @@ class Engine:
         self._connection, self._start = connection, start
         self._notices: list[str] = []
         self._flags = Flags(start.cancel_path)
+        words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
+        request = request_of(words)
+        if start.n_ctx and start.words.get("device", "cpu") == "cpu":
+            config = ModelConfig.from_metadata(open_gguf(Path(start.model)).metadata)
+            _check_room(config, request, start)
         self._send(Loading(f"loading {Path(start.model).name}"))
         self._lora = adapter_files(start.words.get("lora", ()))
         self._model = load(
@@ -108,8 +115,6 @@ class Engine:
             kv_on=start.words.get("kv_on", "auto"),
             lora=self._lora,
         )
-        words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
-        request = request_of(words)
         self._n_ctx = start.n_ctx or _room(self._model, request, start.parallel)
         if start.n_ctx:
             self._notices += _checked(self._model, replace(request, n_ctx=start.n_ctx), start)
@@ -300,13 +305,18 @@ def _room(model: Model, request: ContextRequest, parallel: int) -> int:
 
 
 def _checked(model: Model, request: ContextRequest, start: Start) -> tuple[str, ...]:
-    """What there is to say of the room that is asked for. Raises what `Model.open` raises, where
-    there is no room for K and V on the disk that the library may take, either."""
+    """What there is to say of the room that is asked for. Raises what `Model.open` raises."""
     plan = plan_of(model, request)
-    on_host = plan.placement.device is CPU
-    if on_host and isinstance(plan.store, Ram) and not plan.keep.evicts(plan.n_ctx):
-        plan.store.check(model.config, plan.n_ctx, start.cache_bytes)
+    if plan.placement.device is CPU:
+        _check_room(model.config, request, start)
     return plan.notices
+
+
+def _check_room(config: ModelConfig, request: ContextRequest, start: Start) -> None:
+    """Raises `StoreError` where neither memory nor the disk that the library may take has room for
+    a context of `start.n_ctx` tokens."""
+    if isinstance(request.store, Ram) and not request.keep.evicts(start.n_ctx):
+        request.store.check(config, start.n_ctx, start.cache_bytes)
 
 
 def main(descriptor: int) -> int:
