@@ -12,6 +12,7 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,6 +44,12 @@ def read_text(path: Path, limit: int = MOST_TEXT) -> bytes:
     `limit` bytes; OSError.
     """
     return read_stdin(limit) if path == STDIN else _read_path(path, limit, is_text=True)
+
+
+def check_stdin_once(paths: Iterable[Path]) -> None:
+    """Raises `InputRefused` where standard input is named twice: its end is read once."""
+    if sum(path == STDIN for path in paths) > 1:
+        raise InputRefused("standard input (-) is named more than once: it can be read only once")
 
 
 def read_stdin(limit: int = MOST_TEXT) -> bytes:

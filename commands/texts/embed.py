@@ -52,6 +52,8 @@ def run(options: argparse.Namespace) -> int:
     if options.query is not None and not options.query.strip():
         raise KvarnError("--query is empty: expected a text")
     if options.out is not None:
+        if options.out.suffix.lower() != ".npy":
+            raise KvarnError(f"-o {options.out}: expected a NumPy file, whose name ends in .npy")
         check_target(options.out)
     embedder = embedder_of(options, options.pooling)
     asked = texts if options.query is None else [*texts, options.query]

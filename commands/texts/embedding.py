@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.embedding.loading import load_embedder
 from ...system.errors import KvarnError
+from ...system.reading import check_stdin_once
 from ...system.terminal import say, show
 from ...system.text import one_line, shown
 from ..options.files import text_in
@@ -61,6 +62,7 @@ def words_of(options: argparse.Namespace) -> list[str]:
 def texts_of(options: argparse.Namespace, words: list[str]) -> list[str]:
     """The words, then the lines of files that are not blank. `KvarnError` where there are none."""
     texts = list(words)
+    check_stdin_once(options.files)
     for file in options.files:
         lines = text_in(file).decode("utf-8").splitlines()
         texts += [line.strip() for line in lines if line.strip()]

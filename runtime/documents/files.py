@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...system.reading import MOST_TEXT, STDIN, InputRefused
+from ...system.reading import MOST_TEXT, STDIN, InputRefused, check_stdin_once
 from .kinds import DocumentRefused, Notice, read_document
 
 _NAMED = 5
@@ -32,7 +32,8 @@ def documents_in(paths: Iterable[Path], notice: Notice) -> list[Document]:
     """
     documents: list[Document] = []
     empty: list[str] = []
-    room = MOST_TEXT
+    room, paths = MOST_TEXT, list(paths)
+    check_stdin_once(paths)
     for path in paths:
         found = _of_folder(path, notice) if path.is_dir() else [_of_file(path, notice)]
         for document in found:

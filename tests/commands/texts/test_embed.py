@@ -84,6 +84,8 @@ def test_a_reranker_sorts_texts_by_its_score(reranker: str, run: Run) -> None:
         ("embed MODEL sky --query ", "--query is empty"),
         ("embed MODEL sky --pooling rank", "--pooling"),
         ("embed RERANKER sky", "scores texts for a query and makes no vectors"),
+        ("embed MODEL sky -o sky.txt", "-o sky.txt: expected a NumPy file"),
+        ("embed MODEL -f - -f -", "standard input (-) is named more than once"),
         ("embed sky", "the first word, 'sky', is the MODEL"),
         ("rerank MODEL sky river", "(bert) has no classifier that scores texts"),
         ("rerank DECODER sky river", "(llama) has no classifier that scores texts"),
