@@ -98,15 +98,22 @@ def opened(
     with model.open(request) as context:
         for line in context.notices:
             say(line)
-        plan, reach = context.plan, context.most_tokens
-        if n_prompt is not None:
-            reach = min(reach, len(context.tokens) + n_prompt)
-        prefills = [] if plan.prefill.is_exact_within(reach) else [plan.prefill]
-        work = Workload(plan.store.types(), [plan.attend], [plan.keep], prefills)
-        if source.device == "cpu":
-            lora = tuple(AdapterFile(Path(x.path), x.scale) for x in model.adapters)
-            _listen(model.path, work, lora).begin(model)
+        compile_for(source, model, context, n_prompt)
         yield context
+
+
+def compile_for(
+    source: ModelRequest, model: Model, context: Context, n_prompt: int | None = None
+) -> None:
+    """Compile the kernels that a context needs; n_prompt: see `opened`."""
+    plan, reach = context.plan, context.most_tokens
+    if n_prompt is not None:
+        reach = min(reach, len(context.tokens) + n_prompt)
+    prefills = [] if plan.prefill.is_exact_within(reach) else [plan.prefill]
+    work = Workload(plan.store.types(), [plan.attend], [plan.keep], prefills)
+    if source.device == "cpu":
+        lora = tuple(AdapterFile(Path(x.path), x.scale) for x in model.adapters)
+        _listen(model.path, work, lora).begin(model)
 
 
 def _listen(path: Path, work: Workload, lora: tuple[AdapterFile, ...]) -> FirstUse:

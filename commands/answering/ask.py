@@ -6,6 +6,7 @@ import argparse
 import os
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ...system.errors import KvarnError
 from ...system.terminal import generate, say, show, show_json
 from ...system.text import one_line
 from ..notices import tell_of_base_model, tell_of_no_template
-from ..opening import Workload, load_model, opened
+from ..opening import Workload, compile_for, load_model, opened
 from ..options.context import add_attend_options, add_ctx_option, flag
 from ..options.generation import (
     add_max_tokens_option,
@@ -34,11 +35,12 @@ from ..terminal.progress import index_context
 from .best_packs import fitting, one_model
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from ...runtime.asking import Answer, Asker
     from ...runtime.context import Context
     from ...runtime.model import Model
+    from ...runtime.pack_folders.ranking import Open
     from ...runtime.store.facts import PackHead
     from ..parser import Parser
 
@@ -124,16 +126,18 @@ def run(options: argparse.Namespace) -> int:
     if best < len(asked):
         one = one_model(heads)
         model, loaded = _load(source, *one), (one[1].fingerprint, one[1].adapters)
-        gains = fitting(model, asked, options.question, best)
+        gains = fitting(model, asked, options.question, best, _compared(options, source, model))
         heads = {name: heads[name] for name in gains}
     for name, (request, head) in heads.items():
         assert head is not None  # a pack that is read has one
-        if model is None or (head.fingerprint, head.adapters) != loaded:
+        is_new = model is None or (head.fingerprint, head.adapters) != loaded
+        if model is None or is_new:
             model, loaded = _load(source, request, head), (head.fingerprint, head.adapters)
         asker = _asker(options, source, model, sampling)
         if len(asked) > 1 and not options.json:
             show(f"{name}:")
-        answer = _answer(asker, request, options)
+        tell = partial(_tell_of_model, model) if is_new or not answers else lambda: None
+        answer = _answer(asker, request, options, tell)
         gain = {"gain": gains[name]} if gains else {}
         answers.append({"pack": head.path, "model": head.model, **gain, **asdict(answer)})
         if not options.json and len(answers) < len(heads):
@@ -176,12 +180,32 @@ def _request(options: argparse.Namespace, name: str) -> ContextRequest:
 def _load(source: ModelRequest, request: ContextRequest, head: PackHead) -> Model:
     if source.is_named:  # -m tells where the model is now, not what was added to it
         source = replace(source, lora=adapter_files(head.adapters))
-    model = load_model(source, Workload(request.store.types()), head, compiles=False)
+    return load_model(source, Workload(request.store.types()), head, compiles=False)
+
+
+def _tell_of_model(model: Model) -> None:
     if model.chat_template is None:
         tell_of_no_template(model)
     else:
         tell_of_base_model(model)
-    return model
+
+
+def _n_prompt(options: argparse.Namespace) -> int:
+    """The most tokens of the question with its template: no token is of no byte."""
+    said = f"{options.system or ''}{options.question}"
+    return len(said.encode("utf-8", "surrogatepass")) + _OF_TEMPLATE
+
+
+def _compared(options: argparse.Namespace, source: ModelRequest, model: Model) -> Open:
+    """Opens packs to compare them, with the kernels for that compiled."""
+
+    @contextmanager
+    def open(request: ContextRequest) -> Iterator[Context]:
+        with model.open(request) as context:
+            compile_for(source, model, context, _n_prompt(options))
+            yield context
+
+    return open
 
 
 def _asker(
@@ -189,12 +213,11 @@ def _asker(
 ) -> Asker:
     from ...runtime.asking import Asker
 
-    n_opened, said = 0, f"{options.system or ''}{options.question}"
-    n_prompt = len(said.encode("utf-8", "surrogatepass")) + _OF_TEMPLATE  # no token is of no byte
+    n_opened = 0
 
     @contextmanager
     def indexed(request: ContextRequest) -> Iterator[Context]:
-        with opened(source, model, request, n_prompt) as context:
+        with opened(source, model, request, _n_prompt(options)) as context:
             index_context(context)
             yield context
 
@@ -213,12 +236,15 @@ def _asker(
     )
 
 
-def _answer(asker: Asker, request: ContextRequest, options: argparse.Namespace) -> Answer:
-    """Writes an answer as it comes, and its passages, unless JSON is asked for."""
+def _answer(
+    asker: Asker, request: ContextRequest, options: argparse.Namespace, tell: Callable[[], None]
+) -> Answer:
+    """Writes an answer as it comes, and its passages, unless JSON is asked for. tell: called before
+    that, unless the question is refused."""
     with Interruptible() as interrupt:
         pieces = asker.pieces(request, options.question, interrupt.progress)
         try:
-            answer = _written(pieces, interrupt, quiet=options.json)
+            answer = _written(pieces, interrupt, options.json, tell)
         except StoppedReading:
             raise KeyboardInterrupt from None
     if options.json:
@@ -234,19 +260,30 @@ def _answer(asker: Asker, request: ContextRequest, options: argparse.Namespace) 
     return answer
 
 
-def _written(pieces: Generator[str, None, Answer], interrupt: Interruptible, quiet: bool) -> Answer:
+def _written(
+    pieces: Generator[str, None, Answer],
+    interrupt: Interruptible,
+    quiet: bool,
+    tell: Callable[[], None],
+) -> Answer:
     """The answer, whose pieces are written as they come; Ctrl-C ends the program after a piece."""
+    n_pieces = 0
     while True:
         try:
             piece = next(pieces)
         except StopIteration as end:
             answer: Answer = end.value
+            if not n_pieces:
+                tell()
             if not quiet:
                 generate("\n")
             return answer
         interrupt.clear_bar()
         if interrupt.asked:
             raise KeyboardInterrupt
+        if not n_pieces:
+            tell()
+        n_pieces += 1
         if not quiet:
             generate(piece)
 

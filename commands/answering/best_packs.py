@@ -13,6 +13,7 @@ from ..terminal.progress import progress_bar
 if TYPE_CHECKING:
     from ...runtime.context.planning.request import ContextRequest
     from ...runtime.model import Model
+    from ...runtime.pack_folders.ranking import Open
     from ...runtime.store.facts import PackHead
 
 _NAMED = 3
@@ -29,14 +30,19 @@ def one_model(
         assert other is not None
         if (other.fingerprint, other.adapters) != (head.fingerprint, head.adapters):
             raise KvarnError(
-                f"{first} was made by {head.model} and {name} by {other.model}, or with other "
-                "adapters: a question is compared after packs of one model"
+                f"{first} was made by {_maker(head)} and {name} by {_maker(other)}: a question is "
+                "compared after packs of one model"
             )
     return request, head
 
 
+def _maker(head: PackHead) -> str:
+    adapters = f" with {', '.join(head.adapters)}" if head.adapters else ""
+    return f"{head.model} (fingerprint {head.fingerprint}){adapters}"
+
+
 def fitting(
-    model: Model, asked: Mapping[str, ContextRequest], question: str, best: int
+    model: Model, asked: Mapping[str, ContextRequest], question: str, best: int, open: Open
 ) -> dict[str, float]:
     """The names of the packs that the question fits best, the best first, with their gains. A line
     tells of those and the next ones."""
@@ -44,7 +50,7 @@ def fitting(
 
     names = {str(request.store.path): name for name, request in asked.items()}  # type: ignore[attr-defined]
     with progress_bar("comparing packs", "pack") as progress:
-        fits = ranked(model, list(asked.values()), question, progress=progress)
+        fits = ranked(model, list(asked.values()), question, open, progress)
     told = ", ".join(f"{Path(fit.pack).name} {fit.gain:+.2f}" for fit in fits[: best + _NAMED])
     say(f"of {len(asked)} packs, the question fits best (ln p a token): {told}")
     return {names[fit.pack]: fit.gain for fit in fits[:best]}

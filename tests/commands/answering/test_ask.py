@@ -1,6 +1,7 @@
 """`kvarn ask`: what packs answer, and where it stands."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,15 @@ import pytest
 
 import kvarn
 from kvarn.commands import opening
+from kvarn.commands.answering.best_packs import one_model
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.model import Model
+from kvarn.runtime.pack_folders import ranking
 from kvarn.runtime.prefill import Prefill, SparsePrefill
 from kvarn.runtime.rehearsal import Rehearsal
+from kvarn.runtime.store.facts import PackHead
+from kvarn.system.errors import KvarnError
 from lab.peers.model import write_model
 
 from ...runtime.reading import SHAPE
@@ -137,6 +143,37 @@ def test_packs_that_cannot_be_compared_are_refused(
     ):
         code, out, err = packs("ask", *line, QUESTION)
         assert (code, out, err.count("\n")) == (1, "", 1) and told in err
+
+
+def test_models_that_differ_by_an_adapter_are_told_apart() -> None:
+    head = PackHead("mill", "Tiny", "f00d", "tiny.gguf", 9, 9, ["poet.gguf:0.5"])
+    request = ContextRequest()
+    heads = {"mill": (request, head), "plain": (request, replace(head, adapters=[]))}
+    with pytest.raises(KvarnError, match=r"^mill .* with poet\.gguf:0\.5 and plain .*f00d\): "):
+        one_model(heads)
+
+
+def test_nothing_is_told_of_a_model_that_is_not_asked(packs: Kvarn) -> None:
+    assert "no chat template" in packs("ask", "mill", *SHORT, QUESTION)[2]
+    for n_ctx in ("32", "520"):  # for the pack; for the question after it
+        code, out, err = packs("ask", "mill", "-c", n_ctx, QUESTION * 40)
+        assert (code, out) == (1, "") and "no chat template" not in err, err
+
+
+def test_packs_are_compared_with_kernels_that_were_compiled_ahead(
+    packs: Kvarn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    compare = ranking._log_likelihood
+
+    def compared(*arguments: Any) -> float:
+        steps.append("compare")
+        return compare(*arguments)
+
+    monkeypatch.setattr(opening.FirstUse, "begin", lambda *_: steps.append("compile"))
+    monkeypatch.setattr(ranking, "_log_likelihood", compared)
+    assert packs("ask", "mill", "other", "--best", "1", *SHORT, QUESTION)[0] == 0
+    assert steps == ["compare", *["compile", "compare"] * 2, "compile"]
 
 
 @pytest.mark.parametrize("words", [("ask", "mill", QUESTION), ("run", "--pack", "mill", "-p", "x")])
