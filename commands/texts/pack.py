@@ -48,9 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_build(actions)
     _add_index(actions)
-    listing = actions.add_parser(
-        "ls", help="list your packs and chat sessions, or a folder's packs"
-    )
+    listing = _action(actions, "ls", "list your packs and chat sessions, or a folder's packs")
     listing.add_argument(
         "folder",
         metavar="FOLDER",
@@ -58,7 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="a folder that `pack build --each` fills: what became of each text",
     )
-    info = actions.add_parser("info", help="show what is in a pack")
+    info = _action(actions, "info", "show what is in a pack")
     for reporting in (listing, info):
         reporting.add_argument("--json", action="store_true", help="print JSON")
     verify = actions.add_parser(
@@ -68,19 +66,27 @@ def add(parser: argparse.ArgumentParser) -> None:
         "states and the floats of indexes are finite, and that orders, blocks and tables of "
         "indexes are valid. Indexes are not computed again.",
     )
-    remove = actions.add_parser("rm", help="delete packs")
-    export = actions.add_parser("export", help="write a pack to one file")
+    remove = _action(actions, "rm", "delete packs")
+    export = _action(actions, "export", "write a pack to one file")
     for action, help in ((info, _SAVED_HELP), (verify, _SAVED_HELP), (export, _NAME_HELP)):
         action.add_argument("name", metavar="NAME", type=file_name, help=help)
     remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
     export.add_argument(
         "-o", "--output", metavar="FILE", type=Path, required=True, help="the file to write"
     )
-    import_ = actions.add_parser("import", help="make a pack of an exported file")
+    import_ = _action(actions, "import", "make a pack of an exported file")
     import_.add_argument("file", metavar="FILE", type=Path, help="a file of `kvarn pack export`")
     import_.add_argument(
         "-o", "--output", metavar="NAME", type=file_name, help=f"{_NAME_HELP} (default: the file's)"
     )
+
+
+def _action(actions: Any, name: str, help: str) -> argparse.ArgumentParser:
+    """An action whose own help begins with what the list says of it."""
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=help, description=f"{help[0].upper()}{help[1:]}."
+    )
+    return parser
 
 
 def _add_build(actions: Any) -> None:

@@ -57,6 +57,16 @@ def test_help_lists_what_people_use_and_help_all_the_rest(
     assert rare and len(usual) <= FEW
 
 
+def test_each_help_says_what_the_command_does() -> None:
+    parsers = [build_parser(*COMMANDS)]
+    for parser in parsers:
+        assert parser.description, parser.prog
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+    assert len(parsers) > len(COMMANDS) + 5
+
+
 @pytest.mark.parametrize(("command", "default"), [("run", "0.8"), ("ask", "0")])
 def test_help_tells_the_temperature_that_a_command_takes(command: str, default: str) -> None:
     temp = declared(command)["--temp"]
