@@ -41,7 +41,8 @@ def opened(model: Model, read: Read, arm: Arm, progress: Progress | None = None)
         prefill = None
     keep = arm.keep_for(len(read.ids))
     with model.context(read.n_ctx, arm.attend, keep, store, prefill) as context:
-        context.index()
+        with model.silenced():  # how large the index of each context is
+            context.index()
         yield Asker(context, read, arm, progress)
 
 

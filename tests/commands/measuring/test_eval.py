@@ -237,6 +237,11 @@ def test_a_model_without_a_chat_template_is_told_at_once(run: Eval, tmp_path: Pa
     assert not (tmp_path / "work").exists()
 
 
+def test_nothing_is_told_of_indexes_in_memory(run: Eval) -> None:
+    code, _, err = run("--task kv --length 1400 --contexts 2 --method topk:window=16:budget=9")
+    assert code == 0 and "has no index" not in err, err
+
+
 def test_answers_are_not_written_over_a_folder(run: Eval, tmp_path: Path) -> None:
     code, _, err = run(f"--answers {tmp_path}")
     assert code == 1 and str(tmp_path) in err
