@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...models.config import ModelConfig
 from ..attend import Full
 from ..loading.adapters import load_adapters
+from ..store.ram.factory import SPARE
 from . import sizes
 from .sizes import WeightBytes
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from .speed import Speeds
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
-SPARE = 0.1
-"""Share of the available memory that advice leaves to other programs."""
 _LONG = 8192
 """Tokens from which a method that chooses is worth its price (`--method auto`)."""
 
@@ -156,11 +155,13 @@ def advice(
         line = "memory does not hold the KV cache: keep it on disk, and let tokens choose"
         return line, [*words, "--kv-type", "q8_0", *method, "--kv", "DIR"]
     room = most - asked.weights.resident - asked.state_bytes - asked.buffer_bytes
-    n = sizes.tokens_in(ModelConfig.from_metadata(file.metadata), ("q4_0", "q4_0"), int(room))
-    if n <= 0:
+    config, small = ModelConfig.from_metadata(file.metadata), ("q4_0", "q4_0")
+    n, n_small = (sizes.tokens_in(config, kv, int(room)) for kv in (asked.kv, small))
+    if n_small <= 0:
         return "the weights alone do not fit: use a smaller model, or one of fewer bits", []
-    words[2] = str(n)
-    return f"at most {n:,} tokens fit", [*words, "--kv-type", "q4_0", *method]
+    words[2] = str(n_small)
+    more = "" if asked.kv == small else f", or {n_small:,} with --kv-type q4_0"
+    return f"at most {n:,} tokens fit{more}", [*words, "--kv-type", "q4_0", *method]
 
 
 def predicted(file: GGUFFile, asked: Estimate, measured: Speeds) -> dict[str, float]:

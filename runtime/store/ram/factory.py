@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ...loading.model_info import ModelInfo
 
+SPARE = 0.1
+"""Share of the available memory that is left to other programs where kvarn chooses or advises."""
+
 
 @dataclass(frozen=True)
 class Ram(Store):
@@ -36,7 +39,7 @@ class Ram(Store):
     centred: bool = True
 
     def tokens_in(self, config: ModelConfig, n_bytes: int) -> int:
-        return self.empty(config).tokens_in(n_bytes)
+        return self.empty(config).tokens_in(int(n_bytes * (1 - SPARE)))
 
     def layout(self, config: ModelConfig) -> TileLayout:
         """How K and V are stored."""
@@ -69,7 +72,7 @@ class Ram(Store):
                 needed,
                 available,
                 f"a context of {n_ctx:,} tokens",
-                f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx",
+                f"at most {self.tokens_in(config, available):,} tokens fit; use a smaller --ctx",
             )
 
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:

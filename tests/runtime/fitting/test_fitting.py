@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from kvarn.models import ModelError
+from kvarn.models import ModelConfig, ModelError
 from kvarn.runtime.attend import ATTENDS, Attend
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.planning.request import kv_types
@@ -17,7 +18,8 @@ from kvarn.runtime.gguf import GGUFFile, open_gguf
 from kvarn.runtime.loading.adapter_files import adapter_files
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.store import Disk, Ram
+from kvarn.runtime.store import Disk, Ram, StoreError
+from kvarn.runtime.store.ram import factory
 from kvarn.system.errors import KvarnError
 
 from ...models import tiny_cases, tiny_models
@@ -114,6 +116,22 @@ def test_what_is_advised_fits(tiny_estimate: Told, share: float) -> None:
     assert chosen.weights.resident + chosen.kv_bytes + chosen.buffer_bytes <= memory
     assert (share >= 1) == line.startswith("it fits,"), line
     assert (share < 0.28) == line.startswith("at most "), line
+
+
+def test_a_context_that_does_not_fit_is_told_what_would(
+    tiny_estimate: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same by advice and by a context that is refused."""
+    file, attend, asked = tiny_estimate
+    room = asked.kv_bytes // 8
+    memory = round(room + (asked.weights.resident + asked.buffer_bytes) / 0.9)
+    line, _ = advice(file, asked, attend, memory, disk=0)
+    monkeypatch.setattr(factory, "available_bytes", lambda: room)
+    config = ModelConfig.from_metadata(file.metadata)
+    with pytest.raises(StoreError) as refused:
+        Ram().check(config, asked.n_ctx)
+    told = [re.search(r"at most ([\d,]+) tokens fit", text) for text in (line, str(refused.value))]
+    assert told[0] and told[1] and told[0][1] == told[1][1] != "0"
 
 
 def test_disk_is_advised_where_memory_is_short(tiny_estimate: Told) -> None:
