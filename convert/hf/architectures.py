@@ -45,6 +45,10 @@ def check(architecture: HFArchitecture, config: Config) -> None:
             f"config.json: num_key_value_heads is {config.n_kv_heads}, expected a divisor of "
             f"{config.n_heads} heads"
         )
+    for key, value in architecture.fixed.items():
+        if config.get(key) not in (None, value):
+            only = "none" if value is None else str(value).lower()
+            raise config.refused(key, only, architecture.name)
     if architecture.encodes:
         return  # `add_keys` has checked its activation
     expected = {

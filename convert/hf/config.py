@@ -149,6 +149,10 @@ class Config:
         name = _GLOBAL_KEYS[key]
         return None if self.get(name) is None else self.integer(name)
 
+    def refused(self, key: str, expected: str, name: str) -> ConvertError:
+        """The error for a setting that a file of the architecture `name` cannot have."""
+        return self._error(key, self.get(key), f"{expected} for a {name} file")
+
     def _error(self, key: str, value: object, expected: str) -> ConvertError:
         shown = "missing" if value is None else brief(value)
         return ConvertError(f"config.json: {key} is {shown}, expected {expected}")

@@ -15,6 +15,7 @@ from ...models.config.architectures import ARCHITECTURES
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number
+from .layers import add_periodic_windows, add_windows, windowed_layers
 from .rope import add_rope, add_scaling
 
 
@@ -42,16 +43,33 @@ def add_head_dim(writer: GGUFWriter, config: Config) -> None:
     writer.add_value_length(config.head_dim)
 
 
-def _add_dense(writer: GGUFWriter, config: Config) -> None:
-    """The keys that most families share."""
-    add_sizes(writer, config)
+def add_dense(
+    writer: GGUFWriter,
+    config: Config,
+    n_ff: int | list[int] | None = None,
+    eps: str = "rms_norm_eps",
+) -> None:
+    """The keys that most families share. n_ff: see `add_sizes`. eps: the key of norms' epsilon."""
+    add_sizes(writer, config, n_ff=n_ff)
     add_rope(writer, config)
-    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    writer.add_layer_norm_rms_eps(config.number(eps))
+
+
+def add_base(writer: GGUFWriter, config: Config) -> None:
+    """The base frequency alone, of files whose positions are not scaled."""
+    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+
+
+def add_unscaled(writer: GGUFWriter, config: Config) -> None:
+    """The base frequency; `ConvertError` for positions that are scaled."""
+    if config.rope.get("rope_type", "default") != "default":
+        raise ConvertError(f"config.json: rope_type is set, which {writer.arch} does not have")
+    add_base(writer, config)
 
 
 def add_llama(writer: GGUFWriter, config: Config, *, with_head_dim: bool = True) -> None:
     """`llama.*`: Llama and Mistral."""
-    _add_dense(writer, config)
+    add_dense(writer, config)
     if with_head_dim:
         add_head_dim(writer, config)
     _add_vocabulary(writer, config)
@@ -87,7 +105,7 @@ def add_smollm3(writer: GGUFWriter, config: Config) -> None:
 
 def add_qwen(writer: GGUFWriter, config: Config) -> None:
     """`qwen2.*`, `qwen3.*`."""
-    _add_dense(writer, config)
+    add_dense(writer, config)
     if config.get("head_dim") is not None:
         add_head_dim(writer, config)
 
@@ -109,26 +127,29 @@ def add_sections(writer: GGUFWriter, config: Config, default: list[int]) -> None
     writer.add_rope_dimension_sections([*sections, 0, 0, 0, 0][:4])
 
 
+_SCALES = {
+    "attention_multiplier": GGUFWriter.add_attention_scale,
+    "embedding_multiplier": GGUFWriter.add_embedding_scale,
+    "residual_multiplier": GGUFWriter.add_residual_scale,
+    "logits_scaling": GGUFWriter.add_logit_scale,
+}
+UNIT_SCALES = dict.fromkeys(_SCALES, 1.0)
+"""Granite's defaults."""
+
+
 def add_granite(writer: GGUFWriter, config: Config) -> None:
     """`granite.*`: Granite 3 and 4 without experts."""
-    _add_dense(writer, config)
+    add_dense(writer, config)
     _add_vocabulary(writer, config)
-    scales = {
-        "attention_multiplier": writer.add_attention_scale,
-        "embedding_multiplier": writer.add_embedding_scale,
-        "residual_multiplier": writer.add_residual_scale,
-        "logits_scaling": writer.add_logit_scale,
-    }
-    for key, add in scales.items():
-        add(config.number(key))
+    for key, add in _SCALES.items():
+        add(writer, config.number(key))
 
 
 def add_olmo2(writer: GGUFWriter, config: Config) -> None:
     """`olmo2.*`: Olmo 2, and Olmo 3 with its windows."""
-    _add_dense(writer, config)
+    add_dense(writer, config)
     if config.get("sliding_window") is not None:
-        writer.add_sliding_window(config.integer("sliding_window"))
-        writer.add_sliding_window_pattern(windowed_layers(config, 4))
+        add_windows(writer, config, windowed_layers(config, 4))
 
 
 def add_glm4(writer: GGUFWriter, config: Config) -> None:
@@ -151,8 +172,7 @@ def add_exaone4(writer: GGUFWriter, config: Config) -> None:
             f"config.json: {sum(windowed)} of {config.n_layers} layers have windows: an exaone4 "
             f"file has them in {windowing.only_at} layers, and in no others"
         )
-    writer.add_sliding_window(config.integer("sliding_window"))
-    writer.add_sliding_window_pattern(windowed)
+    add_windows(writer, config, windowed)
 
 
 HUNYUAN_CONTEXT = 262_144
@@ -184,17 +204,21 @@ def add_hunyuan(writer: GGUFWriter, config: Config) -> None:
 
 def add_gemma(writer: GGUFWriter, config: Config) -> None:
     """`gemma.*`: the first Gemma, and CodeGemma."""
+    _add_gemma_sizes(writer, config)
+    _add_unusual_rope(writer, config)
+
+
+def _add_gemma_sizes(writer: GGUFWriter, config: Config) -> None:
     add_sizes(writer, config)
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
     add_head_dim(writer, config)
-    _add_unusual_rope(writer, config)
 
 
 def _add_unusual_rope(writer: GGUFWriter, config: Config) -> None:
     """The rotation, where it is not what readers take if the file says nothing."""
     add_scaling(writer, config)
     if config.rope.get("rope_theta") != 10_000.0:
-        writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+        add_base(writer, config)
 
 
 def add_phi3(writer: GGUFWriter, config: Config) -> None:
@@ -211,43 +235,32 @@ def add_phi3(writer: GGUFWriter, config: Config) -> None:
 def add_gemma2(writer: GGUFWriter, config: Config) -> None:
     """`gemma2.*`."""
     _check_query_scale(config, "gemma2")
-    add_sizes(writer, config)
-    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
-    add_head_dim(writer, config)
+    _add_gemma_sizes(writer, config)
     writer.add_attn_logit_softcapping(config.optional_number("attn_logit_softcapping"))
     writer.add_final_logit_softcapping(config.optional_number("final_logit_softcapping"))
-    writer.add_sliding_window(config.integer("sliding_window"))
-    _add_window_pattern(writer, config, "gemma2")
+    add_periodic_windows(writer, config)
     _add_unusual_rope(writer, config)
 
 
 def add_gemma3(writer: GGUFWriter, config: Config) -> None:
     """`gemma3.*`, the text part of models that see."""
     _check_query_scale(config, "gemma3")
-    if config.get("attn_logit_softcapping"):
-        raise ConvertError("config.json: attn_logit_softcapping is set, which gemma3 does not have")
-    if config.flag("use_bidirectional_attention"):
-        raise ConvertError("config.json: use_bidirectional_attention: expected a causal model")
-    _add_dense(writer, config)
+    add_dense(writer, config)
     add_head_dim(writer, config)
     if softcap := config.optional_number("final_logit_softcapping"):
         writer.add_final_logit_softcapping(softcap)
     if any(windowed_layers(config, 6)):
-        writer.add_sliding_window(config.integer("sliding_window"))
-        _add_window_pattern(writer, config, "gemma3")
+        add_periodic_windows(writer, config)
 
 
 def add_cohere2(writer: GGUFWriter, config: Config) -> None:
     """`cohere2.*`: Command R7B and A."""
-    if config.rope.get("rope_type", "default") != "default":
-        raise ConvertError("config.json: rope_type is set, which cohere2 does not have")
     add_sizes(writer, config)
-    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    add_unscaled(writer, config)
     writer.add_layer_norm_eps(config.number("layer_norm_eps"))
     add_head_dim(writer, config)
     writer.add_logit_scale(config.number("logit_scale"))
-    writer.add_sliding_window(config.integer("sliding_window"))
-    _add_window_pattern(writer, config, "cohere2")
+    add_periodic_windows(writer, config)
     writer.add_vocab_size(config.integer("vocab_size"))
     writer.add_rope_dimension_count(config.share_of_head(config.get("rotary_pct")))
     writer.add_rope_scaling_type(RopeScalingType.NONE)
@@ -264,33 +277,3 @@ def _check_query_scale(config: Config, name: str) -> None:
             f"config.json: query_pre_attn_scalar is {scalar:g}: a {name} file of {config.n_layers} "
             f"layers means {expected}"
         )
-
-
-def windowed_layers(config: Config, period: int) -> list[bool]:
-    """Whether each layer sees only a sliding window: as listed, or all but every period-th."""
-    if config.get("layer_types") is None:
-        period = config.optional_integer("sliding_window_pattern") or period
-        return [(i + 1) % period != 0 for i in range(config.n_layers)]
-    kinds = layer_kinds(config, ("sliding_attention", "full_attention"))
-    return [kind == "sliding_attention" for kind in kinds]
-
-
-def layer_kinds(config: Config, known: tuple[str, ...]) -> list[str]:
-    """The kind of each layer as listed; `ConvertError` unless it is one of `known`."""
-    types = config.get("layer_types")
-    if not isinstance(types, list) or len(types) != config.n_layers:
-        raise ConvertError(f"config.json: layer_types does not name {config.n_layers} layers")
-    if unknown := next((kind for kind in types if kind not in known), None):
-        raise ConvertError(
-            f"config.json: layer_types has {brief(unknown)}, expected one of {', '.join(known)}"
-        )
-    return types
-
-
-def _add_window_pattern(writer: GGUFWriter, config: Config, name: str) -> None:
-    """Written only if it is not the readers' default; llama.cpp's converter never writes it."""
-    windowing = ARCHITECTURES[name].windowing
-    assert windowing is not None
-    windowed = windowed_layers(config, windowing.period)
-    if windowed != [(i + 1) % windowing.period != 0 for i in range(config.n_layers)]:
-        writer.add_sliding_window_pattern(windowed)

@@ -8,9 +8,9 @@ text encoders in `families.text_encoders`.
 
 from __future__ import annotations
 
-from . import keys, layer_norm_keys, muse_glimmer
-from .architecture import HFArchitecture, defaults
-from .families import nomic, text_encoders
+from . import keys
+from .architecture import GEMMA, GEMMA3, HFArchitecture, defaults
+from .families import layer_norms, muse_glimmer, nomic, text_encoders
 from .families.entries import ENTRIES
 from .families.experts import split_granite
 
@@ -35,29 +35,14 @@ _MISTRAL3 = HFArchitecture(
     },
 )
 _QWEN = {"max_position_embeddings": 32_768, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0}
-_GEMMA = {
-    "hidden_activation": "gelu_pytorch_tanh",
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "rms_norm_eps": 1e-6,
-    "query_pre_attn_scalar": 256,
-    "sliding_window": 4096,
-    "tie_word_embeddings": True,
-}
 _GEMMA3 = HFArchitecture(
     "gemma3",
     keys.add_gemma3,
     norm_shift=1.0,
     space_prefix=False,
     activation="hidden_activation",
-    defaults={
-        **_GEMMA,
-        "vocab_size": 262_208,
-        "max_position_embeddings": 131_072,
-        "rope_theta": 1_000_000.0,
-        "rope_local_base_freq": 10_000.0,
-    },
+    fixed={"use_bidirectional_attention": False, "attn_logit_softcapping": 0},
+    defaults=GEMMA3,
 )
 
 _ERNIE = HFArchitecture(
@@ -102,7 +87,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         space_prefix=False,
         activation="hidden_activation",
         defaults={
-            **_GEMMA,
+            **GEMMA,
             "max_position_embeddings": 8192,
             "attn_logit_softcapping": 50.0,
             "final_logit_softcapping": 30.0,
@@ -113,7 +98,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
     "Gemma3ForConditionalGeneration": _GEMMA3,
     "CohereForCausalLM": HFArchitecture(
         "command-r",
-        layer_norm_keys.add_command_r,
+        layer_norms.add_command_r,
         drops_output=True,
         defaults=defaults(
             8192, 500_000.0, logit_scale=0.0625, layer_norm_eps=1e-5, tie_word_embeddings=True
@@ -142,11 +127,11 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         given=muse_glimmer.norms,
         names="afmoe",
         activation="hidden_activation",
+        fixed={"post_norm_eps": 1e-8},
         defaults=defaults(
             131_072,
             10_000.0,
             1e-5,
-            post_norm_eps=1e-8,
             head_dim=128,
             num_key_value_heads=2,
             sliding_window=2048,
@@ -172,10 +157,7 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
             2048,
             10_000.0,
             1e-6,
-            attention_multiplier=1.0,
-            embedding_multiplier=1.0,
-            residual_multiplier=1.0,
-            logits_scaling=1.0,
+            **keys.UNIT_SCALES,
         ),
     ),
     "Olmo2ForCausalLM": HFArchitecture(
@@ -211,25 +193,25 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
     "Ernie4_5_ForCausalLM": _ERNIE,
     "Starcoder2ForCausalLM": HFArchitecture(
         "starcoder2",
-        layer_norm_keys.add_starcoder2,
+        layer_norms.add_starcoder2,
         defaults=defaults(
             4096, 10_000.0, num_key_value_heads=2, norm_epsilon=1e-5, tie_word_embeddings=True
         ),
     ),
     "StableLmForCausalLM": HFArchitecture(
         "stablelm",
-        layer_norm_keys.add_stablelm,
+        layer_norms.add_stablelm,
         defaults=defaults(4096, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.25),
     ),
     "NemotronForCausalLM": HFArchitecture(
         "nemotron",
-        layer_norm_keys.add_nemotron,
+        layer_norms.add_nemotron,
         norm_shift=1.0,
         defaults=defaults(4096, 10_000.0, norm_eps=1e-5, partial_rotary_factor=0.5),
     ),
     "PhiForCausalLM": HFArchitecture(
         "phi2",
-        layer_norm_keys.add_phi2,
+        layer_norms.add_phi2,
         defaults=defaults(2048, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.5),
     ),
     **ENTRIES,

@@ -236,7 +236,7 @@ REFUSED = {
     "layer_rope_theta is .1.0.*layers with a window rotate by 500000, and no others": common(
         "MuseGlimmerForConditionalGeneration", rope_theta=5e5, layer_rope_theta=[1.0] * 6
     ),
-    "post_norm_eps is 1e-05: readers mean 1e-08": common(
+    "post_norm_eps is 1e-05, expected 1e-08": common(
         "MuseGlimmerForConditionalGeneration", post_norm_eps=1e-5
     ),
     "command-r does not have": common("CohereForCausalLM", rope_scaling=YARN),

@@ -6,21 +6,13 @@ import re
 
 from gguf import ExpertGatingFuncType, GGUFWriter
 
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config
-from ..keys import add_sizes
-from ..rope import add_rope
+from ..keys import add_dense
 from ..views import View, Views, part, reshaped, transposed
 from .experts import add_experts, split
 
-_EXPECTED = {
-    "attention_bias": (None, False),
-    "mlp_bias": (None, False),
-    "moe_layer_freq": (None, 1),
-    "rope_interleave": (None, True),
-}
-"""Settings of which a file of this architecture can have one value alone."""
+FIXED = {"attention_bias": False, "mlp_bias": False, "moe_layer_freq": 1, "rope_interleave": True}
 _GATINGS = {"sigmoid": ExpertGatingFuncType.SIGMOID, "softmax": ExpertGatingFuncType.SOFTMAX}
 _KV_B = re.compile(r"model\.layers\.(\d+)\.self_attn\.kv_b_proj\.weight")
 
@@ -36,13 +28,8 @@ def add_sigmoid(writer: GGUFWriter, config: Config) -> None:
 
 
 def _add_keys(writer: GGUFWriter, config: Config, scores: str) -> None:
-    for key, values in _EXPECTED.items():
-        if config.get(key) not in values:
-            raise _refused(key, config, str(values[1]).lower())
-    add_sizes(writer, config)
+    add_dense(writer, config)
     writer.add_head_count_kv(1)
-    add_rope(writer, config)
-    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
     writer.add_vocab_size(config.integer("vocab_size"))
     plain_dim, n_rot = config.integer("qk_nope_head_dim"), config.integer("qk_rope_head_dim")
     rank = config.integer("kv_lora_rank")
@@ -61,11 +48,12 @@ def _add_experts(writer: GGUFWriter, config: Config, scores: str) -> None:
     n_dense = config.integer("first_k_dense_replace")
     kinds = ["dense"] * n_dense + ["sparse"] * (config.n_layers - n_dense)
     if config.get("mlp_layer_types") not in (None, kinds):
-        raise _refused("mlp_layer_types", config, f"{n_dense} dense layers, then sparse ones")
+        expected = f"{n_dense} dense layers, then sparse ones"
+        raise config.refused("mlp_layer_types", expected, writer.arch)
     n_groups = config.optional_integer("n_group")
     if n_groups > 1 and config.get("topk_method") == "group_limited_greedy":
         expected = "noaux_tc: readers choose groups by their two best experts"
-        raise _refused("topk_method", config, expected)
+        raise config.refused("topk_method", expected, writer.arch)
     add_experts(writer, config, scores=scores)
     if n_groups:
         writer.add_expert_group_count(n_groups)
@@ -97,8 +85,3 @@ def tensors(config: Config, views: Views) -> dict[str, View]:
         made[f"blk.{match[1]}.attn_k_b.weight"] = transposed(part(heads, slice(plain_dim)))
         made[f"blk.{match[1]}.attn_v_b.weight"] = part(heads, slice(plain_dim, None))
     return made
-
-
-def _refused(key: str, config: Config, expected: str) -> ConvertError:
-    value = brief(config.get(key))
-    return ConvertError(f"config.json: {key} is {value}, expected {expected} for a deepseek2 file")

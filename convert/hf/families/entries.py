@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import HFArchitecture, defaults, routed
+from ..keys import UNIT_SCALES
 from . import deepseek, experts, falcon_h1, gemma4, gpt_oss, hybrids, laguna, mamba2, nemotron_h
 
 _QWEN_NORMS = ("layernorm.weight", "model.norm.weight", "q_norm.weight", "k_norm.weight")
@@ -19,11 +20,11 @@ _DELTA = {
     "linear_num_key_heads": 16,
     "linear_num_value_heads": 32,
     "full_attention_interval": 4,
-    "attn_output_gate": True,
 }
 _QWEN35 = HFArchitecture(
     "qwen35",
     hybrids.add_qwen35,
+    fixed=hybrids.GATED,
     norm_shift=1.0,
     shifted=_QWEN_NORMS,
     rewrite=hybrids.cyclic_delta_nets,
@@ -46,10 +47,7 @@ _GRANITE = HFArchitecture(
         1e-6,
         num_local_experts=8,
         num_experts_per_tok=2,
-        attention_multiplier=1.0,
-        embedding_multiplier=1.0,
-        residual_multiplier=1.0,
-        logits_scaling=1.0,
+        **UNIT_SCALES,
     ),
 )
 _DEEPSEEK = {
@@ -71,6 +69,7 @@ ENTRIES = {
     "Qwen3NextForCausalLM": HFArchitecture(
         "qwen3next",
         hybrids.add_qwen3next,
+        fixed=hybrids.GATED,
         norm_shift=1.0,
         shifted=_QWEN_NORMS,
         rewrite=hybrids.delta_nets,
@@ -119,6 +118,7 @@ ENTRIES = {
     "Lfm2ForCausalLM": HFArchitecture(
         "lfm2",
         hybrids.add_lfm2,
+        fixed={"conv_bias": False},
         rewrite=hybrids.short_convolutions,
         defaults=defaults(
             128_000,
@@ -132,6 +132,7 @@ ENTRIES = {
     "Lfm2MoeForCausalLM": HFArchitecture(
         "lfm2moe",
         hybrids.add_lfm2moe,
+        fixed={"conv_bias": False, "routed_scaling_factor": 1},
         rewrite=hybrids.short_convolutions,
         defaults=defaults(
             128_000,
@@ -140,12 +141,12 @@ ENTRIES = {
             **routed(32, 4, 1792),
             num_dense_layers=2,
             norm_topk_prob=True,
-            routed_scaling_factor=1.0,
         ),
     ),
     "OlmoeForCausalLM": HFArchitecture(
         "olmoe",
         experts.add_olmoe,
+        fixed={"clip_qkv": None},
         rewrite=experts.split,
         defaults=defaults(
             4096, 10_000.0, 1e-5, num_experts=64, num_experts_per_tok=8, norm_topk_prob=False
@@ -202,6 +203,7 @@ ENTRIES = {
     "DeepseekV2ForCausalLM": HFArchitecture(
         "deepseek2",
         deepseek.add_softmax,
+        fixed=deepseek.FIXED,
         rewrite=deepseek.tensors,
         defaults=defaults(
             2048,
@@ -218,6 +220,7 @@ ENTRIES = {
     "DeepseekV3ForCausalLM": HFArchitecture(
         "deepseek2",
         deepseek.add_sigmoid,
+        fixed=deepseek.FIXED,
         rewrite=deepseek.tensors,
         defaults=defaults(
             4096,
@@ -236,6 +239,7 @@ ENTRIES = {
     "Glm4MoeLiteForCausalLM": HFArchitecture(
         "deepseek2",
         deepseek.add_sigmoid,
+        fixed=deepseek.FIXED,
         rewrite=deepseek.tensors,
         defaults=defaults(
             202_752,
@@ -262,7 +266,7 @@ ENTRIES = {
     "Ernie4_5_MoeForCausalLM": HFArchitecture(
         "ernie4_5-moe",
         experts.add_ernie_moe,
-        permuted=False,
+        fixed={"moe_layer_interval": 1},
         rewrite=experts.split,
         defaults=defaults(
             131_072,
@@ -273,7 +277,6 @@ ENTRIES = {
             moe_k=6,
             moe_num_shared_experts=2,
             moe_layer_start_index=1,
-            moe_layer_interval=1,
             moe_intermediate_size=1536,
             tie_word_embeddings=True,
         ),

@@ -9,7 +9,6 @@ from gguf import ExpertGatingFuncType, GGUFWriter
 
 from ....models.config.architectures import ARCHITECTURES
 from ....ops.experts import MOST_EXPERTS
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config
 from ..keys import add_granite, add_llama, add_qwen
@@ -135,22 +134,17 @@ def add_experts(
         raise ConvertError(f"config.json: {used} is {config.get(used)}, expected at most {n}")
     scoring = next((key for key in _SCORINGS if config.get(key) is not None), None)
     if scoring is not None and config.get(scoring) != scores:
-        raise _refused(scoring, config, scores, writer.arch)
+        raise config.refused(scoring, scores, writer.arch)
     rules = ARCHITECTURES[writer.arch].experts
     assert rules is not None
     normalised = config.get("norm_topk_prob")
     if isinstance(rules.normalised, bool) and normalised not in (None, rules.normalised):
-        raise _refused("norm_topk_prob", config, str(rules.normalised).lower(), writer.arch)
+        raise config.refused("norm_topk_prob", str(rules.normalised).lower(), writer.arch)
     if config.get("mlp_only_layers") not in (None, [*range(n_dense)]):
         expected = f"the first {n_dense}" if n_dense else "none: all layers have experts"
-        raise _refused("mlp_only_layers", config, expected, writer.arch)
+        raise config.refused("mlp_only_layers", expected, writer.arch)
     if config.get("decoder_sparse_step") not in (None, 1):
-        raise _refused("decoder_sparse_step", config, "1: all layers have experts", writer.arch)
-
-
-def _refused(key: str, config: Config, expected: str, name: str) -> ConvertError:
-    value = brief(config.get(key))
-    return ConvertError(f"config.json: {key} is {value}, expected {expected} for a {name} file")
+        raise config.refused("decoder_sparse_step", "1: all layers have experts", writer.arch)
 
 
 def add_mixtral(writer: GGUFWriter, config: Config) -> None:
@@ -170,8 +164,6 @@ def add_qwen_moe(writer: GGUFWriter, config: Config) -> None:
 
 def add_olmoe(writer: GGUFWriter, config: Config) -> None:
     """`olmoe.*`."""
-    if config.get("clip_qkv") is not None:
-        raise _refused("clip_qkv", config, "none", "olmoe")
     add_qwen(writer, config)
     add_experts(writer, config)
 
@@ -203,9 +195,7 @@ def add_ernie_moe(writer: GGUFWriter, config: Config) -> None:
     """`ernie4_5-moe.*`."""
     last = config.get("moe_layer_end_index")
     if last not in (None, -1, config.n_layers - 1):
-        raise _refused("moe_layer_end_index", config, "the last layer", "ernie4_5-moe")
-    if config.integer("moe_layer_interval") != 1:
-        raise _refused("moe_layer_interval", config, "1", "ernie4_5-moe")
+        raise config.refused("moe_layer_end_index", "the last layer", "ernie4_5-moe")
     add_qwen(writer, config)
     add_experts(writer, config, used="moe_k")
     writer.add_interleave_moe_layer_step(1)

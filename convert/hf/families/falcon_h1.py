@@ -10,25 +10,23 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture, defaults
 from ..config import Config, number
-from ..keys import add_head_dim, add_sizes
+from ..keys import add_head_dim, add_sizes, add_unscaled
 from ..views import View, Views
-from .mamba2 import DEFAULTS, add_scan, inner_size, n_groups, refused, scans, state_size
+from .mamba2 import DEFAULTS, add_scan, inner_size, n_groups, scans, state_size
 
 F32 = NDArray[np.float32]
 
 
 def add_falcon_h1(writer: GGUFWriter, config: Config) -> None:
     """`falcon-h1.*`; its multipliers are in the weights."""
-    if config.rope["rope_type"] != "default":
-        raise ConvertError("config.json: rope_type is set, which falcon-h1 does not have")
     if config.flag("mamba_rms_norm") and config.flag("mamba_norm_before_gate"):
-        raise refused("mamba_norm_before_gate", config, "false", writer.arch)
+        raise config.refused("mamba_norm_before_gate", "false", writer.arch)
     add_sizes(writer, config)
     add_scan(writer, config)
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
     writer.add_vocab_size(config.integer("vocab_size"))
     add_head_dim(writer, config)
-    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    add_unscaled(writer, config)
 
 
 def falcon_tensors(config: Config, views: Views) -> dict[str, View]:

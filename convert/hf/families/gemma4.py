@@ -9,8 +9,8 @@ from gguf import GGUFWriter
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_sizes, windowed_layers
-from ..rope import add_rope
+from ..keys import add_dense
+from ..layers import add_windows, windowed_layers
 from ..views import View, Views
 from .experts import add_experts
 
@@ -31,15 +31,12 @@ def add_keys(writer: GGUFWriter, config: Config) -> None:
     if config.flag("use_double_wide_mlp"):
         first = config.n_layers - n_shared
         lengths = [n_ff if i < first else 2 * n_ff for i in range(config.n_layers)]
-    add_sizes(writer, config, n_ff=lengths)
+    add_dense(writer, config, lengths)
     if (n_global := config.of_global_layers("num_key_value_heads")) is not None:
         writer.add_head_count_kv([config.n_kv_heads if w else n_global for w in windowed])
-    add_rope(writer, config)
-    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
     if softcap := config.optional_number("final_logit_softcapping"):
         writer.add_final_logit_softcapping(softcap)
-    writer.add_sliding_window(config.integer("sliding_window"))
-    writer.add_sliding_window_pattern(windowed)
+    add_windows(writer, config, windowed)
     writer.add_shared_kv_layers(n_shared)
     n_per_layer = config.optional_integer("hidden_size_per_layer_input")
     writer.add_embedding_length_per_layer_input(n_per_layer)

@@ -16,28 +16,22 @@ from gguf import GGUFWriter
 
 from ....ops.arrays import U8
 from ....ops.types import QUANT_TYPES, row_bytes
-from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_qwen, windowed_layers
+from ..keys import add_qwen
+from ..layers import usual_windows, windowed_layers
 from ..safetensors import BYTES
 from ..views import View, Views, columns, part, transposed
 from .experts import add_experts
 
-LIMIT, ALPHA = 7.0, 1.702
-"""Of the clamped activation, which readers know."""
 _GATES, _UPS = slice(0, None, 2), slice(1, None, 2)
 
 
 def add_keys(writer: GGUFWriter, config: Config) -> None:
     """`gpt-oss.*`."""
-    for key, expected in (("swiglu_limit", LIMIT), ("swiglu_alpha", ALPHA)):
-        if config.get(key) not in (None, expected):
-            raise ConvertError(f"config.json: {key} is {brief(config.get(key))}: readers mean "
-                               f"{expected:g}")  # fmt: skip
     windowed = windowed_layers(config, 2)
-    if windowed != [i % 2 == 0 for i in range(config.n_layers)]:
+    if windowed != usual_windows(config, 2):
         raise ConvertError(
             "config.json: layer_types: in a gpt-oss file every other layer has a window, the first "
             "among them"
@@ -118,6 +112,7 @@ ENTRY = HFArchitecture(
     add_keys,
     rewrite=tensors,
     packed="mxfp4",
+    fixed={"swiglu_limit": 7.0, "swiglu_alpha": 1.702},  # of the activation, which readers know
     defaults={
         "max_position_embeddings": 131_072,
         "rms_norm_eps": 1e-5,

@@ -6,16 +6,16 @@ import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter
 
 from ....ops.arrays import I64
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config, number
-from ..keys import add_qwen, add_sections, add_sizes, layer_kinds
-from ..rope import add_rope
+from ..keys import add_dense, add_qwen, add_sections
+from ..layers import layer_kinds
 from ..views import View, Views, columns, in_order, mapped, reshaped
 from . import experts
 from .experts import add_experts, add_qwen_moe
 
 ATTENTION = "full_attention"
+GATED = {"attn_output_gate": True}
 
 
 def add_qwen3next(writer: GGUFWriter, config: Config) -> None:
@@ -40,8 +40,6 @@ def add_qwen35moe(writer: GGUFWriter, config: Config) -> None:
 
 def _add_delta_net(writer: GGUFWriter, config: Config) -> None:
     n_keys, n_values, dim = _heads(config)
-    if not config.flag("attn_output_gate"):
-        raise ConvertError("config.json: attn_output_gate is false, expected true")
     writer.add_ssm_conv_kernel(config.integer("linear_conv_kernel_dim"))
     writer.add_ssm_state_size(dim)
     writer.add_ssm_group_count(n_keys)
@@ -164,11 +162,6 @@ def add_lfm2(writer: GGUFWriter, config: Config) -> None:
 
 def add_lfm2moe(writer: GGUFWriter, config: Config) -> None:
     """`lfm2moe.*`."""
-    if config.number("routed_scaling_factor") != 1:
-        raise ConvertError(
-            f"config.json: routed_scaling_factor is {brief(config.get('routed_scaling_factor'))}, "
-            "expected 1 for a lfm2moe file"
-        )
     _add_liquid(writer, config, config.integer("intermediate_size"))
     add_experts(writer, config, scores="sigmoid")
     writer.add_expert_feed_forward_length(config.integer("moe_intermediate_size"))
@@ -177,15 +170,15 @@ def add_lfm2moe(writer: GGUFWriter, config: Config) -> None:
 
 
 def _add_liquid(writer: GGUFWriter, config: Config, n_ff: int) -> None:
-    if config.flag("conv_bias"):
-        raise ConvertError("config.json: conv_bias is true, expected false")
-    add_sizes(writer, config, n_ff=n_ff)
-    counts = [config.n_kv_heads if attends else 0 for attends in _attends(config)]
-    writer.add_head_count_kv(counts)
-    add_rope(writer, config)
-    writer.add_layer_norm_rms_eps(config.number("norm_eps"))
+    add_dense(writer, config, n_ff, "norm_eps")
+    writer.add_head_count_kv(layer_counts(config, _attends(config)))
     writer.add_vocab_size(config.integer("vocab_size"))
     writer.add_shortconv_l_cache(config.integer("conv_L_cache"))
+
+
+def layer_counts(config: Config, attends: list[bool]) -> list[int]:
+    """KV heads of each layer, 0 where it has no attention."""
+    return [config.n_kv_heads if flag else 0 for flag in attends]
 
 
 def _attends(config: Config) -> list[bool]:

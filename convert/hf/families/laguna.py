@@ -11,27 +11,15 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_head_dim, add_sizes, windowed_layers
+from ..keys import add_head_dim, add_sizes
+from ..layers import add_windows, windowed_layers
 from ..rope import add_rope
 from ..views import View, Views
 from .experts import add_experts, split
 
-_UNKNOWN = (
-    "attention_bias",
-    "moe_apply_router_weight_on_input",
-    "moe_router_logit_softcapping",
-    "swa_attention_sink_enabled",
-)
-"""Settings that a file of this architecture cannot have."""
-
 
 def add_keys(writer: GGUFWriter, config: Config) -> None:
     """`laguna.*`."""
-    for key in _UNKNOWN:
-        if config.get(key):
-            raise ConvertError(
-                f"config.json: {key} is {brief(config.get(key))}: a laguna file cannot have it"
-            )
     add_sizes(writer, config)
     writer.add_head_count(_heads(config))
     add_rope(writer, config)
@@ -88,9 +76,8 @@ def _add_windows(writer: GGUFWriter, config: Config) -> None:
         windowed = windowed_layers(config, windowing.period)
     if not any(windowed):
         return
-    writer.add_sliding_window(config.integer("sliding_window"))
-    if windowed != [i % windowing.period != 0 for i in range(config.n_layers)]:
-        writer.add_sliding_window_pattern(windowed)
+    usual = [i % windowing.period != 0 for i in range(config.n_layers)]
+    add_windows(writer, config, windowed, usual)
 
 
 def _dense_layers(config: Config) -> int:
@@ -110,6 +97,12 @@ ENTRY = HFArchitecture(
     add_keys,
     rewrite=tensors,
     names="dots1",
+    fixed={
+        "attention_bias": False,
+        "moe_apply_router_weight_on_input": False,
+        "moe_router_logit_softcapping": 0,
+        "swa_attention_sink_enabled": False,
+    },
     defaults={
         "max_position_embeddings": 131_072,
         "rms_norm_eps": 1e-6,

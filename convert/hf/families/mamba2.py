@@ -13,10 +13,11 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_granite, add_qwen, layer_kinds
+from ..keys import add_granite, add_qwen
+from ..layers import layer_kinds
 from ..views import View, Views, mapped
 from .experts import add_granite_moe, count, split_granite
-from .hybrids import squeezed
+from .hybrids import layer_counts, squeezed
 
 N_CTX = 1 << 20
 """The context of files whose layers know no positions, as llama.cpp's converter has it."""
@@ -78,15 +79,9 @@ def add_scan(writer: GGUFWriter, config: Config) -> None:
     writer.add_ssm_time_step_rank(n_heads)
     for key in ("mamba_proj_bias", "use_bias", "attention_bias", "mlp_bias", "projectors_bias"):
         if config.flag(key):
-            raise refused(key, config, "false", writer.arch)
+            raise config.refused(key, "false", writer.arch)
     if config.get("time_step_limit") not in _NO_LIMITS:
-        raise refused("time_step_limit", config, "none", writer.arch)
-
-
-def refused(key: str, config: Config, expected: str, name: str) -> ConvertError:
-    """The error for a setting that a file of this architecture cannot have."""
-    value = brief(config.get(key))
-    return ConvertError(f"config.json: {key} is {value}, expected {expected} for a {name} file")
+        raise config.refused("time_step_limit", "none", writer.arch)
 
 
 def scans(config: Config, views: Views) -> dict[str, View]:
@@ -128,11 +123,6 @@ def _rows(name: str, view: View, n: int, length: int) -> View:
     return View((n, length), read)
 
 
-def layer_counts(config: Config, attends: list[bool]) -> list[int]:
-    """KV heads of each layer, 0 where it has no attention."""
-    return [config.n_kv_heads if flag else 0 for flag in attends]
-
-
 def _attends(config: Config) -> list[bool]:
     """Whether each layer of Granite has attention."""
     kinds = layer_kinds(config, ("mamba", "attention", *SAME))
@@ -166,7 +156,7 @@ def add_granite4(writer: GGUFWriter, config: Config) -> None:
         writer.add_context_length(N_CTX)
     expected = ("rope",) if all(attends) else (None, "nope")
     if config.get("position_embedding_type") not in expected:
-        raise refused("position_embedding_type", config, str(expected[-1]), writer.arch)
+        raise config.refused("position_embedding_type", str(expected[-1]), writer.arch)
 
 
 def add_bamba(writer: GGUFWriter, config: Config) -> None:
@@ -174,9 +164,9 @@ def add_bamba(writer: GGUFWriter, config: Config) -> None:
     indices = config.get("attn_layer_indices") or []
     known = range(config.n_layers)
     if not isinstance(indices, list) or not all(type(i) is int and i in known for i in indices):
-        raise refused("attn_layer_indices", config, f"numbers below {config.n_layers}", writer.arch)
+        raise config.refused("attn_layer_indices", f"numbers below {config.n_layers}", writer.arch)
     if config.optional_integer("attn_rotary_emb") not in (0, config.rotated_dims):
-        raise refused("attn_rotary_emb", config, str(config.rotated_dims), writer.arch)
+        raise config.refused("attn_rotary_emb", str(config.rotated_dims), writer.arch)
     add_qwen(writer, config)
     writer.add_vocab_size(config.integer("vocab_size"))
     writer.add_rope_dimension_count(config.rotated_dims)

@@ -14,7 +14,8 @@ from ..config import Config
 from ..keys import add_head_dim, add_sizes
 from ..views import View, Views
 from .experts import add_experts
-from .mamba2 import N_CTX, SAME, add_scan, layer_counts, refused, scans
+from .hybrids import layer_counts
+from .mamba2 import N_CTX, SAME, add_scan, scans
 
 PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
@@ -59,8 +60,6 @@ def add_nemotron_h(writer: GGUFWriter, config: Config) -> None:
     writer.add_rope_dimension_count(config.integer("hidden_size") // config.n_heads)
     writer.add_rope_scaling_finetuned(False)
     add_scan(writer, config)
-    if config.get("mamba_hidden_act") not in (None, "silu"):
-        raise refused("mamba_hidden_act", config, "silu", writer.arch)
     if not experts:
         return
     add_experts(writer, config, scores="sigmoid")
@@ -93,6 +92,7 @@ ENTRY = HFArchitecture(
     choose=choose_nemotron,
     also=("nemotron_h",),
     activation="mlp_hidden_act",
+    fixed={"mamba_hidden_act": "silu"},
     defaults=defaults(
         4096,
         10_000.0,

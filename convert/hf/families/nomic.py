@@ -13,29 +13,15 @@ from gguf import GGUFWriter
 
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
-from ..config import Config, number
+from ..config import Config
+from ..keys import add_base
 from ..views import View, Views, reshaped, transposed
 from .experts import count
-from .mamba2 import refused
-from .text_encoders import tensors
+from .text_encoders import add_encoder_norms, add_encoder_sizes, tensors
 
 # n_positions of config.json where max_trained_positions is 2,048, and the context of the file.
 _TRAINED = {8192: 2048, 2048: 512}
 _OF_EXPERTS = re.compile(r"encoder\.layers\.(\d{1,4})\.mlp\.experts\.(mlp\.w1|mlp\.w2|bias)")
-_FIXED: dict[str, tuple[object, ...]] = {
-    "causal": (False,),
-    "prenorm": (False,),
-    "parallel_block": (False,),
-    "use_rms_norm": (None, False),
-    "rotary_emb_fraction": (1.0,),
-    "rotary_emb_interleaved": (False,),
-    "rotary_emb_scale_base": (None,),
-    "scale_attn_weights": (True,),
-    "moe_normalize_expert_weights": (False,),
-    "expert_choice_router": (False,),
-    "num_shared_experts": (0,),
-    "ffn_div": (1,),
-}
 
 
 def _period(config: Config) -> int:
@@ -50,24 +36,15 @@ def choose(config: Config, entry: HFArchitecture) -> HFArchitecture:
 
 def add_nomic(writer: GGUFWriter, config: Config) -> None:
     """`nomic-bert.*`, `nomic-bert-moe.*`; `ConvertError` for settings that these cannot have."""
-    for key, allowed in _FIXED.items():
-        if config.get(key) not in allowed:
-            raise refused(key, config, str(allowed[0]).lower(), writer.arch)
     activation = "gelu" if _period(config) else "swiglu"
     if config.get("hidden_act") != activation:
-        raise refused("activation_function", config, activation, writer.arch)
+        raise config.refused("activation_function", activation, writer.arch)
     n_ctx = config.integer("max_position_embeddings")
     if config.optional_integer("max_trained_positions") == 2048:
         n_ctx = _TRAINED.get(n_ctx, n_ctx)
-    writer.add_block_count(config.n_layers)
-    writer.add_context_length(n_ctx)
-    writer.add_embedding_length(config.integer("hidden_size"))
-    writer.add_feed_forward_length(config.integer("intermediate_size"))
-    writer.add_head_count(config.n_heads)
-    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
-    writer.add_layer_norm_eps(config.number("layer_norm_eps"))
-    writer.add_causal_attention(False)
-    writer.add_token_type_count(config.integer("type_vocab_size"))
+    add_encoder_sizes(writer, config, n_ctx)
+    add_base(writer, config)
+    add_encoder_norms(writer, config)
     if _period(config):
         writer.add_expert_count(count(config))
         writer.add_expert_used_count(config.integer("moe_top_k"))
@@ -110,16 +87,20 @@ ENTRY = HFArchitecture(
         "layer_norm_eps": 1e-12,
         "rope_theta": 10_000.0,
         "max_trained_positions": 2048,
+        "moe_top_k": 2,
+    },
+    fixed={
         "causal": False,
         "prenorm": False,
         "parallel_block": False,
+        "use_rms_norm": False,
         "rotary_emb_fraction": 1.0,
         "rotary_emb_interleaved": False,
+        "rotary_emb_scale_base": None,
         "scale_attn_weights": True,
         "moe_normalize_expert_weights": False,
         "expert_choice_router": False,
         "num_shared_experts": 0,
         "ffn_div": 1,
-        "moe_top_k": 2,
     },
 )

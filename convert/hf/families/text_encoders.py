@@ -15,9 +15,10 @@ from gguf import GGUFWriter
 
 from ....system.text import brief
 from ...errors import ConvertError
-from ..architecture import HFArchitecture
+from ..architecture import GEMMA3, HFArchitecture
 from ..config import Config, number
-from ..keys import windowed_layers
+from ..keys import add_base, add_head_dim
+from ..layers import add_windows, usual_windows, windowed_layers
 from ..views import View, Views, part
 
 _LEFT_OUT = ("cls.predictions", "cls.seq_relationship")
@@ -32,17 +33,22 @@ def add_bert(writer: GGUFWriter, config: Config, padded: bool = False) -> None:
         raise ConvertError(
             f"config.json: the activation is {brief(activation)}, expected gelu for bert"
         )
-    kind = config.get("position_embedding_type") or "absolute"
-    if kind != "absolute":
-        raise ConvertError(
-            f"config.json: position_embedding_type is {brief(kind)}, expected absolute for bert"
-        )
-    writer.add_block_count(config.n_layers)
     first = _first_position(config) if padded else 0
-    writer.add_context_length(config.integer("max_position_embeddings") - first)
+    add_encoder_sizes(writer, config, config.integer("max_position_embeddings") - first)
+    add_encoder_norms(writer, config)
+
+
+def add_encoder_sizes(writer: GGUFWriter, config: Config, n_ctx: int) -> None:
+    """Layers, context, widths and heads."""
+    writer.add_block_count(config.n_layers)
+    writer.add_context_length(n_ctx)
     writer.add_embedding_length(config.integer("hidden_size"))
     writer.add_feed_forward_length(config.integer("intermediate_size"))
     writer.add_head_count(config.n_heads)
+
+
+def add_encoder_norms(writer: GGUFWriter, config: Config) -> None:
+    """What BERT and NomicBERT share beside sizes."""
     writer.add_layer_norm_eps(config.number("layer_norm_eps"))
     writer.add_causal_attention(False)
     writer.add_token_type_count(config.integer("type_vocab_size"))
@@ -116,22 +122,14 @@ def add_gemma(writer: GGUFWriter, config: Config) -> None:
         raise ConvertError(
             f"config.json: query_pre_attn_scalar is {scalar:g}, expected {config.head_dim}"
         )
-    writer.add_block_count(config.n_layers)
-    writer.add_context_length(config.integer("max_position_embeddings"))
-    writer.add_embedding_length(config.integer("hidden_size"))
-    writer.add_feed_forward_length(config.integer("intermediate_size"))
-    writer.add_head_count(config.n_heads)
+    add_encoder_sizes(writer, config, config.integer("max_position_embeddings"))
     writer.add_head_count_kv(config.n_kv_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
+    add_head_dim(writer, config)
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
-    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    add_base(writer, config)
     local = {"rope_theta": config.get("rope_local_base_freq"), **config.rope.get("local", {})}
     writer.add_rope_freq_base_swa(number(local, "rope_theta", "config.json"))
-    writer.add_sliding_window(config.integer("sliding_window"))
-    windowed = windowed_layers(config, 6)
-    if windowed != [(i + 1) % 6 != 0 for i in range(config.n_layers)]:
-        writer.add_sliding_window_pattern(windowed)
+    add_windows(writer, config, windowed_layers(config, 6), usual_windows(config, 6))
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -145,7 +143,13 @@ _DEFAULTS: dict[str, Any] = {
     "vocab_size": 30_522,
 }
 _BERT = HFArchitecture(
-    "bert", add_bert, encodes=True, vocabulary="bert", rewrite=tensors, defaults=_DEFAULTS
+    "bert",
+    add_bert,
+    encodes=True,
+    vocabulary="bert",
+    rewrite=tensors,
+    defaults=_DEFAULTS,
+    fixed={"position_embedding_type": "absolute"},
 )
 _SCORING = replace(_BERT, add_keys=add_classifier, rewrite=classifier_tensors)
 _XLM = replace(
@@ -160,19 +164,7 @@ _GEMMA = HFArchitecture(
     norm_shift=1.0,
     space_prefix=False,
     encodes=True,
-    defaults={
-        "vocab_size": 262_208,
-        "hidden_activation": "gelu_pytorch_tanh",
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "rms_norm_eps": 1e-6,
-        "query_pre_attn_scalar": 256,
-        "sliding_window": 4096,
-        "max_position_embeddings": 131_072,
-        "rope_theta": 1_000_000.0,
-        "rope_local_base_freq": 10_000.0,
-    },
+    defaults=GEMMA3,
 )
 ENTRIES = {
     "BertModel": _BERT,

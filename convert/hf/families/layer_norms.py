@@ -1,13 +1,12 @@
-"""The metadata of architectures with layer norms, as in `keys`."""
+"""The metadata of architectures with layer norms, as in `hf.keys`."""
 
 from __future__ import annotations
 
 from gguf import GGUFWriter, RopeScalingType
 
-from ..errors import ConvertError
-from .config import Config, number
-from .keys import add_head_dim, add_sizes
-from .rope import add_rope
+from ..config import Config
+from ..keys import add_head_dim, add_sizes, add_unscaled
+from ..rope import add_rope
 
 
 def _add_layer_normed(writer: GGUFWriter, config: Config, eps: str = "layer_norm_eps") -> None:
@@ -48,12 +47,10 @@ def add_phi2(writer: GGUFWriter, config: Config) -> None:
 
 def add_command_r(writer: GGUFWriter, config: Config) -> None:
     """`command-r.*`: Command R and R+, Aya 23."""
-    if config.rope.get("rope_type", "default") != "default":
-        raise ConvertError("config.json: rope_type is set, which command-r does not have")
     # Command R was trained on more than max_position_embeddings.
     n_ctx = "model_max_length" if config.get("model_max_length") else "max_position_embeddings"
     add_sizes(writer, config, n_ctx=config.integer(n_ctx))
-    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    add_unscaled(writer, config)
     writer.add_layer_norm_eps(config.number("layer_norm_eps"))
     writer.add_logit_scale(config.number("logit_scale"))
     writer.add_rope_scaling_type(RopeScalingType.NONE)

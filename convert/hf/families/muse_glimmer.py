@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from gguf import GGUFWriter
 
-from ...ops.arrays import F32
-from ...system.text import brief
-from ..errors import ConvertError
-from .config import Config, number
-from .keys import add_qwen, windowed_layers
+from ....ops.arrays import F32
+from ....system.text import brief
+from ...errors import ConvertError
+from ..config import Config, number
+from ..keys import add_qwen
+from ..layers import add_windows, windowed_layers
 
 
 def add_keys(writer: GGUFWriter, config: Config) -> None:
@@ -26,12 +27,9 @@ def add_keys(writer: GGUFWriter, config: Config) -> None:
             f"config.json: layer_rope_theta is {brief(thetas)}: in a muse-glimmer file the layers "
             f"with a window rotate by {theta:g}, and no others"
         )
-    if (eps := config.number("post_norm_eps")) != 1e-8:
-        raise ConvertError(f"config.json: post_norm_eps is {eps:g}: readers mean 1e-08")
     writer.add_final_logit_softcapping(config.number("final_logit_softcapping"))
     writer.add_logit_scale(config.number("output_multiplier"))
-    writer.add_sliding_window(config.integer("sliding_window"))
-    writer.add_sliding_window_pattern(windowed)
+    add_windows(writer, config, windowed)
 
 
 def norms(config: Config) -> dict[str, F32]:
