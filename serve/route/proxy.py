@@ -7,8 +7,8 @@ over, and one that says 404: it may lack a pack. Nothing is sent twice once an a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -25,8 +25,8 @@ from ..wire.bodies import read_body
 from ..wire.encoding import JSON, encode
 from ..wire.errors import ApiError
 from ..wire.guard import Guard
-from ..wire.streams import Stream, while_connected
-from .replicas import Replica, Replicas, digests_in
+from ..wire.streams import while_connected
+from .replicas import NO_ANSWER, NO_SERVER, Replica, Replicas, digests_in
 
 _LEAST_BYTES = 1024
 """A shorter request that names no pack has no 1,024 tokens."""
@@ -57,112 +57,93 @@ def proxy(service: Service, replicas: Replicas) -> Guard:
         """200 while a server is ready."""
         is_ready = any(one.is_ready for one in replicas.all)
         status = "stopping" if service.is_stopping else "ok" if is_ready else "no server is ready"
-        answer = {"status": status, "requests": service.n_requests - 1, "servers": replicas.told()}
+        servers = [one.as_dict() for one in replicas.all]
+        answer = {"status": status, "requests": service.n_requests - 1, "servers": servers}
         return Response(encode(answer), 200 if status == "ok" else 503, media_type=JSON)
 
     async def passing(scope: Scope, receive: Receive, send: Send) -> None:
         scope["kvarn.route"] = "passed on"
         request = Request(scope, receive)
-        body = await read_body(request, service.settings.limits)
-        response = await while_connected(receive, _answer(replicas, request, body))
-        await response(scope, receive, send)
+        if {"content-length", "transfer-encoding"} & {*request.headers}:
+            await replicas.check_key(request.headers)  # before a stranger's body is read
+        passed = _Passed(replicas, request, await read_body(request, service.settings.limits))
+        await while_connected(receive, passed.answer(send))
 
     own = routes(service, [Operation("GET", "/health", health)])
     return Guard(Router(own, False, passing, lifespan=lifespan), service)
 
 
-async def _answer(replicas: Replicas, request: Request, body: bytes) -> Response:
-    """What one of the servers answers. Raises `ApiError` 503 where none does."""
-    digests: list[str] = []
-    tried: set[Replica] = set()
-    asks = ONLY in request.headers  # for digests itself: nothing is read of its prompt
-    if request.method == "POST" and not asks and (len(body) >= _LEAST_BYTES or b'"pack"' in body):
-        digests, tried = await _beginnings(replicas, request, body)
+class _Passed:
+    """A request, and the servers that did not answer it. Raises `ApiError` 400 for a path that
+    would name another server, or one outside of the server's own."""
+
+    def __init__(self, replicas: Replicas, request: Request, body: bytes) -> None:
+        self._replicas, self._request, self._body = replicas, request, body
+        self._headers, self._tried = _passed_on(request.headers.raw), set[Replica]()
+        path = request.scope["raw_path"].decode("latin-1")
+        if not path.startswith("/") or ".." in path.lower().replace("%2e", ".").split("/"):
+            raise ApiError(400, f"the path is {shown(path)}, expected one from / on without ..")
+        query = request.scope["query_string"].decode("latin-1")
+        self._path = f"{path}{'?' if query else ''}{query}"
+
+    async def answer(self, send: Send) -> None:
+        """Send what one of the servers answers, piece by piece as it comes. Raises `ApiError` 503
+        where none does."""
+        replicas, tried = self._replicas, self._tried
+        digests = await self._beginnings() if self._may_be_long() else []
         if all(one in tried or not one.is_ready for one in replicas.all):
-            tried = set()  # none has the pack, or the path: one of them says it best
-    while (one := replicas.best(digests, tried)) is not None:
-        tried.add(one)
-        one.n_requests += 1
-        answer = None
-        try:
-            answer = await _sent(replicas, one, request, body)
-        except httpx.TransportError as error:
-            replicas.lose(one, error)
-        finally:
-            if answer is None:
-                one.n_requests -= 1
-        if answer is None:
-            continue
-        if answer.status_code in _ELSEWHERE and replicas.best(digests, tried) is not None:
-            one.n_requests -= 1
-            await answer.aclose()
-            continue
-        one.remember(digests)
-        return _Passed(replicas, one, answer)
-    raise ApiError(503, "no server is ready: try again later; /health says more")
-
-
-async def _beginnings(
-    replicas: Replicas, request: Request, body: bytes
-) -> tuple[list[str], set[Replica]]:
-    """The digests of a request's prompt, and the servers that cannot answer it."""
-    lacking: set[Replica] = set()
-    while (one := replicas.best((), lacking)) is not None and one.tells:
-        try:
-            only = [(ONLY.encode(), BEGINNINGS.encode())]
-            answer = await _sent(replicas, one, request, body, only)
-            await answer.aread()
-        except httpx.RequestError as error:
-            replicas.lose(one, error)
-            continue
-        if answer.status_code == 200:
+            tried.clear()  # none has the pack, or the path: one of them says it best
+        while (one := replicas.best(digests, tried)) is not None:
+            tried.add(one)
+            has_begun = False
             try:
-                return digests_in(answer), lacking
-            except ValueError:  # another program listens there since it was asked last
-                break
-        if answer.status_code not in _ELSEWHERE:
-            break  # the request is wrong, or reads no prompt: the answer tells
-        lacking.add(one)
-    return [], lacking
+                async with self._sent(one, *self._headers) as answer:
+                    if answer.status_code in _ELSEWHERE and replicas.best(digests, tried):
+                        continue
+                    one.remember(digests)
+                    has_begun = True
+                    head = {"status": answer.status_code, "headers": _passed_on(answer.headers.raw)}
+                    await send({"type": "http.response.start", **head})
+                    part = {"type": "http.response.body", "more_body": True}
+                    async for piece in answer.aiter_raw():
+                        await send({**part, "body": piece})
+                    return await send({**part, "body": b"", "more_body": False})
+            except NO_ANSWER as error:
+                replicas.lose(one, error)
+                if has_begun:
+                    raise ApiError(503, f"{one.url} ended in the middle of its answer") from error
+        raise ApiError(503, NO_SERVER)
 
+    def _may_be_long(self) -> bool:
+        """Whether its prompt may have a beginning. One that asks for digests itself reads none."""
+        asks = self._request.method != "POST" or ONLY in self._request.headers
+        return not asks and (len(self._body) >= _LEAST_BYTES or b'"pack"' in self._body)
 
-async def _sent(
-    replicas: Replicas,
-    one: Replica,
-    request: Request,
-    body: bytes,
-    more: Sequence[tuple[bytes, bytes]] = (),
-) -> httpx.Response:
-    """The answer of a server, whose body is not read yet."""
-    path = request.scope["raw_path"].decode("latin-1")
-    # Anything else would name another server, or a path outside of the server's own.
-    if not path.startswith("/") or ".." in path.lower().replace("%2e", ".").split("/"):
-        raise ApiError(400, f"the path is {shown(path)}, expected one from / on without ..")
-    query = request.scope["query_string"].decode("latin-1")
-    url = f"{one.url}{path}{'?' if query else ''}{query}"
-    headers = [*_passed_on(request.headers.raw), *more]
-    asked = replicas.client.build_request(request.method, url, headers=headers, content=body)
-    return await replicas.client.send(asked, stream=True)
+    async def _beginnings(self) -> list[str]:
+        """The digests of its prompt; servers that cannot answer it are tried then."""
+        while (one := self._replicas.best((), self._tried)) is not None and one.tells:
+            try:
+                only = (ONLY.encode(), BEGINNINGS.encode())
+                async with self._sent(one, *self._headers, only) as answer:
+                    await answer.aread()
+            except NO_ANSWER as error:
+                self._replicas.lose(one, error)
+                continue
+            if answer.status_code == 200:
+                try:
+                    return digests_in(answer)
+                except ValueError:  # another program listens there since it was asked last
+                    break
+            if answer.status_code not in _ELSEWHERE:
+                break  # the request is wrong, or reads no prompt: the answer tells
+            self._tried.add(one)
+        return []
 
-
-class _Passed(Stream):
-    """The answer of a server, piece by piece as it comes."""
-
-    def __init__(self, replicas: Replicas, one: Replica, answer: httpx.Response) -> None:
-        super().__init__(answer.aiter_raw(), "")
-        self._replicas, self._one, self._answer = replicas, one, answer
-        self.status_code = answer.status_code
-        self.raw_headers = _passed_on(answer.headers.raw)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        except httpx.TransportError as error:
-            self._replicas.lose(self._one, error)
-            raise ApiError(503, f"{self._one.url} ended in the middle of its answer") from error
-        finally:
-            self._one.n_requests -= 1
-            await self._answer.aclose()
+    def _sent(
+        self, one: Replica, *headers: tuple[bytes, bytes]
+    ) -> AbstractAsyncContextManager[httpx.Response]:
+        method, content = self._request.method, self._body
+        return self._replicas.sent(one, method, self._path, headers, content)
 
 
 def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -4,37 +4,48 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 import httpx
 import msgspec
+from starlette.datastructures import Headers
+
+from ..wire.errors import ApiError
 
 POLL_SECONDS, PATIENCE_SECONDS = 2.0, 5.0
 """Between two questions, and for an answer to one. A server is left out until it answers."""
-MOST_SENT = 1 << 16
-"""Beginnings that are remembered of what was sent to a server."""
+STUCK_SECONDS = 30.0
+"""A server that has answered no question for so long is stuck: what it was asked goes elsewhere, or
+ends. Requests alone tell nothing: reading a long prompt takes an hour, without a word."""
+NO_ANSWER = (httpx.RequestError, TimeoutError)
+NO_SERVER = "no server is ready: try again later; /health says more"
+MOST_SENT, MOST_KEYS = 1 << 16, 1 << 10
+"""What is remembered: beginnings of what was sent to a server, and keys that servers took."""
 _NO_KEY = "it does not say what it has read without a key: give --api-key KEY"
 _REFUSED = "it refuses the key of --api-key, and does not say what it has read"
+_WRONG_KEY = "no key of the servers: send Authorization: Bearer KEY, or x-api-key: KEY"
+_STUCK = "it answers nothing any more"
 MOST_AHEAD = 8
 """A server that answers so many more requests than another gets no more, whatever it has read."""
 
 
 @dataclass(eq=False)
 class Replica:
-    """A server. state: "ok", or why it is left out. n_requests: those that it answers for us.
-    tells: whether it knows the question for beginnings (with a key, perhaps): others would answer
-    the request. held: digests of what it says that it has read; sent: of what was sent to it."""
+    """A server. state: "ok", or why it is left out. tells: whether it knows the question for
+    beginnings (with a key, perhaps): others would answer the request. held: digests of what it says
+    that it has read; sent: of what was sent to it. limits: of the requests that it answers for us.
+    """
 
     url: str
     state: str = "not asked yet"
-    n_requests: int = 0
     tells: bool = False
     held: frozenset[str] = frozenset()
     sent: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    limits: set[asyncio.Timeout] = field(default_factory=set)
 
     @property
     def is_ready(self) -> bool:
@@ -56,6 +67,19 @@ class Replica:
         """Until it answers again; what it was reading may be lost."""
         self.state = reason
         self.sent.clear()
+
+    def limit(self, seconds: float | None) -> None:
+        """End its requests in so many seconds, if it does not answer before; None: end none."""
+        for limit in self.limits:
+            if seconds is None and not limit.expired():
+                limit.reschedule(None)
+            elif seconds is not None and limit.when() is None:
+                limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """For /health."""
+        facts = {"url": self.url, "state": self.state}
+        return facts | {"requests": len(self.limits), "beginnings": len(self.held)}
 
 
 class _Digests(msgspec.Struct):
@@ -82,6 +106,7 @@ class Replicas:
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._tell = tell
         self._polling: asyncio.Task[None] | None = None
+        self._keys: set[tuple[tuple[str, str], ...]] = set()
 
     async def open(self) -> None:
         """Ask all of them once, and then again and again."""
@@ -107,24 +132,46 @@ class Replicas:
         ready = [one for one in self.all if one.is_ready and one not in without]
         if not ready:
             return None
-        most = min(one.n_requests for one in ready) + MOST_AHEAD
+        most = min(len(one.limits) for one in ready) + MOST_AHEAD
 
         def rank(one: Replica) -> tuple[int, int]:
-            return one.n_held(digests) if one.n_requests <= most else 0, -one.n_requests
+            return one.n_held(digests) if len(one.limits) <= most else 0, -len(one.limits)
 
         return max(ready, key=rank)
 
-    def told(self) -> list[Mapping[str, Any]]:
-        """For /health."""
-        return [
-            {
-                "url": one.url,
-                "state": one.state,
-                "requests": one.n_requests,
-                "beginnings": len(one.held),
-            }
-            for one in self.all
-        ]
+    @asynccontextmanager
+    async def sent(
+        self, one: Replica, method: str, path: str, headers: Any, body: bytes = b""
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer of a server, whose body is not read yet. Raises `NO_ANSWER`."""
+        async with asyncio.timeout(None) as limit:
+            one.limits.add(limit)
+            try:
+                url = f"{one.url}{path}"
+                asked = self.client.stream(method, url, headers=headers, content=body)
+                async with asked as answer:
+                    yield answer
+            finally:
+                one.limits.remove(limit)
+
+    async def check_key(self, headers: Headers) -> None:
+        """Ask a server whether it takes the key that headers bring, or none. Raises `ApiError` 401
+        if it does not, 503 without a server."""
+        names = ("authorization", "x-api-key")
+        key = tuple((name, headers[name]) for name in names if name in headers)
+        while key not in self._keys:
+            if (one := self.best(())) is None:
+                raise ApiError(503, NO_SERVER)
+            try:
+                async with self.sent(one, "GET", "/v1/models", key) as answer:
+                    if answer.status_code == 401:
+                        raise ApiError(401, _WRONG_KEY, code="invalid_api_key")
+            except NO_ANSWER as error:
+                self.lose(one, error)
+                continue
+            if len(self._keys) == MOST_KEYS:
+                self._keys.clear()
+            self._keys.add(key)
 
     async def _poll(self) -> None:
         while True:
@@ -138,6 +185,7 @@ class Replicas:
         before = one.state
         try:
             answer = await self._get(f"{one.url}/health")
+            one.limit(None)
             if answer.status_code == 200:
                 one.state = "ok"
                 held = await self._get(f"{one.url}/beginnings")
@@ -150,12 +198,14 @@ class Replicas:
                 one.leave_out(f"it answers {answer.status_code} at /health")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             one.leave_out(str(error) or type(error).__name__)
+            one.limit(STUCK_SECONDS)
         if one.state != before:
             self._tell(f"{one.url}: {one.state}")
 
     def lose(self, one: Replica, error: Exception) -> None:
         """Leave a server out that broke off, until it answers again."""
-        one.leave_out(str(error) or type(error).__name__)
+        stuck = isinstance(error, TimeoutError)
+        one.leave_out(_STUCK if stuck else str(error) or type(error).__name__)
         self._tell(f"{one.url}: {one.state}")
 
     async def _get(self, url: str) -> httpx.Response:

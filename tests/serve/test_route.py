@@ -24,6 +24,7 @@ from kvarn.runtime.home import pack_path
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.serving.beginnings import digests_of
 from kvarn.runtime.serving.protocol import Pieces, Refused
+from kvarn.serve.native import documents
 from kvarn.serve.route import Replicas, proxy, replicas
 from kvarn.serve.running import listen, server
 from kvarn.serve.service import Service
@@ -209,8 +210,9 @@ def test_models_may_differ(two: tuple[httpx.Client, list[FakeEngine]]) -> None:
 
 
 def test_asking_for_beginnings_changes_nothing(
-    address_of_one: str,
+    address_of_one: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(documents, "COMMAND", ("none",))
     only = {"kvarn-only": "beginnings"}
     http = httpx.Client(base_url=address_of_one, headers=only, timeout=30)
     answer = http.post("/v1/chat/completions", json={**CHAT, "stream": True})
@@ -220,6 +222,7 @@ def test_asking_for_beginnings_changes_nothing(
         http.delete("/packs/mill"),
         http.post("/packs", json={"name": "mill", "text": "a"}),
         http.post("/v1/embeddings", json={"input": "a", "model": "default"}),
+        http.post("/packs", params={"name": "a.pdf"}, content=b"%PDF-"),  # which is not converted
     ):
         assert refused.status_code == 400 and "reads no prompt" in refused.text
 

@@ -4,15 +4,18 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
 
-from kvarn.serve.route import proxy
+from kvarn.serve.route import proxy, replicas
 from kvarn.serve.wire.log import Log
 
-from .test_route import routing
+from .fake_engine import FakeEngine
+from .live import serving
+from .test_route import routing, until
 
 LONG = b'{"prompt": "' + b"x" * 2000 + b'"}'
 SECRET = {"authorization": "Bearer of the client"}
@@ -23,6 +26,9 @@ class Server:
 
     def __init__(self) -> None:
         self.asked = asked = list[tuple[str, dict[str, str]]]()
+        self.goes_on = goes_on = threading.Event()
+        goes_on.set()
+        self.waits_at = waits_at = set[str]()
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -32,13 +38,21 @@ class Server:
                 headers = [(name.lower(), value) for name, value in self.headers.items()]
                 asked.append((self.path, dict(reversed(headers))))  # the first of each name
                 only = asked[-1][1].get("kvarn-only") == "beginnings"
-                self.close_connection = self.path == "/half"
+                self.close_connection = self.path in ("/half", "/stalls")
                 said = b'{"digests": []}' if only or self.path.endswith("/beginnings") else b"{}"
                 self.send_response(200)
                 self.send_header("content-length", str(len(said) + self.close_connection))
                 self.send_header("set-cookie", f"session={len(asked)}; Path=/")
                 self.end_headers()
                 self.wfile.write(said)
+                if self.path == "/stalls":
+                    goes_on.wait()
+
+            def parse_request(self) -> bool:
+                is_whole = super().parse_request()
+                if is_whole and (not waits_at or self.path in waits_at):
+                    goes_on.wait()
+                return is_whole
 
             do_POST = do_GET
 
@@ -51,9 +65,11 @@ class Server:
 
     def of_clients(self) -> list[tuple[str, dict[str, str]]]:
         """All but what the proxy itself asks."""
-        return [one for one in self.asked if one[0] not in ("/health", "/beginnings")]
+        of_route = ("/health", "/beginnings", "/v1/models")
+        return [one for one in self.asked if one[0] not in of_route]
 
     def close(self) -> None:
+        self.goes_on.set()
         self.server.shutdown()
         self.server.server_close()
 
@@ -85,6 +101,81 @@ def test_a_server_that_ends_in_the_middle_of_an_answer_is_told(behind: Server) -
     with route as (client, _), pytest.raises(httpx.RemoteProtocolError):
         client.get("/half")
     assert any(line.startswith(behind.url) and "complete" in line for line in lines), lines
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers are asked all the time, and soon found stuck."""
+    monkeypatch.setattr(replicas, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(replicas, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(replicas, "STUCK_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_a_stuck_server_was_asked_goes_to_another(behind: Server) -> None:
+    other, lines = Server(), list[str]()
+    behind.waits_at.add("/a")
+    behind.goes_on.clear()
+    route = routing([behind.url, other.url], tell=lines.append)
+    with route as (client, known), ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(client.get, "/a")
+        until(lambda: known.all[0].limits)
+        behind.waits_at.clear()  # it answers no question any more, about its health neither
+        assert answer.result().status_code == 200
+        assert [path for path, _ in other.of_clients()] == ["/a"]
+        assert f"{behind.url}: it answers nothing any more" in lines
+    other.close()
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_answer_of_a_server_that_gets_stuck_ends(behind: Server) -> None:
+    behind.waits_at.add("/stalls")
+    route = routing([behind.url])
+    with route as (client, _), client.stream("GET", "/stalls") as answer:
+        pieces = answer.iter_raw()
+        assert next(pieces) == b"{}"
+        behind.goes_on.clear()
+        behind.waits_at.clear()
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(pieces)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_server_that_only_takes_long_is_waited_for(
+    behind: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "PATIENCE_SECONDS", 30.0)
+    behind.waits_at.add("/a")
+    behind.goes_on.clear()
+    with routing([behind.url]) as (client, _), ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(client.get, "/a")
+        until(lambda: len(behind.asked) > 20)  # questions about its health, for longer than 0.2 s
+        behind.goes_on.set()
+        assert answer.result().status_code == 200
+    assert len(behind.of_clients()) == 1
+
+
+def test_keys_are_checked_before_a_body_is_read() -> None:
+    with (
+        serving(FakeEngine(), keys=("good",)) as url,
+        routing([url]) as (client, _),
+        socket.create_connection((client.base_url.host, client.base_url.port or 0)) as to,
+    ):
+        to.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+        )
+        assert to.recv(4096).startswith(b"HTTP/1.1 401 ")
+        for key, status in (("bad", 401), ("good", 200)):
+            headers = {"x-api-key": key}
+            answer = client.post("/v1/completions", json={"prompt": "a"}, headers=headers)
+            assert answer.status_code == status, answer.text
+
+
+def test_a_key_is_checked_once(behind: Server) -> None:
+    with routing([behind.url]) as (client, _):
+        for path in "/a", "/b":
+            assert client.post(path, content=b"x", headers=SECRET).status_code == 200
+    assert [path for path, _ in behind.asked].count("/v1/models") == 1
 
 
 def test_probes_that_find_all_well_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
