@@ -45,6 +45,11 @@ def test_the_wheel_holds_the_encoders_that_ship_with_kvarn() -> None:
     assert any(fnmatch(f"{relative}/0123.hash.gguf", pattern) for pattern in patterns)
 
 
+def test_the_wheel_holds_what_configurations_may_leave_out() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["setuptools"]["package-data"]["kvarn.convert.hf"] == ["defaults.json"]
+
+
 def test_what_is_installed_names_nothing_that_is_not() -> None:
     absent = re.compile(r"\blab[./]\w|\bRESULTS\.md|python -m (?!kvarn\b)")
     files = installed()

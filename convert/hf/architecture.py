@@ -60,38 +60,4 @@ class HFArchitecture:
     fixed: Mapping[str, object] = field(default_factory=dict)
     """Settings of which a file can have one value alone, which config.json may leave out."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-
-
-def defaults(n_ctx: int, theta: float, eps: float | None = None, **more: Any) -> dict[str, Any]:
-    """What all configuration classes have, and `more`; for the field `defaults`. eps: of RMS
-    norms."""
-    norms = {} if eps is None else {"rms_norm_eps": eps}
-    return {"max_position_embeddings": n_ctx, "rope_theta": theta, **norms, **more}
-
-
-def routed(n: int, used: int, length: int, shared: int | None = None) -> dict[str, int]:
-    """Experts, those of a token, and the rows of the feed-forward of each; shared: and of the one
-    that all tokens take."""
-    sizes = {"num_experts": n, "num_experts_per_tok": used, "moe_intermediate_size": length}
-    return sizes if shared is None else {**sizes, "shared_expert_intermediate_size": shared}
-
-
-GEMMA = {
-    "hidden_activation": "gelu_pytorch_tanh",
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "rms_norm_eps": 1e-6,
-    "query_pre_attn_scalar": 256,
-    "sliding_window": 4096,
-    "tie_word_embeddings": True,
-}
-"""The defaults of Gemma 2 and 3."""
-GEMMA3 = {
-    **GEMMA,
-    "vocab_size": 262_208,
-    "max_position_embeddings": 131_072,
-    "rope_theta": 1_000_000.0,
-    "rope_local_base_freq": 10_000.0,
-}
-"""Those of Gemma 3."""
+    """What config.json may leave out: of the table, see `table`."""

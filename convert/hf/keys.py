@@ -133,8 +133,6 @@ _SCALES = {
     "residual_multiplier": GGUFWriter.add_residual_scale,
     "logits_scaling": GGUFWriter.add_logit_scale,
 }
-UNIT_SCALES = dict.fromkeys(_SCALES, 1.0)
-"""Granite's defaults."""
 
 
 def add_granite(writer: GGUFWriter, config: Config) -> None:

@@ -1,40 +1,46 @@
 """The table of Hugging Face architectures that become GGUF files, as data.
 
 Names are those of config.json's `architectures`; facts are llama.cpp's (`conversion/*.py` as
-packaged in llama-cpp-python 0.3.36), defaults those of transformers' configuration classes, which
-config.json may leave out. Mixtures of experts and hybrids are in `families.entries`,
-text encoders in `families.text_encoders`.
+packaged in llama-cpp-python 0.3.36). defaults.json has what config.json may leave out, by the same
+names: the defaults of transformers' configuration classes.
 """
 
 from __future__ import annotations
 
-from . import keys
-from .architecture import GEMMA, GEMMA3, HFArchitecture, defaults
-from .families import layer_norms, muse_glimmer, nomic, text_encoders
-from .families.entries import ENTRIES
-from .families.experts import split_granite
+import json
+from dataclasses import replace
+from functools import partial
+from importlib.resources import files
+from typing import Any
 
-_LLAMA = HFArchitecture(
-    "llama", keys.add_llama, permuted=True, defaults=defaults(2048, 10_000.0, 1e-6)
+from . import keys
+from .architecture import HFArchitecture
+from .families import (
+    deepseek,
+    experts,
+    falcon_h1,
+    gemma4,
+    gpt_oss,
+    hybrids,
+    laguna,
+    layer_norms,
+    mamba2,
+    muse_glimmer,
+    nemotron_h,
+    nomic,
+    text_encoders,
 )
-_MISTRAL = HFArchitecture(
-    "llama",
-    keys.add_llama,
-    permuted=True,
-    defaults=defaults(131_072, 10_000.0, 1e-6, num_key_value_heads=8, sliding_window=4096),
+
+_LLAMA = HFArchitecture("llama", keys.add_llama, permuted=True)
+_MISTRAL3 = HFArchitecture("mistral3", keys.add_mistral3, permuted=True)
+_GEMMA = HFArchitecture(
+    "gemma",
+    keys.add_gemma,
+    norm_shift=1.0,
+    drops_output=True,
+    space_prefix=False,
+    activation="hidden_activation",
 )
-_MISTRAL3 = HFArchitecture(
-    "mistral3",
-    keys.add_mistral3,
-    permuted=True,
-    defaults={
-        "max_position_embeddings": 262_144,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "rms_norm_eps": 1e-5,
-    },
-)
-_QWEN = {"max_position_embeddings": 32_768, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0}
 _GEMMA3 = HFArchitecture(
     "gemma3",
     keys.add_gemma3,
@@ -42,81 +48,59 @@ _GEMMA3 = HFArchitecture(
     space_prefix=False,
     activation="hidden_activation",
     fixed={"use_bidirectional_attention": False, "attn_logit_softcapping": 0},
-    defaults=GEMMA3,
+)
+_COHERE = HFArchitecture("command-r", layer_norms.add_command_r, drops_output=True)
+_OLMO2 = HFArchitecture("olmo2", keys.add_olmo2)
+_ERNIE = HFArchitecture("ernie4_5", keys.add_qwen)
+
+_QWEN_NORMS = ("layernorm.weight", "model.norm.weight", "q_norm.weight", "k_norm.weight")
+_QWEN35 = HFArchitecture(
+    "qwen35",
+    hybrids.add_qwen35,
+    norm_shift=1.0,
+    shifted=_QWEN_NORMS,
+    rewrite=hybrids.cyclic_delta_nets,
+    fixed={"attn_output_gate": True},
+)
+_QWEN35MOE = replace(_QWEN35, name="qwen35moe", add_keys=hybrids.add_qwen35moe)
+_GRANITE = HFArchitecture(
+    "granitemoe", experts.add_granite_moe, permuted=True, rewrite=experts.split_granite
+)
+_LFM2 = HFArchitecture(
+    "lfm2",
+    hybrids.add_lfm2,
+    rewrite=hybrids.short_convolutions,
+    fixed={"conv_bias": False, "routed_scaling_factor": 1},
+)
+_DEEPSEEK = HFArchitecture(
+    "deepseek2",
+    partial(deepseek.add_keys, scores="sigmoid"),
+    rewrite=deepseek.tensors,
+    fixed={
+        "attention_bias": False,
+        "mlp_bias": False,
+        "moe_layer_freq": 1,
+        "rope_interleave": True,
+    },
 )
 
-_ERNIE = HFArchitecture(
-    "ernie4_5",
-    keys.add_qwen,
-    defaults=defaults(
-        131_072, 500_000.0, 1e-5, num_key_value_heads=2, head_dim=128, tie_word_embeddings=True
-    ),
-)
-
-HF_ARCHITECTURES: dict[str, HFArchitecture] = {
+_ENTRIES = {
     "LlamaForCausalLM": _LLAMA,
     "LLaMAForCausalLM": _LLAMA,
-    "MistralForCausalLM": _MISTRAL,
+    "MistralForCausalLM": _LLAMA,
     "Ministral3ForCausalLM": _MISTRAL3,
     "Mistral3ForConditionalGeneration": _MISTRAL3,
-    "Qwen2ForCausalLM": HFArchitecture("qwen2", keys.add_qwen, defaults=_QWEN),
-    "Qwen3ForCausalLM": HFArchitecture("qwen3", keys.add_qwen, defaults={**_QWEN, "head_dim": 128}),
-    "Qwen3VLForConditionalGeneration": HFArchitecture(
-        "qwen3vl", keys.add_qwen3vl, defaults=defaults(128_000, 500_000.0, 1e-6, head_dim=128)
-    ),
-    "Phi3ForCausalLM": HFArchitecture(
-        "phi3",
-        keys.add_phi3,
-        added_tokens_as_listed=True,
-        defaults=defaults(4096, 10_000.0, 1e-5, original_max_position_embeddings=4096),
-    ),
-    "GemmaForCausalLM": HFArchitecture(
-        "gemma",
-        keys.add_gemma,
-        norm_shift=1.0,
-        drops_output=True,
-        space_prefix=False,
-        activation="hidden_activation",
-        defaults=defaults(8192, 10_000.0, 1e-6, head_dim=256, tie_word_embeddings=True),
-    ),
-    "Gemma2ForCausalLM": HFArchitecture(
-        "gemma2",
-        keys.add_gemma2,
-        norm_shift=1.0,
-        drops_output=True,
-        space_prefix=False,
-        activation="hidden_activation",
-        defaults={
-            **GEMMA,
-            "max_position_embeddings": 8192,
-            "attn_logit_softcapping": 50.0,
-            "final_logit_softcapping": 30.0,
-            "rope_theta": 10_000.0,
-        },
-    ),
+    "Qwen2ForCausalLM": HFArchitecture("qwen2", keys.add_qwen),
+    "Qwen3ForCausalLM": HFArchitecture("qwen3", keys.add_qwen),
+    "Qwen3VLForConditionalGeneration": HFArchitecture("qwen3vl", keys.add_qwen3vl),
+    "Phi3ForCausalLM": HFArchitecture("phi3", keys.add_phi3, added_tokens_as_listed=True),
+    "GemmaForCausalLM": _GEMMA,
+    "Gemma2ForCausalLM": replace(_GEMMA, name="gemma2", add_keys=keys.add_gemma2),
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
-    "CohereForCausalLM": HFArchitecture(
-        "command-r",
-        layer_norms.add_command_r,
-        drops_output=True,
-        defaults=defaults(
-            8192, 500_000.0, logit_scale=0.0625, layer_norm_eps=1e-5, tie_word_embeddings=True
-        ),
-    ),
-    "Cohere2ForCausalLM": HFArchitecture(
-        "cohere2",
-        keys.add_cohere2,
-        drops_output=True,
-        drops_zero_bias=True,
-        defaults=defaults(
-            8192,
-            10_000.0,
-            logit_scale=0.0625,
-            layer_norm_eps=1e-5,
-            sliding_window=4096,
-            tie_word_embeddings=True,
-        ),
+    "CohereForCausalLM": _COHERE,
+    "Cohere2ForCausalLM": replace(
+        _COHERE, name="cohere2", add_keys=keys.add_cohere2, drops_zero_bias=True
     ),
     "MuseGlimmerForConditionalGeneration": HFArchitecture(
         "muse-glimmer",
@@ -128,93 +112,82 @@ HF_ARCHITECTURES: dict[str, HFArchitecture] = {
         names="afmoe",
         activation="hidden_activation",
         fixed={"post_norm_eps": 1e-8},
-        defaults=defaults(
-            131_072,
-            10_000.0,
-            1e-5,
-            head_dim=128,
-            num_key_value_heads=2,
-            sliding_window=2048,
-            final_logit_softcapping=20.0,
-            qk_scale_factor=3.87,
-            output_multiplier=26.0**-0.5,
-        ),
     ),
-    "SmolLM3ForCausalLM": HFArchitecture(
-        "smollm3",
-        keys.add_smollm3,
-        permuted=True,
-        defaults=defaults(
-            32_768, 2_000_000.0, 1e-6, num_key_value_heads=4, tie_word_embeddings=True
-        ),
-    ),
+    "SmolLM3ForCausalLM": HFArchitecture("smollm3", keys.add_smollm3, permuted=True),
     "GraniteForCausalLM": HFArchitecture(
-        "granite",
-        keys.add_granite,
-        permuted=True,
-        rewrite=split_granite,
-        defaults=defaults(
-            2048,
-            10_000.0,
-            1e-6,
-            **keys.UNIT_SCALES,
-        ),
+        "granite", keys.add_granite, permuted=True, rewrite=experts.split_granite
     ),
-    "Olmo2ForCausalLM": HFArchitecture(
-        "olmo2", keys.add_olmo2, defaults=defaults(2048, 10_000.0, 1e-5)
-    ),
-    "Olmo3ForCausalLM": HFArchitecture(
-        "olmo2", keys.add_olmo2, defaults=defaults(2048, 500_000.0, 1e-5, sliding_window=4096)
-    ),
-    "Glm4ForCausalLM": HFArchitecture(
-        "glm4",
-        keys.add_glm4,
-        defaults=defaults(
-            131_072,
-            10_000.0,
-            1.5625e-7,
-            num_key_value_heads=2,
-            head_dim=128,
-            partial_rotary_factor=0.5,
-        ),
-    ),
-    "SeedOssForCausalLM": HFArchitecture(
-        "seed_oss",
-        keys.add_qwen,
-        defaults=defaults(524_288, 10_000.0, 1e-6, num_key_value_heads=8, head_dim=128),
-    ),
-    "Exaone4ForCausalLM": HFArchitecture(
-        "exaone4", keys.add_exaone4, defaults=defaults(2048, 10_000.0, 1e-5, sliding_window=4096)
-    ),
-    "HunYuanDenseV1ForCausalLM": HFArchitecture(
-        "hunyuan-dense", keys.add_hunyuan, defaults=defaults(2048, 10_000.0, 1e-5)
-    ),
+    "Olmo2ForCausalLM": _OLMO2,
+    "Olmo3ForCausalLM": _OLMO2,
+    "Glm4ForCausalLM": HFArchitecture("glm4", keys.add_glm4),
+    "SeedOssForCausalLM": HFArchitecture("seed_oss", keys.add_qwen),
+    "Exaone4ForCausalLM": HFArchitecture("exaone4", keys.add_exaone4),
+    "HunYuanDenseV1ForCausalLM": HFArchitecture("hunyuan-dense", keys.add_hunyuan),
     "Ernie4_5ForCausalLM": _ERNIE,
     "Ernie4_5_ForCausalLM": _ERNIE,
-    "Starcoder2ForCausalLM": HFArchitecture(
-        "starcoder2",
-        layer_norms.add_starcoder2,
-        defaults=defaults(
-            4096, 10_000.0, num_key_value_heads=2, norm_epsilon=1e-5, tie_word_embeddings=True
-        ),
+    "Starcoder2ForCausalLM": HFArchitecture("starcoder2", layer_norms.add_starcoder2),
+    "StableLmForCausalLM": HFArchitecture("stablelm", layer_norms.add_stablelm),
+    "NemotronForCausalLM": HFArchitecture("nemotron", layer_norms.add_nemotron, norm_shift=1.0),
+    "PhiForCausalLM": HFArchitecture("phi2", layer_norms.add_phi2),
+    "Qwen3_5ForConditionalGeneration": _QWEN35,
+    "Qwen3_5ForCausalLM": _QWEN35,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN35MOE,
+    "Qwen3_5MoeForCausalLM": _QWEN35MOE,
+    "Qwen3NextForCausalLM": replace(
+        _QWEN35, name="qwen3next", add_keys=hybrids.add_qwen3next, rewrite=hybrids.delta_nets
     ),
-    "StableLmForCausalLM": HFArchitecture(
-        "stablelm",
-        layer_norms.add_stablelm,
-        defaults=defaults(4096, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.25),
+    "Qwen3MoeForCausalLM": HFArchitecture("qwen3moe", experts.add_qwen_moe, rewrite=experts.split),
+    "Qwen2MoeForCausalLM": HFArchitecture("qwen2moe", experts.add_qwen_moe, rewrite=experts.split),
+    "GptOssForCausalLM": gpt_oss.ENTRY,
+    "Gemma4ForCausalLM": gemma4.ENTRY,
+    "Gemma4ForConditionalGeneration": gemma4.ENTRY,
+    "MixtralForCausalLM": HFArchitecture(
+        "llama", experts.add_mixtral, permuted=True, rewrite=experts.split
     ),
-    "NemotronForCausalLM": HFArchitecture(
-        "nemotron",
-        layer_norms.add_nemotron,
-        norm_shift=1.0,
-        defaults=defaults(4096, 10_000.0, norm_eps=1e-5, partial_rotary_factor=0.5),
+    "Lfm2ForCausalLM": _LFM2,
+    "Lfm2MoeForCausalLM": replace(_LFM2, name="lfm2moe", add_keys=hybrids.add_lfm2moe),
+    "OlmoeForCausalLM": HFArchitecture(
+        "olmoe", experts.add_olmoe, rewrite=experts.split, fixed={"clip_qkv": None}
     ),
-    "PhiForCausalLM": HFArchitecture(
-        "phi2",
-        layer_norms.add_phi2,
-        defaults=defaults(2048, 10_000.0, layer_norm_eps=1e-5, partial_rotary_factor=0.5),
+    "GraniteMoeForCausalLM": _GRANITE,
+    "GraniteMoeSharedForCausalLM": _GRANITE,
+    "GraniteMoeHybridForCausalLM": replace(
+        _GRANITE,
+        name="granitehybrid",
+        add_keys=mamba2.add_granite4,
+        choose=mamba2.choose_granite,
+        rewrite=mamba2.granite_hybrids,
     ),
-    **ENTRIES,
+    "BambaForCausalLM": HFArchitecture(
+        "granitehybrid", mamba2.add_bamba, permuted=True, rewrite=mamba2.scans
+    ),
+    "NemotronHForCausalLM": nemotron_h.ENTRY,
+    "FalconH1ForCausalLM": falcon_h1.ENTRY,
+    "Glm4MoeForCausalLM": HFArchitecture("glm4moe", experts.add_glm4_moe, rewrite=experts.split),
+    "DeepseekV2ForCausalLM": replace(
+        _DEEPSEEK, add_keys=partial(deepseek.add_keys, scores="softmax")
+    ),
+    "DeepseekV3ForCausalLM": _DEEPSEEK,
+    "Glm4MoeLiteForCausalLM": _DEEPSEEK,
+    "LagunaForCausalLM": laguna.ENTRY,
+    "Ernie4_5_MoeForCausalLM": HFArchitecture(
+        "ernie4_5-moe",
+        experts.add_ernie_moe,
+        rewrite=experts.split,
+        fixed={"moe_layer_interval": 1},
+    ),
     **text_encoders.ENTRIES,
     "NomicBertModel": nomic.ENTRY,
+}
+
+
+def _defaults() -> dict[str, dict[str, Any]]:
+    """The defaults by name; those of several names stand in the file once."""
+    listed = json.loads((files(__package__) / "defaults.json").read_text("utf-8"))
+    return {name: values for names, values in listed.items() for name in names.split()}
+
+
+_DEFAULTS = _defaults()
+HF_ARCHITECTURES: dict[str, HFArchitecture] = {
+    name: replace(entry, defaults=_DEFAULTS[name]) for name, entry in _ENTRIES.items()
 }

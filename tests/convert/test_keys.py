@@ -18,6 +18,7 @@ from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf.architectures import architecture_of, check
 from kvarn.convert.hf.config import Config
 from kvarn.convert.hf.rope import llama3_factors, long_factors
+from kvarn.convert.hf.table import HF_ARCHITECTURES
 from kvarn.models import ModelConfig
 from kvarn.models.errors import ModelError
 
@@ -26,6 +27,7 @@ from .configurations import RMS, common, heads, sizes
 from .other_configurations import OTHERS
 
 CASES = FIRST | OTHERS
+DEFAULTS = Path(__file__).parents[2] / "convert" / "hf" / "defaults.json"
 
 
 def keys_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -93,6 +95,12 @@ OLMO31 = sizes(64, 65536, 5120, 27648, 40, 8) | {
 def test_published_configurations(name: str, expected: dict[str, Any], data_dir: Path) -> None:
     path = data_dir / "hf-configs" / name / "config.json"
     assert keys_of(json.loads(path.read_text())) == expected
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    listed = json.loads(DEFAULTS.read_text(encoding="utf-8"))
+    names = [name for several in listed for name in several.split()]
+    assert sorted(names) == sorted(HF_ARCHITECTURES)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,4 +1,3 @@
 """What families of models have that others have not, as llama.cpp's converter writes it: experts,
-delta nets, scans, short convolutions, weights that are packed already; `entries` is their part of
-the table.
+delta nets, scans, short convolutions, weights that are packed already.
 """

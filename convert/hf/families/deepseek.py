@@ -12,22 +12,12 @@ from ..keys import add_dense
 from ..views import View, Views, part, reshaped, transposed
 from .experts import add_experts, split
 
-FIXED = {"attention_bias": False, "mlp_bias": False, "moe_layer_freq": 1, "rope_interleave": True}
 _GATINGS = {"sigmoid": ExpertGatingFuncType.SIGMOID, "softmax": ExpertGatingFuncType.SOFTMAX}
 _KV_B = re.compile(r"model\.layers\.(\d+)\.self_attn\.kv_b_proj\.weight")
 
 
-def add_softmax(writer: GGUFWriter, config: Config) -> None:
-    """`deepseek2.*` of DeepSeek V2, whose tokens choose experts by a softmax."""
-    _add_keys(writer, config, "softmax")
-
-
-def add_sigmoid(writer: GGUFWriter, config: Config) -> None:
-    """`deepseek2.*` of DeepSeek V3 and of GLM, whose tokens choose experts by sigmoids."""
-    _add_keys(writer, config, "sigmoid")
-
-
-def _add_keys(writer: GGUFWriter, config: Config, scores: str) -> None:
+def add_keys(writer: GGUFWriter, config: Config, scores: str) -> None:
+    """`deepseek2.*`; scores: tokens choose experts by a "softmax" or by "sigmoid"s."""
     add_dense(writer, config)
     writer.add_head_count_kv(1)
     writer.add_vocab_size(config.integer("vocab_size"))

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from ....system.text import brief
 from ...errors import ConvertError
-from ..architecture import HFArchitecture, defaults
+from ..architecture import HFArchitecture
 from ..config import Config, number
 from ..keys import add_head_dim, add_sizes, add_unscaled
 from ..views import View, Views
-from .mamba2 import DEFAULTS, add_scan, inner_size, n_groups, scans, state_size
+from .mamba2 import add_scan, inner_size, n_groups, scans, state_size
 
 F32 = NDArray[np.float32]
 
@@ -74,32 +74,4 @@ def _numbers(config: Config, key: str, n: int) -> list[float]:
     return [number({key: value}, key, "config.json") for value in values]
 
 
-ENTRY = HFArchitecture(
-    "falcon-h1",
-    add_falcon_h1,
-    rewrite=falcon_tensors,
-    factors=falcon_factors,
-    defaults=defaults(
-        8192,
-        10_000.0,
-        **DEFAULTS,
-        **dict.fromkeys(
-            (
-                "lm_head_multiplier",
-                "embedding_multiplier",
-                "key_multiplier",
-                "attention_in_multiplier",
-                "attention_out_multiplier",
-                "ssm_in_multiplier",
-                "ssm_out_multiplier",
-            ),
-            1.0,
-        ),
-        rms_norm_eps=1e-5,
-        num_key_value_heads=8,
-        mamba_d_ssm=1024,
-        mamba_norm_before_gate=True,
-        mlp_multipliers=[1.0, 1.0],
-        ssm_multipliers=[1.0] * 5,
-    ),
-)
+ENTRY = HFArchitecture("falcon-h1", add_falcon_h1, rewrite=falcon_tensors, factors=falcon_factors)

@@ -76,25 +76,4 @@ ENTRY = HFArchitecture(
     drops_output=True,
     vocabulary="gemma4",
     added_tokens_as_listed=True,
-    defaults={
-        "vocab_size": 262_144,
-        "max_position_embeddings": 131_072,
-        "hidden_activation": "gelu_pytorch_tanh",
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "global_head_dim": 512,
-        "rms_norm_eps": 1e-6,
-        "sliding_window": 512,
-        "num_kv_shared_layers": 0,
-        "hidden_size_per_layer_input": 256,
-        "tie_word_embeddings": True,
-        "rope_parameters": {
-            "full_attention": {
-                "rope_type": "proportional",
-                "partial_rotary_factor": 0.25,
-                "rope_theta": 1_000_000.0,
-            },
-            "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
-        },
-    },
 )

@@ -113,15 +113,4 @@ ENTRY = HFArchitecture(
     rewrite=tensors,
     packed="mxfp4",
     fixed={"swiglu_limit": 7.0, "swiglu_alpha": 1.702},  # of the activation, which readers know
-    defaults={
-        "max_position_embeddings": 131_072,
-        "rms_norm_eps": 1e-5,
-        "head_dim": 64,
-        "num_key_value_heads": 8,
-        "num_local_experts": 128,
-        "num_experts_per_tok": 4,
-        "sliding_window": 128,
-        "sliding_window_pattern": 2,
-        "rope_theta": 150_000.0,
-    },
 )

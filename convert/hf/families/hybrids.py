@@ -15,7 +15,6 @@ from . import experts
 from .experts import add_experts, add_qwen_moe
 
 ATTENTION = "full_attention"
-GATED = {"attn_output_gate": True}
 
 
 def add_qwen3next(writer: GGUFWriter, config: Config) -> None:

@@ -103,20 +103,4 @@ ENTRY = HFArchitecture(
         "moe_router_logit_softcapping": 0,
         "swa_attention_sink_enabled": False,
     },
-    defaults={
-        "max_position_embeddings": 131_072,
-        "rms_norm_eps": 1e-6,
-        "head_dim": 128,
-        "num_key_value_heads": 8,
-        "num_experts": 256,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 512,
-        "shared_expert_intermediate_size": 512,
-        "moe_routed_scaling_factor": 1.0,
-        "sliding_window": 512,
-        "rope_parameters": {
-            "full_attention": {"rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
-            "sliding_attention": {"rope_theta": 10_000.0},
-        },
-    },
 )

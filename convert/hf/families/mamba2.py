@@ -22,13 +22,6 @@ from .hybrids import layer_counts, squeezed
 N_CTX = 1 << 20
 """The context of files whose layers know no positions, as llama.cpp's converter has it."""
 SAME = {"linear_attention": "mamba", "full_attention": "attention"}
-DEFAULTS = {
-    "mamba_n_heads": 128,
-    "mamba_n_groups": 1,
-    "mamba_d_state": 256,
-    "mamba_d_conv": 4,
-    "mamba_expand": 2,
-}
 # Newer files write infinity as an object.
 _NO_LIMITS = None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}]
 _SCAN = re.compile(r"\w+\.layers\.(\d{1,4})\.(?:mamba|mixer)\.(.+)")

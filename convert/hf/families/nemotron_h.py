@@ -9,7 +9,7 @@ from gguf import GGUFWriter
 
 from ....system.text import brief
 from ...errors import ConvertError
-from ..architecture import HFArchitecture, defaults
+from ..architecture import HFArchitecture
 from ..config import Config
 from ..keys import add_head_dim, add_sizes
 from ..views import View, Views
@@ -93,26 +93,4 @@ ENTRY = HFArchitecture(
     also=("nemotron_h",),
     activation="mlp_hidden_act",
     fixed={"mamba_hidden_act": "silu"},
-    defaults=defaults(
-        4096,
-        10_000.0,
-        layer_norm_epsilon=1e-5,
-        head_dim=128,
-        num_key_value_heads=8,
-        mlp_hidden_act="relu2",
-        mamba_num_heads=128,
-        mamba_head_dim=64,
-        n_groups=8,
-        ssm_state_size=128,
-        conv_kernel=4,
-        n_routed_experts=8,
-        num_experts_per_tok=2,
-        n_shared_experts=1,
-        n_group=1,
-        topk_group=1,
-        moe_intermediate_size=7688,
-        moe_shared_expert_intermediate_size=7688,
-        norm_topk_prob=True,
-        routed_scaling_factor=1.0,
-    ),
 )

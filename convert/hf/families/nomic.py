@@ -82,13 +82,6 @@ ENTRY = HFArchitecture(
     rewrite=nomic_tensors,
     choose=choose,
     also=("nomic-bert-moe",),
-    defaults={
-        "type_vocab_size": 2,
-        "layer_norm_eps": 1e-12,
-        "rope_theta": 10_000.0,
-        "max_trained_positions": 2048,
-        "moe_top_k": 2,
-    },
     fixed={
         "causal": False,
         "prenorm": False,

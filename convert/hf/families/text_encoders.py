@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from gguf import GGUFWriter
 
 from ....system.text import brief
 from ...errors import ConvertError
-from ..architecture import GEMMA3, HFArchitecture
+from ..architecture import HFArchitecture
 from ..config import Config, number
 from ..keys import add_base, add_head_dim
 from ..layers import add_windows, usual_windows, windowed_layers
@@ -132,39 +131,18 @@ def add_gemma(writer: GGUFWriter, config: Config) -> None:
     add_windows(writer, config, windowed_layers(config, 6), usual_windows(config, 6))
 
 
-_DEFAULTS: dict[str, Any] = {
-    "max_position_embeddings": 512,
-    "intermediate_size": 3072,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "layer_norm_eps": 1e-12,
-    "type_vocab_size": 2,
-    "vocab_size": 30_522,
-}
 _BERT = HFArchitecture(
     "bert",
     add_bert,
     encodes=True,
     vocabulary="bert",
     rewrite=tensors,
-    defaults=_DEFAULTS,
     fixed={"position_embedding_type": "absolute"},
 )
 _SCORING = replace(_BERT, add_keys=add_classifier, rewrite=classifier_tensors)
-_XLM = replace(
-    _BERT,
-    add_keys=partial(add_bert, padded=True),
-    rewrite=xlm_tensors,
-    defaults=_DEFAULTS | {"pad_token_id": 1},
-)
+_XLM = replace(_BERT, add_keys=partial(add_bert, padded=True), rewrite=xlm_tensors)
 _GEMMA = HFArchitecture(
-    "gemma-embedding",
-    add_gemma,
-    norm_shift=1.0,
-    space_prefix=False,
-    encodes=True,
-    defaults=GEMMA3,
+    "gemma-embedding", add_gemma, norm_shift=1.0, space_prefix=False, encodes=True
 )
 ENTRIES = {
     "BertModel": _BERT,
