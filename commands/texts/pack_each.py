@@ -57,6 +57,7 @@ def build_each(options: argparse.Namespace) -> int:
                 request.attend,
                 options.kv_type,
                 begin,
+                once=True,
             ):
                 bar.close()
                 n_done += 1
@@ -97,6 +98,8 @@ def _told(outcome: PackOutcome, file: Path) -> str:
     if isinstance(outcome.pack, KvarnError):
         message = str(outcome.pack)
         return message if message.startswith(str(file)) else f"{file}: {message}"
+    if Path(outcome.pack.path) != outcome.path:
+        return f"{file} has the text of {outcome.pack.path}, which was read before"
     size = human_bytes(outcome.pack.n_bytes)
     return (
         f"{outcome.path}: {outcome.pack.n_tokens:,} tokens, {size}, {outcome.n_read:,} of them read"

@@ -7,6 +7,7 @@ dead one goes on from its last commit. What became of each text is noted beside 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from ...system.errors import KvarnError, message_of
 from ..documents import read_document
 from ..documents.kinds import Notice
 from ..packs import build_pack, index_pack
-from ..store import Disk, PackBusy
+from ..store import Disk, PackBusy, PackError
 from ..store.disk.contents import is_busy
-from .notes import attempt
+from ..store.disk.format.manifest import NAME as MANIFEST
+from ..store.disk.info import pack_head
+from .notes import attempt, packs_by_digest
 
 if TYPE_CHECKING:
     from ..attend import Attend
@@ -48,9 +51,11 @@ class TextFile:
             raise KvarnError(message_of(error)) from error
 
 
-Text: TypeAlias = str | Sequence[int] | Callable[[], str] | TextFile
+Ids: TypeAlias = str | Sequence[int]
+Text: TypeAlias = Ids | Callable[[], str] | TextFile
 """A text, the ids of one, or a function or file that is read when its turn comes."""
 Begin: TypeAlias = "Callable[[Path, Context], Progress]"
+Opened: TypeAlias = "Callable[[Context], None]"
 
 
 @dataclass(frozen=True)
@@ -74,34 +79,41 @@ def build_packs(
     attend: Attend | None = None,
     kv_type: tuple[str, str] | None = None,
     begin: Begin | None = None,
+    once: bool = False,
 ) -> Iterator[PackOutcome]:
     """Read each text into the pack whose folder is its key; yields what became of each as it ends.
 
     Any number of processes may do this at once with the same texts: what one of them reads, the
     others leave to it. A text that fails does not stop the others. What became of each is noted
-    beside its pack, see `notes`.
+    beside its pack, see `notes`. In a folder that cannot be written, packs are only looked for.
 
     n_ctx, prefill: as in `build_pack`. attend: a method whose index the packs keep, see
     `index_pack`. kv_type: types of K and V. begin: called before a text is read, for the function
-    that is told of its progress.
+    that is told of its progress. once: where another pack of the folder has the same text, that
+    pack is the outcome.
     """
     left = {Path(path): text for path, text in texts.items()}
     readings = {path: _Reading(path, begin) for path in left}
+    builder = _Builder(model, n_ctx, prefill, attend, kv_type)
+    known = {folder: packs_by_digest(folder) for folder in {path.parent for path in left if once}}
     while left:
         busy = {}
         for path, text in left.items():
             reading = readings[path]
             try:
-                with attempt(path, _named(text)) as work:
-                    if is_busy(path):  # before the text is read
-                        raise PackBusy(path)
-                    ids = text() if callable(text) else text
-                    work.read(ids if isinstance(ids, str) else np.asarray(ids, "<u4").tobytes())
-                    disk = Disk(path, *(kv_type or ()))
-                    tell, opened = reading.tell, reading.opened
-                    pack = build_pack(model, disk, ids, n_ctx, prefill, tell, opened)
-                    if attend is not None and attend.selects:
-                        pack = index_pack(model, path, attend, n_ctx)
+                if _is_read_only(path.parent):
+                    pack = builder.whole(path, _read(text), read_only=True)
+                else:
+                    with attempt(path, _named(text)) as work:
+                        if is_busy(path):  # before the text is read
+                            raise PackBusy(path)
+                        ids = _read(text)
+                        work.read(ids if isinstance(ids, str) else np.asarray(ids, "<u4").tobytes())
+                        alike = known.setdefault(path.parent, {}).setdefault(work.digest, [])
+                        other = builder.other(path, ids, alike) if once else None
+                        pack = other or builder.build(path, ids, reading.tell, reading.opened)
+                        work.is_elsewhere = other is not None
+                        alike.append(path)
             except PackBusy:
                 busy[path] = text
             except KvarnError as error:
@@ -111,6 +123,59 @@ def build_packs(
         if len(busy) == len(left):
             time.sleep(_WAIT_SECONDS)
         left = busy
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """What all packs are built with, see `build_packs`."""
+
+    model: Model
+    n_ctx: int | None
+    prefill: Prefill | None
+    attend: Attend | None
+    kv_type: tuple[str, str] | None
+
+    def build(
+        self, path: Path, ids: Ids, progress: Progress | None = None, opened: Opened | None = None
+    ) -> PackInfo:
+        """Read a text into its pack, and index that."""
+        disk = Disk(path, *(self.kv_type or ()))
+        pack = build_pack(self.model, disk, ids, self.n_ctx, self.prefill, progress, opened)
+        if self.attend is not None and self.attend.selects:
+            pack = index_pack(self.model, path, self.attend, self.n_ctx)
+        return pack
+
+    def whole(self, path: Path, ids: Ids, read_only: bool = False) -> PackInfo:
+        """The pack, if it holds all of the text. Raises `PackError`."""
+        head = pack_head(path)
+        if not head.n_tokens or not head.complete:
+            why = ", and its folder cannot be written" if read_only else ""
+            raise PackError(path, f"{head.n_tokens:,} of {head.goal:,} tokens are read{why}")
+        if not read_only:
+            return self.build(path, ids)
+        return build_pack(self.model, Disk(path, read_only=True), ids, self.n_ctx)
+
+    def other(self, path: Path, ids: Ids, alike: Sequence[Path]) -> PackInfo | None:
+        """One of other packs that holds all of the text, where there is no pack of it yet. Raises
+        `PackBusy` while another process writes to that."""
+        if (path / MANIFEST).exists():
+            return None
+        for one in alike:
+            try:
+                return self.whole(one, ids)
+            except PackBusy:
+                raise
+            except PackError:  # of another model, read in another way, gone, or not finished
+                continue
+        return None
+
+
+def _is_read_only(folder: Path) -> bool:
+    return folder.is_dir() and not os.access(folder, os.W_OK)
+
+
+def _read(text: Text) -> Ids:
+    return text() if callable(text) else text
 
 
 def _named(text: Text) -> str:

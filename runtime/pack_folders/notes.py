@@ -79,10 +79,11 @@ class TextState(TextNote):
 
 
 class Attempt:
-    """One attempt to read a text; `digest` is set when the text is known."""
+    """One attempt to read a text; `digest` is set when the text is known. is_elsewhere: another
+    pack has the text, so that no note is kept."""
 
     def __init__(self, digest: str) -> None:
-        self.digest = digest
+        self.digest, self.is_elsewhere = digest, False
 
     def read(self, text: str | bytes) -> None:
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
@@ -122,7 +123,10 @@ def attempt(pack: Path, text: str) -> Iterator[Attempt]:
             with suppress(PackError):  # on a full disk, the first error tells it best
                 _write(pack, fd, replace(failed, digest=work.digest))
             raise
-        _write(pack, fd, TextNote(text, work.digest, n_tokens=_n_tokens(pack)))
+        if work.is_elsewhere:
+            forget(pack)
+        else:
+            _write(pack, fd, TextNote(text, work.digest, n_tokens=_n_tokens(pack)))
     finally:
         os.close(fd)
 
@@ -130,6 +134,16 @@ def attempt(pack: Path, text: str) -> Iterator[Attempt]:
 def note_path(pack: Path) -> Path:
     """The note of the text of a pack."""
     return pack.parent / NOTES / pack.name
+
+
+def packs_by_digest(folder: Path) -> dict[str, list[Path]]:
+    """The packs of a folder whose notes have the digest of a text, by that."""
+    packs: dict[str, list[Path]] = {}
+    notes = folder / NOTES
+    for name in sorted(path.name for path in notes.iterdir()) if notes.is_dir() else ():
+        packs.setdefault(_looked_up(folder / name)[0].digest, []).append(folder / name)
+    packs.pop("", None)
+    return packs
 
 
 def forget(pack: Path) -> None:

@@ -42,6 +42,37 @@ def test_each_file_of_a_folder_gets_a_pack(run: Kvarn, texts: Path) -> None:
     assert "hash" in run("pack", "info", "library/b")[1]
 
 
+def test_a_text_that_was_moved_is_not_read_again(run: Kvarn, texts: Path) -> None:
+    words = ("pack", "build", "--each", *run.model, "-o", "./library/", "-f", "texts")
+    assert run(*words)[0] == 0
+    listed = run("pack", "ls", "library", "--json")[1]
+    (texts / "more" / "b.md").rename(texts / "moved.txt")
+    code, _, err = run(*words)
+    assert code == 0 and "moved.txt has the text of library/b, which was read before" in err
+    assert "2 of 2 files have a pack" in err
+    assert run("pack", "ls", "library", "--json")[1] == listed
+    other = run(*words, "--kv-type", "q8_0")  # is read anew, as the line says
+    assert other[0] == 1 and "library/moved: 1,441 tokens" in other[2]
+    (texts / "copy.txt").write_text((texts / "a.txt").read_text() + "!")
+    assert "library/copy: 17 tokens" in run(*words)[2]
+
+
+def test_a_library_that_cannot_be_written_is_looked_through(
+    run: Kvarn, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("pack", "build", "--each", *run.model, "-o", "./library/", "-f", "texts")
+    assert run(*words)[0] == 0
+    (texts / "a.txt").write_text("The mill fell.")
+    (texts / "new.txt").write_text("The wheel stood.")
+    library = texts.parent / "library"
+    before = {path: path.stat().st_mtime_ns for path in library.rglob("*")}
+    monkeypatch.setattr(building, "_is_read_only", lambda folder: True)
+    code, _, err = run(*words)
+    assert code == 1 and "1 of 3 files have a pack" in err
+    assert "library/b: 1,441 tokens" in err and "of another text" in err and "new" in err
+    assert {path: path.stat().st_mtime_ns for path in library.rglob("*")} == before
+
+
 def test_a_folder_of_packs_is_asked_pack_by_pack(
     run: Kvarn, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +122,7 @@ def test_more_files_join_packs_of_any_type_by_their_model(run: Kvarn, texts: Pat
 
 def test_files_of_one_name_are_told_apart_by_folder_and_ending(run: Kvarn, texts: Path) -> None:
     for name in ("more/a.md", "more/a.txt", "c.txt"):
-        (texts / name).write_text("" if name == "c.txt" else "Another one.")
+        (texts / name).write_text("" if name == "c.txt" else f"Another {name}.")
     code, _, err = run("pack", "build", "--each", *run.model, "-f", str(texts), "-o", "./library/")
     made = sorted(path.name for path in (texts.parent / "library").glob("[!.]*"))
     assert made == ["b", "more-a.md", "more-a.txt", "texts-a.txt"]

@@ -121,6 +121,14 @@ def test_what_is_there_is_not_read_again_and_gets_an_index(tiny: Model, tmp_path
     assert ended.n_read == 0 and ended.pack.indexes
 
 
+def test_one_text_has_one_pack_if_that_is_asked(tiny: Model, tmp_path: Path) -> None:
+    texts = {tmp_path / name: "a mill" for name in "ab"}
+    (first, other) = build_packs(tiny, texts, CTX, once=True)
+    assert (first.n_read, other.n_read) == (7, 0) and other.path == tmp_path / "b"
+    assert first.pack == other.pack and not (tmp_path / "b").exists()
+    assert [one.n_read for one in build_packs(tiny, texts, CTX)] == [0, 7]
+
+
 def test_a_pack_that_a_context_writes_is_left_to_it(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
