@@ -42,6 +42,7 @@ from .format.checkpoints import Checkpoint
 from .format.log import KV, Tables
 from .format.manifest import Manifest
 from .format.superblock import Commit, Tail
+from .pack_files import PackFiles
 
 SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)
 MOST_PARENTS = 16
@@ -80,13 +81,11 @@ class State:
         return Saved(self.tokens, self.hidden, self.commit.n_prompt, self.commit.n_apart)
 
 
-class PackFolder:
+class PackFolder(PackFiles):
     """An existing pack. Raises `PackError` if there is none that this version of kvarn reads."""
 
     def __init__(self, path: Path, writable: bool = False, depth: int = 0) -> None:
-        self.path, self.writable = path, writable
-        self.n_written = 0  # bytes, by `write_at`
-        self._fds: dict[str, int] = {}
+        super().__init__(path, writable)
         self._lock: int | None = None
         self.manifest = Manifest.read(path)
         model = self.manifest.model
@@ -127,15 +126,12 @@ class PackFolder:
 
     def close(self) -> None:
         """Close the files and release the lock; what is mapped stays mapped."""
-        for fd in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
+        super().close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def names(self, plane: str) -> list[str]:
-        """The files of K and V (`KV`) or of a column."""
         if plane == KV:
             return [f"layer-{i:03}.kv" for i in self.whole_layers]
         return [f"index-{plane}"]
@@ -159,12 +155,8 @@ class PackFolder:
 
     def read_checkpoint(self, checkpoint: Checkpoint) -> bytes:
         """The bytes of a checkpoint; `PackDamaged` if they are not as written."""
-        size = self.checkpoint_bytes
-        data = files.read_at(self.fd(checkpoints.NAME), size, checkpoint.slot * size)
-        if len(data) < size or files.digest(data).hex() != checkpoint.digest:
-            damage = "is cut short" if len(data) < size else "is damaged"
-            raise PackDamaged(self.path, f"{checkpoints.NAME} {damage} in slot {checkpoint.slot}")
-        return data
+        size, digest = self.checkpoint_bytes, bytes.fromhex(checkpoint.digest)
+        return self.read_slot(checkpoints.NAME, checkpoint.slot, size, digest, size)
 
     def read_recent(self, named: Mapping[int, Checkpoint], n_full: int) -> U8:
         """Rows of the last tokens of `n_full` full segments, as far as a window reaches, of the
@@ -178,31 +170,11 @@ class PackFolder:
         shape = len(data) * min(self._window, SEGMENT), self.windowed_rows.n_bytes
         return np.frombuffer(b"".join(data), np.uint8).reshape(shape)
 
-    def fd(self, name: str) -> int:
-        """A descriptor of one of the pack's files; a writer makes the file if it is missing."""
-        if name not in self._fds:
-            try:
-                self._fds[name] = files.open_file(self.path / name, self.writable)
-            except FileNotFoundError as error:
-                raise PackDamaged(self.path, f"its file {name} is missing") from error
-        return self._fds[name]
-
-    def write_at(self, name: str, data: files.Data, offset: int) -> None:
-        """Write all of `data` at `offset` of one of the pack's files, which is not synced."""
-        files.write_at(self.fd(name), data, offset)
-        self.n_written += memoryview(data).nbytes
-
-    def forget(self, name: str) -> None:
-        """Close the file and remove it."""
-        if name in self._fds:
-            os.close(self._fds.pop(name))
-        files.remove(self.path / name)
-
     def centre(self) -> F32 | None:
         """The mean keys, float32 (layers, J, E); None if keys are stored whole."""
         if not self.manifest.centre:
             return None
-        data = self._read(centre.NAME, centre.n_bytes(self.manifest))
+        data = self.read(centre.NAME, centre.n_bytes(self.manifest))
         return centre.decode(data, self.manifest, self.path)
 
     def superblocks(self) -> list[bytes]:
@@ -279,7 +251,7 @@ class PackFolder:
         `PackDamaged` if they are not as written."""
         data, chain, n_open = b"", b"", n_tokens % SEGMENT
         if n_open:
-            data = self._read(tail.file_name(place.epoch), place.n_bytes)
+            data = self.read(tail.file_name(place.epoch), place.n_bytes)
             chain = bytes.fromhex(place.chain)
         base = n_tokens - n_open
         return tail.decode(data, self.tail_row_bytes, base, n_open, chain, self.path)
@@ -290,22 +262,9 @@ class PackFolder:
         if self.parent is not None and inherited is not None:
             tables = self.parent._tables(inherited.log_bytes, inherited.log_chain).for_child()
             tables.cut(inherited.n_segments)
-        data = self._read(log.NAME, log_bytes)
+        data = self.read(log.NAME, log_bytes)
         log.replay(data, bytes.fromhex(chain), tables, self, len(self.names(KV)))
         return tables
-
-    def _read(self, name: str, n_bytes: int) -> bytes:
-        """The first `n_bytes` of a file; `PackDamaged` if it has fewer."""
-        if not n_bytes:
-            return b""
-        fd = self.fd(name)
-        size = os.fstat(fd).st_size
-        data = files.read_at(fd, n_bytes, 0) if size >= n_bytes else b""
-        if len(data) < n_bytes:
-            raise PackDamaged(
-                self.path, f"{name} is cut short: {size:,} bytes, expected {n_bytes:,}"
-            )
-        return data
 
     def _open_parent(self, depth: int) -> PackFolder:
         expected = self.manifest.parent

@@ -30,13 +30,9 @@ class Checkpoint:
     slot: int
     digest: str
 
-    def data(self) -> list[Any]:
-        """The checkpoint as JSON."""
-        return [self.segment, self.slot, self.digest]
-
     @staticmethod
     def of(data: Any) -> Checkpoint:
-        """The reverse; ValueError for anything else."""
+        """Of its fields, from JSON; ValueError for anything else."""
         segment, slot, digest = data
         return Checkpoint(
             number(segment), number(slot, 0, _MOST_SLOTS), bytes.fromhex(text(digest)).hex()

@@ -21,13 +21,13 @@ import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from .....ops.attention.layout import SEGMENT
 from ..errors import PackDamaged
 from ..files import DIGEST, digest
+from ..pack_files import PackFiles
 
 NAME = "tokens"
 KV = ""
@@ -38,20 +38,6 @@ _HEAD, _PLACE, _ITEM = struct.Struct("<II"), struct.Struct("<II"), struct.Struct
 _MOST_SLOTS = 1 << 24
 MOST_COLUMNS = 256
 MOST_ITEM_BYTES = 1 << 14  # per token and KV head; K and V themselves take 1 KiB at most
-
-
-class PackFiles(Protocol):
-    """What a log and its readers need of a pack's folder (`folder.PackFolder`)."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def writable(self) -> bool: ...
-
-    def names(self, plane: str) -> list[str]: ...
-
-    def fd(self, name: str) -> int: ...
 
 
 class SegmentIds:

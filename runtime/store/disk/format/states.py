@@ -15,8 +15,7 @@ import numpy as np
 
 from .....ops.arrays import F32
 from .. import files
-from ..errors import PackDamaged
-from .log import PackFiles
+from ..pack_files import PackFiles
 from .values import number, text
 
 NAME = "states"
@@ -36,13 +35,9 @@ class StateSlot:
     read: str
     """Of the ids: only a context that begins with just these tokens can go on from it."""
 
-    def data(self) -> list[Any]:
-        """The states' record as JSON."""
-        return [self.n_tokens, self.slot, self.digest, self.read]
-
     @staticmethod
     def of(data: Any) -> StateSlot:
-        """The reverse; ValueError for anything else."""
+        """Of its fields, from JSON; ValueError for anything else."""
         n_tokens, slot, digest, read = data
         return StateSlot(
             number(n_tokens, 1, _MOST_TOKENS),
@@ -59,8 +54,5 @@ def digest_of(tokens: Sequence[int]) -> str:
 
 def read(folder: PackFiles, slot: StateSlot, n_bytes: int) -> F32:
     """The numbers of a checkpoint of `n_bytes`; `PackDamaged` if they are not as written."""
-    data = files.read_at(folder.fd(NAME), n_bytes, slot.slot * n_bytes)
-    if len(data) < n_bytes or files.digest(data).hex() != slot.digest:
-        damage = "is cut short" if len(data) < n_bytes else "is damaged"
-        raise PackDamaged(folder.path, f"{NAME} {damage} in slot {slot.slot}")
+    data = folder.read_slot(NAME, slot.slot, n_bytes, bytes.fromhex(slot.digest), n_bytes)
     return np.frombuffer(data, "<f4").astype(np.float32)

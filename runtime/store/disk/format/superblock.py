@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,13 +54,9 @@ class Pin:
     n_tokens: int
     tail: Tail
 
-    def data(self) -> list[Any]:
-        """For JSON."""
-        return [self.n_tokens, self.tail.epoch, self.tail.n_bytes, self.tail.chain]
-
     @staticmethod
     def of(data: Any) -> Pin:
-        """The reverse; ValueError for anything else."""
+        """Of its numbers, from JSON; ValueError for anything else."""
         n_tokens, epoch, n_bytes, chain = data
         return Pin(number(n_tokens, 1), Tail(number(epoch), number(n_bytes), _chain(chain)))
 
@@ -100,16 +96,16 @@ def slot_bytes(n_embd: int) -> int:
 
 def encode(commit: Commit, hidden: F32 | None) -> bytes:
     """The bytes of a superblock."""
+    lists = {
+        "checkpoints": [astuple(checkpoint) for checkpoint in commit.checkpoints],
+        "states": [astuple(slot) for slot in commit.states],
+        "pins": [(pin.n_tokens, *astuple(pin.tail)) for pin in commit.pins],
+    }
     data = asdict(commit) | {"probe": prompts.probe_data(commit.probe)}
-    del data["checkpoints"], data["states"], data["pins"]
     if commit.n_apart is None:
         del data["n_apart"]
-    if commit.checkpoints:
-        data["checkpoints"] = [checkpoint.data() for checkpoint in commit.checkpoints]
-    if commit.states:
-        data["states"] = [slot.data() for slot in commit.states]
-    if commit.pins:
-        data["pins"] = [pin.data() for pin in commit.pins]
+    data = {name: value for name, value in data.items() if name not in lists}
+    data |= {name: items for name, items in lists.items() if items}  # they come last
     body = json.dumps(data).encode()
     state = b"" if hidden is None else hidden.astype("<f4").tobytes()
     head = _HEAD.pack(_MAGIC, len(body), len(state))

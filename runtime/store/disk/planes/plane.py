@@ -10,10 +10,10 @@ import numpy as np
 
 from .....ops.arrays import I64, U8
 from ...ram.anonymous import Pieces
-from .. import files
 from ..errors import PackDamaged
 from ..folder import PackFolder, stride_of
-from ..format.log import KV, PackFiles, Place
+from ..format.log import KV, Place
+from ..pack_files import PackFiles
 from .mapping import Mapping
 from .shared import Piece, is_shared, shared_piece
 
@@ -185,10 +185,9 @@ class Plane:
         """
         parts = self.buffer(segment).reshape(self._n_files, self.part_bytes)
         stride = stride_of(self.part_bytes)
-        for name, part in zip(folder.names(self.name), parts, strict=True):
-            files.make_room(folder.fd(name), stride, slot * stride)
-            folder.write_at(name, part.data, slot * stride)
-        return Place(folder, slot, tuple(files.digest(part.data) for part in parts))
+        named = zip(folder.names(self.name), parts, strict=True)
+        digests = [folder.write_slot(name, slot, part.data, stride) for name, part in named]
+        return Place(folder, slot, tuple(digests))
 
     def _release(self) -> bool:
         """Free the memory of segments that the files have; returns whether there were any."""
@@ -241,15 +240,5 @@ class Plane:
 
 def read_slot(place: Place, plane: str, file: int, n_bytes: int) -> bytes:
     """The bytes of a full segment in one file; `PackDamaged` if they are not as written."""
-    folder = place.folder
-    name = folder.names(plane)[file]
-    try:
-        data = files.read_at(folder.fd(name), n_bytes, place.slot * stride_of(n_bytes))
-    except OSError as error:
-        raise PackDamaged(
-            folder.path, f"{name} cannot be read: {error.strerror or error}"
-        ) from error
-    if len(data) < n_bytes or files.digest(data) != place.digests[file]:
-        damage = "is cut short" if len(data) < n_bytes else "is damaged"
-        raise PackDamaged(folder.path, f"{name} {damage} in slot {place.slot}")
-    return data
+    name, digest = place.folder.names(plane)[file], place.digests[file]
+    return place.folder.read_slot(name, place.slot, n_bytes, digest, stride_of(n_bytes))

@@ -7,10 +7,8 @@ from itertools import count
 
 import numpy as np
 
-from .....ops.arrays import U8
 from .....ops.attention.layout import SEGMENT
 from ...windowed import Windowed
-from .. import files
 from ..errors import PackDamaged
 from ..folder import PackFolder, State
 from ..format import checkpoints
@@ -66,11 +64,14 @@ class Checkpoints:
             if segment in self.named:
                 kept[segment] = self.named[segment]
             elif (rows := self.windowed.end_of(segment)) is not None:
-                kept[segment], written = self._write(segment, next(free), rows), True
+                slot, data = next(free), np.ascontiguousarray(rows).data
+                digest = self._folder.write_slot(
+                    checkpoints.NAME, slot, data, self._folder.checkpoint_bytes
+                )
+                kept[segment], written = Checkpoint(segment, slot, digest.hex()), True
         assert newest_end(kept, n_before, n_full) == n_full
         if written:
-            files.sync(self._folder.fd(checkpoints.NAME))
-            files.sync_folder(self._folder.path)  # the file may be new
+            self._folder.sync(checkpoints.NAME)
         return tuple(kept.values())
 
     def keep(self, named: Collection[Checkpoint]) -> None:
@@ -81,10 +82,3 @@ class Checkpoints:
             end = position // SEGMENT
             if newest_end(self.named, self.windowed.n_before, end) == end:
                 del in_memory[position]
-
-    def _write(self, segment: int, slot: int, rows: U8) -> Checkpoint:
-        data = np.ascontiguousarray(rows).data
-        size = self._folder.checkpoint_bytes
-        files.make_room(self._folder.fd(checkpoints.NAME), size, slot * size)
-        self._folder.write_at(checkpoints.NAME, data, slot * size)
-        return Checkpoint(segment, slot, files.digest(data).hex())

@@ -6,11 +6,9 @@ from collections.abc import Collection, Sequence
 from itertools import count
 
 from ...states import States, wanted
-from .. import files
 from ..errors import PackDamaged, PackError
 from ..folder import PackFolder, State
-from ..format import states as format_
-from ..format.states import StateSlot, digest_of, read
+from ..format.states import NAME, StateSlot, digest_of, read
 
 
 class SavedStates:
@@ -77,11 +75,13 @@ class SavedStates:
         for position in wanted(known, self.states.pins, len(tokens), self.states.most):
             slot = self.named.get(position)
             if slot is None:
-                slot, written = self._write(tokens[:position], next(free)), True
+                place, data = next(free), memory[position].data
+                digest = self._folder.write_slot(NAME, place, data, data.nbytes)
+                of_tokens = digest_of(tokens[:position])
+                slot, written = StateSlot(position, place, digest.hex(), of_tokens), True
             kept.append(slot)
         if written:
-            files.sync(self._folder.fd(format_.NAME))
-            files.sync_folder(self._folder.path)  # the file may be new
+            self._folder.sync(NAME)
         return tuple(kept)
 
     def keep(self, named: Collection[StateSlot]) -> None:
@@ -89,10 +89,3 @@ class SavedStates:
         self.named = {slot.n_tokens: slot for slot in named}
         for position in self.named:
             self.states.checkpoints.pop(position, None)
-
-    def _write(self, tokens: Sequence[int], slot: int) -> StateSlot:
-        data = self.states.checkpoints[len(tokens)].data
-        size = data.nbytes
-        files.make_room(self._folder.fd(format_.NAME), size, slot * size)
-        self._folder.write_at(format_.NAME, data, slot * size)
-        return StateSlot(len(tokens), slot, files.digest(data).hex(), digest_of(tokens))

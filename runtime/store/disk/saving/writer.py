@@ -185,8 +185,7 @@ class Writer:
             records.append(record)
         data = b"".join(records)
         self._folder.write_at(log.NAME, data, start)
-        files.sync(self._folder.fd(log.NAME))
-        files.sync_folder(self._folder.path)  # files may be new
+        self._folder.sync(log.NAME)
         return start + len(data), chain.hex()
 
     def _append_tail(
