@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .jit.kernel_cache import on_compile as on_compile
     from .runtime.asking import ask as ask
     from .runtime.attend.registry import *
+    from .runtime.axes import register as register
     from .runtime.chat.conversation import Conversation as Conversation
     from .runtime.context import Context as Context
     from .runtime.draft import DraftModel as DraftModel
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from .runtime.pack_folders.ranking import ask_packs as ask_packs
     from .runtime.packs import build_pack as build_pack
     from .runtime.prefill.registry import *
-    from .runtime.registering import register as register
     from .runtime.sampling import Sampler as Sampler
     from .runtime.store.registry import *
     from .runtime.tokenizer import load_tokenizer as load_tokenizer
@@ -59,7 +59,7 @@ _HOMES = {
     "load_tokenizer": ".runtime.tokenizer",
     "on_compile": ".jit.kernel_cache",
     "open_gguf": ".runtime.gguf",
-    "register": ".runtime.registering",
+    "register": ".runtime.axes",
 }
 _REGISTRIES = {
     ".runtime.attend.registry": "ATTENDS",

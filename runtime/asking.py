@@ -12,7 +12,7 @@ from .chat.conversation import Conversation
 from .context.planning.request import ContextRequest
 from .lens.passages import Passage, Source
 from .lens.quotes import quotes_of
-from .lens.weights import NEUTRAL, weights_of
+from .lens.weights import NEUTRAL, result_of, weighing
 from .sampling import Sampler
 from .store import Disk
 
@@ -73,19 +73,13 @@ class Asker:
             neutral = self._neutral(context, n) if self.passages else []
         quotes = []
         if self.passages:
-            weights = weights_of(self.open, asked, tokens[:n], tokens[n:], neutral)
+            weights = result_of(weighing(self.open, asked, tokens[:n], tokens[n:], neutral))
             quotes = quotes_of(tokenizer, tokens[:n], weights, [Source(0, n)])[: self.passages]
         return Answer("".join(parts), last.finish, last.n_tokens, quotes)
 
     def answer(self, asked: ContextRequest, question: str) -> Answer:
         """What `pieces` returns, in one go."""
-        pieces = self.pieces(asked, question)
-        while True:
-            try:
-                next(pieces)
-            except StopIteration as end:
-                answer: Answer = end.value
-                return answer
+        return result_of(self.pieces(asked, question))
 
     def _neutral(self, context: Context, base: int) -> list[int]:
         """The ids of a neutral question and the beginning of its answer."""

@@ -6,6 +6,7 @@ in C as names in JSON (`"keep_budget": "20%"`).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -16,8 +17,10 @@ from .attend import ATTENDS, Attend
 from .keep import KEEPS, Keep
 from .methods import Kind, Method, Option
 from .prefill import PREFILLS, Prefill
+from .store import STORES, Store
 
 M = TypeVar("M", bound=Method)
+R = TypeVar("R", bound=type[Method])
 Spell = Callable[[str], str]
 """How the user wrote a word: "keep_budget" → "--keep-budget"."""
 
@@ -133,6 +136,40 @@ class Axis(Generic[M]):
 ATTEND_AXIS: Axis[Attend] = Axis("method", ATTENDS, "full")
 KEEP_AXIS: Axis[Keep] = Axis("keep", KEEPS, "all", prefix="keep_")
 PREFILL_AXIS: Axis[Prefill] = Axis("prefill", PREFILLS, "exact", prefix="prefill_")
+
+
+REGISTRIES: dict[type[Method], dict[str, Any]] = {
+    Attend: ATTENDS,
+    Keep: KEEPS,
+    Prefill: PREFILLS,
+    Store: STORES,
+}
+
+
+def register(method: R) -> R:
+    """Class decorator: adds a method from outside kvarn to its axis, by its `name`.
+
+    From then on this process has it as kvarn.CLASS and in the options of command lines
+    (`kvarn.cli.main`). Raises `KvarnError` for a class that is not a method, and for a name that
+    another method has.
+    """
+    doing = f"registering {method.__module__}.{method.__qualname__}"
+    for axis, methods in REGISTRIES.items():
+        if isinstance(method, type) and issubclass(method, axis):
+            is_described = hasattr(method, "name") and hasattr(method, "summary")
+            if inspect.isabstract(method) or not is_described:
+                raise KvarnError(f"{doing}: it lacks a name, a summary or `open`")
+            if methods.get(method.name, method) is not method:
+                other = methods[method.name]
+                raise KvarnError(
+                    f"{doing}: {other.__module__}.{other.__qualname__} has the name "
+                    f"{method.name!r}; choose another"
+                )
+            methods[method.name] = method
+            return method
+    raise KvarnError(
+        f"{doing}: it derives from none of {', '.join(axis.__name__ for axis in REGISTRIES)}"
+    )
 
 
 def _written(field: str) -> str:

@@ -4,9 +4,9 @@
 """
 
 from .base import Attend as Attend
+from .base import AttendError as AttendError
 from .base import BoundAttend as BoundAttend
 from .base import LayerView as LayerView
-from .errors import AttendError as AttendError
 from .registry import ATTENDS as ATTENDS
 from .registry import Auto as Auto
 from .registry import Full as Full

@@ -11,8 +11,7 @@ from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
 from ..store.ram.slots import SlotStore
-from .base import BoundAttend
-from .errors import AttendError
+from .base import AttendError, BoundAttend
 from .full import FullAttention
 from .topk import TopK
 

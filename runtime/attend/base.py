@@ -11,10 +11,15 @@ from ...models.config.layers import AttentionConfig
 from ...ops.arrays import F32, I32, I64, U32
 from ...ops.attention.softmax import Softmax
 from ...ops.device import Device, Scratch
+from ...system.errors import KvarnError
 from ..loading.model_info import ModelInfo
 from ..methods import Method, Progress
 from ..store import KVStore
 from .reads import LayerReads
+
+
+class AttendError(KvarnError):
+    """An attend method cannot work with the options or the files it was given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,9 @@ from ...system.values import Budget
 from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
-from .base import LayerView
+from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
-from .errors import AttendError
 from .losses import SIMHASH as SIMHASH_LOSS
 from .sparse import SEED, Chosen, SlotIndex
 from .sparse.index import Choice

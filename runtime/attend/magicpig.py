@@ -13,7 +13,7 @@ from ...system.values import count
 from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
-from .errors import AttendError
+from .base import AttendError
 from .indexes import TableIndex
 from .sparse import SEED, Sparse, TokenIndex
 from .sparse.options import NONE

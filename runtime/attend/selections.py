@@ -32,8 +32,7 @@ from ...ops.arrays import I64, U32
 from ...system.files import new_file
 from ...system.reading import read_file
 from ..memory import available_bytes
-from .base import BoundAttend
-from .errors import AttendError
+from .base import AttendError, BoundAttend
 
 _KEY, _VERSION = "kvarn_selections", 2
 _HEAD = struct.Struct("<III")

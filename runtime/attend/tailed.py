@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
-from .errors import AttendError
+from .base import AttendError
 from .indexes import MeansIndex
 from .sparse import Budgeted, OverSlots, TokenIndex
 

@@ -9,7 +9,7 @@ from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
 from ..store.ram.slots import SlotStore
-from .errors import AttendError
+from .base import AttendError
 from .indexes import FlatIndex, SketchIndex, SlotSketches
 from .sparse import SlotIndex, TokenIndex
 from .tailed import Tailed

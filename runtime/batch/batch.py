@@ -10,18 +10,25 @@ import numpy as np
 from ...models.together import NextToken, Together
 from ...system.errors import KvarnError
 from ..context.reading.prompt import ContextError, checked_ids
-from ..context.reading.stopping import stopping
+from ..context.reading.token_reader import TokenReader, stopping
 from ..engine import on_engine
 from ..stats import Clock
-from .errors import NotSaved
 
 if TYPE_CHECKING:
     from ..context import Context
-    from ..context.reading.token_reader import TokenReader
     from ..loading.loaded_model import LoadedModel
 
 LEAST_ROWS = 8
 """Memory for a pass is made for so many contexts, or twice or four times as many, and so on."""
+
+
+class NotSaved(KvarnError):
+    """All contexts have read their tokens; those with these numbers could not save themselves."""
+
+    def __init__(self, problems: dict[int, KvarnError]) -> None:
+        self.problems = problems
+        first = next(iter(problems.values()))
+        super().__init__(f"{len(problems)} contexts could not be saved, the first one: {first}")
 
 
 class Batch:

@@ -163,7 +163,9 @@ class _Bench:
             for size in self._sizes:
                 result = self._result(Case(*size, self._depth))
                 self._observer.say(result.case.test)
-                self._first(context, result.case)
+                record = self._setting.record
+                with nullcontext() if record is None else context.recording(record):
+                    self._once(context, result.case)  # the run that does not count
                 for _ in range(self._setting.repetitions):
                     self._sample(context, result)
                 yield result
@@ -222,12 +224,6 @@ class _Bench:
             context.fill(depth, self._observer.progress(f"filling up to {depth:,}"))
         context.store.pin(depth)  # what each repetition begins with
         context.index(self._observer.progress("indexing"))
-
-    def _first(self, context: Context, case: Case) -> None:
-        """The run that does not count."""
-        record = self._setting.record
-        with nullcontext() if record is None else context.recording(record):
-            self._once(context, case)
 
     def _sample(self, context: Context, result: Result) -> None:
         """Add one repetition to the result."""

@@ -19,11 +19,6 @@ def _in(unit: float, name: str) -> Callable[[Row], str]:
     return lambda row: "" if row[name] is None else f"{row[name] / unit:.2f}"
 
 
-def _after_others(row: Row) -> bool:
-    """Whether a prompt was read after other tokens: the time until its first token then counts."""
-    return bool(row["n_prompt"] and row["n_depth"])
-
-
 # Title, alignment, what stands in the cell; a column that would be empty is left out.
 _COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     ("model", "---", lambda row: str(row["model_type"])),
@@ -36,9 +31,9 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     ("test", "---", lambda row: str(row["test"])),
     ("t/s", "---:", lambda row: f"{row['avg_ts']:.2f} ± {row['stddev_ts']:.2f}"),
     (
-        "first token s",
+        "first token s",  # of a prompt that was read after other tokens
         "---:",
-        lambda row: f"{row['avg_ns'] / 1e9:.2f}" if _after_others(row) else "",
+        lambda row: f"{row['avg_ns'] / 1e9:.2f}" if row["n_prompt"] and row["n_depth"] else "",
     ),
     ("choosing ms/t", "---:", _in(1e6, "index_ns")),
     ("attending ms/t", "---:", _in(1e6, "attention_ns")),

@@ -58,12 +58,10 @@ class KVCache(ABC):
             self.store.states.begin(start, n_tokens)
 
     def state(self, layer: int) -> Sequence[Array]:
-        """See `Attention`."""
         assert self.store.states is not None
         return self.store.states.of(layer)
 
     def __call__(self, layer: int, q: Array, k: Array | None, v: Array | None, out: Array) -> None:
-        """See `Attention`."""
         if k is None or v is None:
             self._read_again(layer, q, out)
             return

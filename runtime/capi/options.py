@@ -67,20 +67,15 @@ def _texts(value: Any) -> list[str]:
     return texts
 
 
-def _names(value: Any) -> str | list[str]:
-    return value if isinstance(value, str) else _texts(value)
+def _either(*types: type, expected: str) -> Kind:
+    """Takes values of these types as they are."""
 
+    def read(value: Any) -> Any:
+        if not isinstance(value, types):
+            raise WrongValue(expected, value)
+        return value
 
-def _yes_or_no(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise WrongValue("true or false", value)
-    return value
-
-
-def _draft(value: Any) -> bool | str:
-    if not isinstance(value, bool | str):
-        raise WrongValue('true, false, "ngram" or the file of a model', value)
-    return value
+    return read
 
 
 def _bias(value: Any) -> dict[int, float]:
@@ -108,7 +103,7 @@ PACK: Mapping[str, Kind] = {"ctx": count, "kv_type": kv_types, **PREFILL_AXIS.ki
 
 def _sampler_kind(default: Any) -> Kind:
     if isinstance(default, bool):
-        return _yes_or_no
+        return _either(bool, expected="true or false")
     if isinstance(default, tuple):
         return _texts
     return _number if isinstance(default, float) else partial(count, least=-1)
@@ -118,14 +113,14 @@ _SAMPLER: dict[str, Kind] = {
     field.name: _sampler_kind(field.default) for field in fields(Sampler)
 } | {
     "logit_bias": _or_null(_bias),
-    "samplers": _names,
+    "samplers": lambda value: value if isinstance(value, str) else _texts(value),
     "seed": _or_null(partial(count, most=2**64 - 1, units=False)),
 }
 del _SAMPLER["n_probs"], _SAMPLER["constraint"]  # of the Python interface
 GENERATE: Mapping[str, Kind] = _SAMPLER | {
     "max_tokens": _or_null(partial(count, least=-1)),
     "stop": _texts,
-    "draft": _draft,
+    "draft": _either(bool, str, expected='true, false, "ngram" or the file of a model'),
     "draft_max": partial(count, least=1),
     "draft_min_match": partial(count, least=1),
     "draft_p_min": _number,

@@ -5,13 +5,13 @@ Imports neither NumPy nor msgspec: the HTTP process tells answers so, and `compa
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
+from .tool_calls.json_text import parsed
 
 if TYPE_CHECKING:
     from ..context.generation import Generation
@@ -108,14 +108,10 @@ def arguments_of(text: str | Reply | None) -> Reply:
     if isinstance(text, dict):
         return text
     try:
-        given = json.loads(text or "{}", parse_constant=_refuse)
+        given = parsed(text or "{}")
     except (ValueError, RecursionError):
         given = None
     return given if isinstance(given, dict) else {"arguments": text}
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(name)
 
 
 def delta_of(event: object) -> Reply | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any
 from zipfile import ZipFile
 
 import mammoth
@@ -20,9 +19,5 @@ def text_of(data: bytes, name: str, notice: Notice) -> str:
         for member in sorted(archive.names):
             if member.endswith((".xml", ".rels")):
                 checked.writestr(member, archive.read(member))
-    html = mammoth.convert_to_html(parts, convert_image=_no_image).value
+    html = mammoth.convert_to_html(parts, convert_image=lambda image: []).value
     return text_of_markup(html.encode(), name, notice)
-
-
-def _no_image(image: Any) -> list[Any]:
-    return []

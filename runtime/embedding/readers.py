@@ -27,24 +27,16 @@ _PASS_TOKENS = 1024
 
 
 class Reader(Protocol):
-    """Reads texts."""
+    """Reads texts.
 
-    @property
-    def n_ctx(self) -> int:
-        """The most tokens of a text."""
+    n_ctx: the most tokens of a text. n_embd: the length of a vector. pair_template: what a query
+    and a text are written into, at {query} and {document}; None: they stand one behind the other.
+    """
 
-    @property
-    def n_embd(self) -> int:
-        """The length of a vector."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's."""
-
-    @property
-    def pair_template(self) -> str | None:
-        """What a query and a text are written into, at {query} and {document}; None: they stand
-        one behind the other."""
+    n_ctx: int
+    n_embd: int
+    tokenizer: Tokenizer
+    pair_template: str | None
 
     def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
         """float32 (texts, n_embd): what `pooling` makes of each text's hidden states."""
@@ -56,27 +48,17 @@ class Reader(Protocol):
 class EncoderReader:
     """A text encoder: reads several texts in one pass."""
 
-    pair_template = None
+    pair_template: str | None = None
 
     def __init__(
         self, config: TextEncoderConfig, weights: TextEncoderWeights, tokenizer: Tokenizer
     ) -> None:
         self.config, self._weights, self.tokenizer = config, weights, tokenizer
+        self.n_ctx, self.n_embd = config.n_ctx_train, config.n_embd
         self._encoder: TextEncoder | None = None
-
-    @property
-    def n_ctx(self) -> int:
-        """See `Reader`."""
-        return self.config.n_ctx_train
-
-    @property
-    def n_embd(self) -> int:
-        """See `Reader`."""
-        return self.config.n_embd
 
     @engine_method
     def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
-        """See `Reader`."""
         out = np.empty((len(texts), self.n_embd), np.float32)
         longest = max(len(text.tokens) for text in texts)
         encoder = self._encoder_for(max(_PASS_TOKENS, longest))
@@ -96,7 +78,6 @@ class EncoderReader:
         return out
 
     def scores(self, first: F32) -> F32:
-        """See `Reader`."""
         encoder = self._encoder_for(_PASS_TOKENS)
         if self._weights.classifier is None:
             raise EmbeddingError(
@@ -115,15 +96,10 @@ class Generates(Protocol):
     """A model that makes contexts, as `runtime.model.Model`."""
 
     @property
-    def config(self) -> ModelConfig:
-        """The model's configuration."""
-
+    def config(self) -> ModelConfig: ...
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
-
-    def open(self, request: ContextRequest) -> Context:
-        """A context."""
+    def tokenizer(self) -> Tokenizer: ...
+    def open(self, request: ContextRequest) -> Context: ...
 
 
 class DecoderReader:
@@ -139,20 +115,10 @@ class DecoderReader:
         pair_template: str | None = None,
     ) -> None:
         self._model, self.tokenizer, self._classifier = model, model.tokenizer, classifier
+        self.n_ctx, self.n_embd = model.config.n_ctx_train, model.config.n_embd
         self.pair_template = pair_template
 
-    @property
-    def n_ctx(self) -> int:
-        """See `Reader`."""
-        return self._model.config.n_ctx_train
-
-    @property
-    def n_embd(self) -> int:
-        """See `Reader`."""
-        return self._model.config.n_embd
-
     def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
-        """See `Reader`."""
         longest = max(len(text.tokens) for text in texts)
         out = np.empty((len(texts), self.n_embd), np.float32)
         if pooling == "rank":

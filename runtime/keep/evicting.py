@@ -89,6 +89,11 @@ class Evicting(Keep):
         assert isinstance(self.budget, Budget)
         return self.budget.tokens(n_ctx)
 
+    def _check_not_negative(self, *options: str) -> None:
+        for name in options:
+            if (value := getattr(self, name)) < 0:
+                raise KeepError(f"keep {self.name}: {name} is {value}, expected 0 or more")
+
     def _check(self, n_slots: int, what: str) -> None:
         if n_slots <= self.protected:
             raise KeepError(

@@ -52,11 +52,7 @@ class HashEvict(Evicting):
     def __post_init__(self) -> None:
         if not BITS[0] <= self.bits <= BITS[1]:
             raise KeepError(f"keep hashevict: {self.bits} bits, expected {BITS[0]} to {BITS[1]}")
-        for field in ("seed", "sinks", "recent"):
-            if getattr(self, field) < 0:
-                raise KeepError(
-                    f"keep hashevict: {field} is {getattr(self, field)}, expected 0 or more"
-                )
+        self._check_not_negative("seed", "sinks", "recent")
         if self.against not in AGAINST:
             raise KeepError(
                 f"keep hashevict: against {self.against!r}, expected {' or '.join(AGAINST)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     Open = Callable[[ContextRequest], AbstractContextManager[Context]]
 
+R = TypeVar("R")
 NEUTRAL = "What is this text about?"
 NEUTRAL_ANSWER = (
     "This text is about people and the things that they do. It tells of where they live, what they "
@@ -88,21 +89,14 @@ class WeighingAttention(FullAttention):
             self._weights.sums += mass[:, :n].sum(axis=0, dtype=np.float64)
 
 
-def weights_of(
-    open: Open,
-    asked: ContextRequest,
-    document: Sequence[int],
-    follow: Sequence[int],
-    neutral: Sequence[int],
-) -> F64:
-    """What `weighing` returns, in one go."""
-    steps = weighing(open, asked, document, follow, neutral)
-    try:
-        while True:
+def result_of(steps: Generator[object, None, R] | Generator[object, int | None, R]) -> R:
+    """What a generator returns, once it has yielded all."""
+    while True:
+        try:
             next(steps)
-    except StopIteration as end:
-        weights: F64 = end.value
-        return weights
+        except StopIteration as end:
+            result: R = end.value
+            return result
 
 
 def weighing(

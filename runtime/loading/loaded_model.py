@@ -13,7 +13,6 @@ from ...jit.arena import Arena
 from ...models.config import ModelConfig
 from ...models.transformer import Transformer
 from ...models.weights import Weights
-from ...ops.arrays import F32
 from ...ops.cpu import CPU
 from ...ops.device import Device
 from ..chat.template import ChatTemplate
@@ -59,17 +58,16 @@ class LoadedModel:
     @property
     def info(self) -> ModelInfo:
         """What stores and methods may know of it."""
-        measures = self._measured_keys, self._measured_queries
-        sinks = self.transformer.weights.sink_logits
         return ModelInfo(
-            self.file, self.config, self.tell, *measures, sinks, self._computed, self.adapters
+            self.file,
+            self.config,
+            self.tell,
+            lambda: on_engine(measured_keys, self.info, self.transformer),
+            lambda: on_engine(measured_queries, self.info, self.transformer),
+            self.transformer.weights.sink_logits,
+            self._computed,
+            self.adapters,
         )
-
-    def _measured_keys(self) -> F32:
-        return on_engine(measured_keys, self.info, self.transformer)
-
-    def _measured_queries(self) -> F32:
-        return on_engine(measured_queries, self.info, self.transformer)
 
     def tell(self, line: str) -> None:
         """Pass a line that the user should see to the `notice` of `load`."""

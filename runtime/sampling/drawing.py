@@ -45,7 +45,6 @@ class Mirostat:
         self.mu = 2.0 * self._tau
 
     def steer(self, candidates: Candidates, n_vocab: int) -> Candidates:
-        """See `Steering`."""
         if self._version == 1:
             return top_k(candidates, self._k(candidates, n_vocab))
         with np.errstate(divide="ignore"):
@@ -71,7 +70,6 @@ class Mirostat:
         return max(1, int(min(k, len(candidates)))) if np.isfinite(k) else len(candidates)
 
     def drawn(self, index: int, token: int, p: float) -> None:
-        """See `Steering`."""
         self.mu -= self._eta * (-float(np.log2(p)) - self._tau)
 
     def accepted(self, token: int) -> None:
@@ -94,7 +92,6 @@ class Adaptive:
         self._pending: tuple[int, float] | None = None
 
     def steer(self, candidates: Candidates, n_vocab: int) -> Candidates:
-        """See `Steering`."""
         if self._target < 0:
             return candidates
         self._probs = softmax(candidates.logits)
@@ -105,12 +102,10 @@ class Adaptive:
         return Candidates(candidates.ids, logits)
 
     def drawn(self, index: int, token: int, p: float) -> None:
-        """See `Steering`."""
         if self._target >= 0:
             self._pending = token, float(self._probs[index])
 
     def accepted(self, token: int) -> None:
-        """See `Steering`."""
         if self._pending is not None and self._pending[0] == token:
             self._sum = self._pending[1] + self._decay * self._sum
             self._weight = 1.0 + self._decay * self._weight

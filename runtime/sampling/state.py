@@ -141,25 +141,22 @@ class SamplerState:
     def _chain(self) -> tuple[tuple[str, _Step], ...]:
         """The steps that change anything, in their order."""
         options, repetitions = self.options, self._repetitions
-        shared = options.dynatemp_range, options.dynatemp_exponent
+        spread, exponent = options.dynatemp_range, options.dynatemp_exponent
         if options.mirostat:
-            shared = 0.0, 1.0
+            spread, exponent = 0.0, 1.0
         steps: dict[str, tuple[bool, _Step]] = {
             "penalties": (options.penalises, self._penalise),
-            "dry": (repetitions is not None, repetitions.penalise if repetitions else _same),
             "top_n_sigma": (options.top_n_sigma > 0, partial(top_n_sigma, n=options.top_n_sigma)),
             "top_k": (options.top_k > 0, partial(top_k, k=options.top_k)),
             "typ_p": (options.typical_p < 1, partial(typical_p, p=options.typical_p)),
             "top_p": (options.top_p < 1, partial(top_p, p=options.top_p)),
             "min_p": (options.min_p > 0, partial(min_p, p=options.min_p)),
             "xtc": (options.xtc_probability > 0, self._xtc),
-            "temperature": (
-                True,
-                partial(
-                    dynamic_temperature, temp=options.temp, spread=shared[0], exponent=shared[1]
-                ),
-            ),
         }
+        warm = partial(dynamic_temperature, temp=options.temp, spread=spread, exponent=exponent)
+        steps["temperature"] = (True, warm)
+        if repetitions is not None:
+            steps["dry"] = (True, repetitions.penalise)
         names = ("temperature",) if options.mirostat else options.samplers
         return tuple((name, steps[name][1]) for name in names if name in steps and steps[name][0])
 
@@ -177,10 +174,6 @@ class SamplerState:
     def _xtc(self, candidates: Candidates) -> Candidates:
         options = self.options
         return xtc(candidates, options.xtc_probability, options.xtc_threshold, self._random.random)
-
-
-def _same(candidates: Candidates) -> Candidates:
-    return candidates
 
 
 def _matcher(options: SamplingOptions, tokenizer: "Tokenizer | None") -> Matcher | None:

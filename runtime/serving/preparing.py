@@ -114,7 +114,7 @@ class Preparing:
             asked.reading.keep_in_library,
             asked.prompt if isinstance(asked.prompt, Chat) and pack is None else None,
             asked.max_tokens,
-            self._sampler(asked),
+            self._model.sampler(**_checked_options(asked, self._model.config.n_vocab)),
             "n_probs" in asked.sampling,
             stop_strings(stops),
             asked.special,
@@ -145,9 +145,6 @@ class Preparing:
             return [Source(0, question_start(self.tokenizer, ids))]
         messages = prompt.messages[:-1] if prompt.continues else prompt.messages
         return contents_of(self.tokenizer, messages, ids, lambda it: self._template_of(prompt, it))
-
-    def _sampler(self, asked: Generate) -> Sampler:
-        return self._model.sampler(**_checked_options(asked, self._model.config.n_vocab))
 
     def _room(self, asked: int | None) -> int:
         if asked is not None and asked < 1:
@@ -254,18 +251,15 @@ def _checked_options(asked: Generate, n_vocab: int) -> dict[str, Any]:
         given["ignore_eos"] = True
     if isinstance(bias := options.get("logit_bias"), dict):
         given["logit_bias"] = {_token(key): x for key, x in bias.items()}
-        if (token := _absent(given["logit_bias"], n_vocab)) is not None:
-            raise SamplingError(
-                f"sampling: logit_bias names token {token}, expected ids from 0 to {n_vocab - 1}"
-            )
+        for token in given["logit_bias"]:
+            if isinstance(token, int) and token >= n_vocab:
+                raise SamplingError(
+                    f"sampling: logit_bias names token {token}, expected ids from 0 to "
+                    f"{n_vocab - 1}"
+                )
     if constraint is not None:
         given["constraint"] = Constraint.of(constraint)
     return given
-
-
-def _absent(bias: Mapping[Any, Any], n_vocab: int) -> int | None:
-    """A token of the biases that the vocabulary has not; None if it has all."""
-    return next((id for id in bias if isinstance(id, int) and id >= n_vocab), None)
 
 
 def _token(key: Any) -> Any:

@@ -52,16 +52,13 @@ class Embedding(Task):
 
     @property
     def reads(self) -> bool:
-        """See `Task`."""
         return bool(self._texts)
 
     @property
     def finish(self) -> Finish | None:
-        """See `Task`."""
         return None if self._texts else "stop"
 
     def read(self, n_tokens: int) -> int:
-        """See `Task`."""
         ids = self._texts[0]
         if self._context is None:
             self._context = self._model.open(ContextRequest(n_ctx=len(ids)))
@@ -87,7 +84,6 @@ class Embedding(Task):
             self._context = None
 
     def close(self, finish: Finish | None) -> None:
-        """See `Task`."""
         self._release()
         if finish == "stop":
             self._send(Vectors(self.id, self._vectors, self._n_tokens))
@@ -109,7 +105,6 @@ class PackReading(Task):
         self._is_read = False
 
     def open(self) -> None:
-        """See `Task`."""
         asked = self._asked
         with using(asked.path):
             self._context = context = self._model.open(asked.request)
@@ -126,16 +121,13 @@ class PackReading(Task):
 
     @property
     def reads(self) -> bool:
-        """See `Task`."""
         return self._reading is not None and not self._is_read
 
     @property
     def finish(self) -> Finish | None:
-        """See `Task`."""
         return "stop" if self._is_read else None
 
     def read(self, n_tokens: int) -> int:
-        """See `Task`."""
         assert self._reading is not None
         began, before = time.perf_counter(), self._reading.done
         self._is_read = self._reading.step(n_tokens)
@@ -148,7 +140,6 @@ class PackReading(Task):
         self._send(Progress(self.id, done, len(self._asked.ids), self._n_before))
 
     def close(self, finish: Finish | None) -> None:
-        """See `Task`."""
         context, self._context = self._context, None
         if context is not None:
             context.stop_at(0)

@@ -103,7 +103,6 @@ class Answering(Task):
         self.next_token: int | None = None
 
     def open(self) -> None:
-        """See `Task`."""
         asked = self._prepared
         ids: Sequence[int] = asked.ids
         with using(asked.pack):
@@ -124,7 +123,6 @@ class Answering(Task):
 
     @property
     def reads(self) -> bool:
-        """See `Task`."""
         return self._reading is not None or self._weighs
 
     @property
@@ -134,7 +132,6 @@ class Answering(Task):
         return has_ended and self._prepared.neutral is not None and self._lens is None
 
     def read(self, n_tokens: int) -> int:
-        """See `Task`."""
         if self._reading is None:
             self._weigh(n_tokens)
             return 0
@@ -220,7 +217,6 @@ class Answering(Task):
         self._send(Progress(self.id, self._n_cached + n_read, self._n_prompt, self._n_cached))
 
     def close(self, finish: Finish | None) -> None:
-        """See `Task`."""
         if self._weighing is not None:
             self._weighing.close()
         lease, self._lease = self._lease, None

@@ -83,7 +83,8 @@ class HostStore(KVStore, Generic[C]):
             self.windowed.pin(n_tokens)
 
     def first(self, layer: int) -> int:
-        return 0 if self.windowed is None else self.windowed.first_of(layer)
+        windowed = self.windowed
+        return windowed.first if windowed is not None and layer in windowed.layers else 0
 
     def layout_of(self, layer: int) -> TileLayout:
         return self._geometry(layer)[0]

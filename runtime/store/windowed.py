@@ -71,10 +71,6 @@ class Windowed:
         """Whether memory holds all that going on after `n_tokens` tokens needs."""
         return self.base(n_tokens) >= self.first
 
-    def first_of(self, layer: int) -> int:
-        """The first token that a layer of the context, one of these or another, holds."""
-        return self.first if layer in self.layers else 0
-
     def pin(self, n_tokens: int) -> None:
         """Be able to go back to this position, until the context is cut below it."""
         self._pins.add(n_tokens)

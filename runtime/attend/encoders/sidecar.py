@@ -33,7 +33,7 @@ from ....models.config import ModelConfig
 from ....system.files import new_file
 from ...gguf import GGUFFile, open_gguf
 from ...loading.fingerprint import fingerprint
-from ..errors import AttendError
+from ..base import AttendError
 from .networks import Dense, Learned, LearnedLayer
 
 VERSIONS = (1, 2)

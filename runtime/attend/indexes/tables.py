@@ -25,8 +25,7 @@ from ....ops.select.tables.planes import RUN
 from ...loading.model_info import ModelInfo
 from ...memory import human_bytes
 from ...store import Column, KVStore
-from ..base import LayerView
-from ..errors import AttendError
+from ..base import AttendError, LayerView
 from ..losses import MAGICPIG
 from ..sparse import SEED, CentredIndex, Chosen
 from ..sparse.frame import STAGES, KeyFrame, averaged

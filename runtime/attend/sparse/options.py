@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...methods import option
-from ..base import Attend
-from ..errors import AttendError
+from ..base import Attend, AttendError
 
 NONE = "none"
 _MOST_LAYERS = 1 << 16  # of any model

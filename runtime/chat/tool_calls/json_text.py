@@ -27,6 +27,16 @@ def dumped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def parsed(text: str) -> Any:
+    """The value of a JSON text; ValueError or RecursionError for another one, and for NaN and
+    infinity, which are none."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    return json.loads(text, parse_constant=refuse)
+
+
 def value(source: Source, sink: Sink, depth: int = 0) -> Steps[None]:
     """Read one JSON value and pass it on; `Malformed` where it is none."""
     if depth > _DEEPEST:

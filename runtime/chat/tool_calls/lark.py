@@ -37,11 +37,21 @@ def json_calls(tools: Tools, key: str, more: dict[str, Any] | None = None) -> tu
     return f"({' | '.join(names)})", lines
 
 
+def named_calls(tools: Tools, between: str) -> list[str]:
+    """The rule `body` of a tool's name, `between` and its arguments as JSON, and its rules."""
+    bodies, lines = [], []
+    for i, (name, schema) in enumerate(tools.schemas.items()):
+        bodies.append(f"{json.dumps(name)} {between} object_{i}")
+        lines.append(json_rule(f"object_{i}", schema))
+    return [f"body: {' | '.join(bodies)}", *lines]
+
+
 def call_schema(name: str, schema: Schema, key: str, more: dict[str, Any] | None = None) -> Schema:
     """The schema of a call as a JSON object."""
+    plain = {one: value for one, value in schema.items() if one not in _DEFINITIONS}
     return {
         "type": "object",
-        "properties": {"name": {"const": name}, key: without_definitions(schema), **(more or {})},
+        "properties": {"name": {"const": name}, key: plain, **(more or {})},
         "required": ["name", key],
         "additionalProperties": False,
         **definitions(schema),
@@ -53,8 +63,15 @@ def definitions(schema: Schema) -> Schema:
     return {key: schema[key] for key in _DEFINITIONS if key in schema}
 
 
-def without_definitions(schema: Schema) -> Schema:
-    return {key: value for key, value in schema.items() if key not in _DEFINITIONS}
+def parameter_calls(tools: Tools, head: str, before: str, after: str) -> list[str]:
+    """The rule `body` of a tool's name in `head`, parameters as bare text and `close`, and its
+    rules. before, after: see `parameter_rules`."""
+    lines, bodies = [], []
+    for i, (name, schema) in enumerate(tools.schemas.items()):
+        names, more = parameter_rules(i, schema, before, after)
+        bodies.append(f"body_{i}")
+        lines += [f"body_{i}: {json.dumps(head % name)} {' '.join(names)} close", *more]
+    return [f"body: {' | '.join(bodies)}", *lines]
 
 
 def parameter_rules(

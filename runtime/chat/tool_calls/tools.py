@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from .json_text import dumped
+from .json_text import dumped, parsed
 
 Schema: TypeAlias = dict[str, Any]
 _TYPES = {
@@ -72,7 +71,7 @@ def _type(value: Any) -> str:
 def converted(text: str, types: frozenset[str]) -> str:
     """A parameter's text as JSON: a value of one of the types, else a string."""
     try:
-        value = json.loads(text.strip(), parse_constant=_refuse)
+        value = parsed(text.strip())
     except (ValueError, RecursionError):
         value = {"true": True, "false": False, "none": None}.get(text.strip().lower(), text)
     fits = any(_fits(value, name) for name in types - {"string"})
@@ -86,7 +85,3 @@ def _fits(value: Any, name: str) -> bool:
         return False
     kind: Any = _TYPES.get(name, ())
     return isinstance(value, kind)
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(name)

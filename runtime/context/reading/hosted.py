@@ -21,11 +21,9 @@ class HostedAttention:
 
     @property
     def every_query(self) -> bool:
-        """See `Attention`."""
         return self._attention.every_query
 
     def state(self, layer: int) -> Sequence[Array]:
-        """See `Attention`."""
         return self._attention.state(layer)
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:

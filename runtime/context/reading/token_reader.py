@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....jit.launch.launcher import Stopped
+from ....jit.launch.launcher import Stopped, stopping_at
 from ....ops.arrays import F32
 from ....system.errors import OutOfDeviceMemory
 from .held_tokens import HeldTokens
 from .hosted import attention_for
 from .prompt import ContextError
-from .stopping import stopping
 
 if TYPE_CHECKING:
     from ....models.attention import Attention
@@ -251,3 +252,20 @@ class TokenReader(HeldTokens):
             except (Stopped, OutOfDeviceMemory):
                 self.add([last], prompt=prompt)  # its hidden state stays unknown
                 raise
+
+
+_TO_THE_END = nullcontext()
+
+
+def stopping(flags: Sequence[int], halfway: bool) -> AbstractContextManager[None]:
+    """Stops the block by int64 at addresses (0: none) that are not 0, with `Stopped`.
+
+    All are read before the block. While it runs, the flag that all passes share stops it between
+    two phases of kernels, where it can stop `halfway`: evictions cannot be taken back, and a flag
+    of one of several contexts does not stop the others.
+    """
+    for flag in flags:
+        if flag and ctypes.c_int64.from_address(flag).value:
+            raise Stopped("stopped before a pass")
+    shared = flags[0] if flags.count(flags[0]) == len(flags) else 0
+    return stopping_at(shared) if shared and halfway else _TO_THE_END

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....ops.arrays import F32, I32
 from ....ops.attention.layout import TILE
 from ...methods import option
-from ..base import KeepError
 from ..evicting import Evicting
 from ..slots import LayerSlots
 from .queries import BLOCK
@@ -20,6 +19,16 @@ if TYPE_CHECKING:
     from ....ops.attention.softmax import Softmax
     from ...attend import LayerView
     from ..slots import SlotParts
+
+
+def highest(scores: NDArray[np.floating], n: int) -> NDArray[np.intp]:
+    """Slots of the n highest of `scores` (slots,), ascending; of equals, the earlier slot."""
+    return np.sort(np.argsort(-scores, kind="stable")[:n])
+
+
+def highest_of_heads(scores: F32, n: int) -> I32:
+    """Slots of the n highest of each row of scores (J, slots), ascending: int32 (J, n)."""
+    return np.stack([highest(row, n) for row in scores]).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -49,8 +58,7 @@ class Scored(Evicting):
     """Whether all queries are proxies; what they score is then summed while the prompt is read."""
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise KeepError(f"keep {self.name}: every is {self.every}, expected 0 or more")
+        self._check_not_negative("every")
         super().__post_init__()
 
     @property
@@ -68,12 +76,13 @@ class Scored(Evicting):
         """
         return n_tokens if self.uses_queries else 0
 
-    @abstractmethod
     def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
-        """Slots that stay, ascending, int32 (J, budget); scores float32 (J, n), n > budget.
+        """Slots that stay, ascending, int32 (J, budget): those of the highest scores float32
+        (J, n), n > budget.
 
         seed: of the layer and the moment, for methods that draw.
         """
+        return highest_of_heads(scores, budget)
 
     def scores(self, slots: ScoredSlots, n_held: int) -> F32:
         """Scores (J, n) of the first n slots of a layer."""

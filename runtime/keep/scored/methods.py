@@ -11,17 +11,7 @@ from numpy.typing import NDArray
 from ....ops.arrays import F32, I32
 from ...methods import option
 from ..base import KeepError
-from .base import Scored, ScoredSlots
-
-
-def highest(scores: NDArray[np.floating], n: int) -> NDArray[np.intp]:
-    """Slots of the n highest of `scores` (slots,), ascending."""
-    return np.sort(np.argsort(-scores, kind="stable")[:n])
-
-
-def highest_of_heads(scores: F32, n: int) -> I32:
-    """Slots of the n highest of each row of scores (J, slots), ascending: int32 (J, n)."""
-    return np.stack([highest(row, n) for row in scores]).astype(np.int32)
+from .base import Scored, ScoredSlots, highest_of_heads
 
 
 def newest(n: int, n_slots: int) -> NDArray[np.intp]:
@@ -124,9 +114,6 @@ class TOVA(Scored):
     def n_proxies(self, n_tokens: int, budget: int) -> int:
         return min(1, n_tokens)
 
-    def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
-        return highest_of_heads(scores, budget)
-
 
 @dataclass(frozen=True)
 class L2Norm(Scored):
@@ -144,11 +131,7 @@ class L2Norm(Scored):
     recent: int = option(0, "last tokens that stay in any case (default 0)", int)
 
     def __post_init__(self) -> None:
-        for field in ("sinks", "recent"):
-            if getattr(self, field) < 0:
-                raise KeepError(
-                    f"keep l2norm: {field} is {getattr(self, field)}, expected 0 or more"
-                )
+        self._check_not_negative("sinks", "recent")
         super().__post_init__()
 
     @property
@@ -169,9 +152,6 @@ class L2Norm(Scored):
         scores[:, : self.sinks] = scores[:, n_held - self.recent :] = np.inf
         return scores
 
-    def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
-        return highest_of_heads(scores, budget)
-
 
 @dataclass(frozen=True)
 class KeepRandom(Scored):
@@ -184,8 +164,7 @@ class KeepRandom(Scored):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise KeepError(f"keep random: seed is {self.seed}, expected 0 or more")
+        self._check_not_negative("seed")
         super().__post_init__()
 
     def scores(self, slots: ScoredSlots, n_held: int) -> F32:

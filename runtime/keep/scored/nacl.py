@@ -12,8 +12,8 @@ from ....ops.arrays import F32, F64, I32
 from ....system.values import Budget, WrongValue
 from ...methods import option
 from ..base import KeepError
-from .base import Scored
-from .methods import highest, newest
+from .base import Scored, highest
+from .methods import newest
 
 _BUDGETS = np.array([0.10, 0.20, 0.30])
 _PROXIES = np.array([0.04, 0.20, 0.215])
@@ -101,8 +101,7 @@ class NaCl(Scored):
                 raise KeepError(
                     f"keep nacl: {field} is {value!r}, expected one of {', '.join(choices)}"
                 )
-        if self.seed < 0:
-            raise KeepError(f"keep nacl: seed is {self.seed}, expected 0 or more")
+        self._check_not_negative("seed")
         try:
             object.__setattr__(self, "proxies", _proxies(self.proxies))
         except WrongValue as wrong:

@@ -27,7 +27,7 @@ def expanded(lark: str, control: Mapping[str, int]) -> str:
             return f"{name}: {literal if token is None else _tokens([token])}"
         if token is None:
             return f"{name}[lazy]: {ANY_TEXT} {literal}"
-        return f"{name}: {_any(control, [token])} {_tokens([token])}"
+        return f"{name}: {_skipped(control, [token])}{ANY_TEXT} {_tokens([token])}"
 
     return _DIRECTIVE.sub(rule, lark)
 
@@ -35,26 +35,21 @@ def expanded(lark: str, control: Mapping[str, int]) -> str:
 def triggered(triggers: Sequence[str], body: str, control: Mapping[str, int]) -> str:
     """Any text, in which `body`, the name of a grammar, follows each trigger."""
     tokens = [control[text] for text in triggers if text in control]
-    skipped = _any(control, tokens)
-    rules = [f"start: (call)* {skipped}", f"call: trigger @{body}"]
+    skipped = _skipped(control, tokens)
+    rules = [f"start: (call)* {skipped}{ANY_TEXT}", f"call: trigger @{body}"]
     ways = []
     for i, text in enumerate(triggers):
         if text in control:
-            ways.append(f"{skipped} {_tokens([control[text]])}")
+            ways.append(f"{skipped}{ANY_TEXT} {_tokens([control[text]])}")
         else:
             rules.append(f"trigger_{i}[lazy]: {ANY_TEXT} {json.dumps(text)}")
-            ways.append(f"{_skipped_tokens(control, tokens)}trigger_{i}")
+            ways.append(f"{skipped}trigger_{i}")
     rules.append(f"trigger: {' | '.join(ways)}")
     return "\n".join(rules)
 
 
-def _any(control: Mapping[str, int], ends: Sequence[int]) -> str:
-    """Any text, with any control tokens but `ends`."""
-    others = sorted(set(control.values()) - set(ends))
-    return f"({ANY_TEXT} {_tokens(others)})* {ANY_TEXT}" if others else ANY_TEXT
-
-
-def _skipped_tokens(control: Mapping[str, int], ends: Sequence[int]) -> str:
+def _skipped(control: Mapping[str, int], ends: Sequence[int]) -> str:
+    """Any control tokens but `ends`, each behind any text."""
     others = sorted(set(control.values()) - set(ends))
     return f"({ANY_TEXT} {_tokens(others)})* " if others else ""
 

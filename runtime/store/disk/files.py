@@ -73,14 +73,21 @@ def write_at(fd: int, data: Data, offset: int) -> None:
         view, offset = view[n:], offset + n
 
 
-def write_file(path: Path, data: Data) -> None:
-    """Write a file, which is made if it is missing, and sync it."""
+@contextmanager
+def synced(path: Path) -> Iterator[int]:
+    """A descriptor of a file, which is made if it is missing, and synced when the block ends."""
     fd = open_file(path, writable=True)
     try:
-        write_at(fd, data, 0)
+        yield fd
         sync(fd)
     finally:
         os.close(fd)
+
+
+def write_file(path: Path, data: Data) -> None:
+    """Write a file, which is made if it is missing, and sync it."""
+    with synced(path) as fd:
+        write_at(fd, data, 0)
 
 
 def make_room(fd: int, n_bytes: int, offset: int) -> None:

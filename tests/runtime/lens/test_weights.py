@@ -2,11 +2,13 @@
 that were put into a text."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import kvarn
+from kvarn.ops.arrays import F64
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.asking import ask
 from kvarn.runtime.context.planning.request import ContextRequest
@@ -16,14 +18,18 @@ from kvarn.runtime.lens.weights import (
     Weighing,
     WeighingAttention,
     Weights,
+    result_of,
     weighing,
-    weights_of,
 )
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import SparsePrefill
 
 from ...models import tiny_cases, tiny_models
+
+
+def weights_of(*given: Any) -> F64:
+    return result_of(weighing(*given))
 
 
 def ids(model: Model, n: int, seed: int) -> list[int]:

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..lark import Rules
 from ..reading import Reading
-from ..source import Steps
+from ..source import Malformed, Steps
 from ..tools import Tools
 
 
@@ -32,9 +32,11 @@ class Format(ABC):
         """Read calls that stand at the start of an answer without a marker."""
         yield from ()
 
-    @abstractmethod
     def read(self, reading: Reading, marker: str) -> Steps[None]:
-        """Read a call behind its marker; `Malformed` where none stands here."""
+        """Read a call behind its marker; `Malformed` where none stands here, as always in a format
+        without markers."""
+        yield from ()
+        raise Malformed
 
     @abstractmethod
     def rules(self, tools: Tools) -> Rules:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from ..json_text import dumped
-from ..lark import Rules, parameter_rules
+from ..lark import Rules, parameter_calls
 from ..reading import Reading
 from ..source import Malformed, Steps
 from ..tools import Tools
@@ -62,11 +61,7 @@ class Glm(Format):
         return _CLOSE
 
     def rules(self, tools: Tools) -> Rules:
-        lines, bodies = [f'close: %mark "{_CLOSE}"'], []
         before = f"{_KEY}%s</arg_key>{self.between}<arg_value>"
-        for i, (name, schema) in enumerate(tools.schemas.items()):
-            names, more = parameter_rules(i, schema, before, "</arg_value>" + self.between)
-            bodies.append(f"body_{i}")
-            head = json.dumps(name + self.between)
-            lines += [f"body_{i}: {head} {' '.join(names)} close", *more]
-        return Rules(_OPEN, [f"body: {' | '.join(bodies)}", *lines])
+        after = "</arg_value>" + self.between
+        calls = parameter_calls(tools, "%s" + self.between, before, after)
+        return Rules(_OPEN, [f'close: %mark "{_CLOSE}"', *calls])

@@ -13,7 +13,7 @@ import re
 from functools import partial
 
 from ..json_text import arguments
-from ..lark import Rules, json_rule
+from ..lark import Rules, named_calls
 from ..reading import Prose, Reading
 from ..source import Malformed, Steps
 from ..tools import Tools
@@ -74,15 +74,7 @@ class Harmony(Format):
         yield from arguments(source, writer.arguments)
         writer.end()
 
-    def read(self, reading: Reading, marker: str) -> Steps[None]:
-        raise Malformed
-        yield
-
     def rules(self, tools: Tools) -> Rules:
         head = json.dumps(f" {_CONSTRAIN}json{_MESSAGE}")
-        bodies, lines = [], []
-        for i, (name, schema) in enumerate(tools.schemas.items()):
-            bodies.append(f"{json.dumps(name)} {head} object_{i}")
-            lines.append(json_rule(f"object_{i}", schema))
         opens = f"{_CHANNEL}commentary to=functions."
-        return Rules(opens, [f"body: {' | '.join(bodies)}", *lines], repeats=False)
+        return Rules(opens, named_calls(tools, head), repeats=False)

@@ -39,10 +39,6 @@ class Bare(Format):
             yield from source.space()
             yield from source.literal(";")
 
-    def read(self, reading: Reading, marker: str) -> Steps[None]:
-        raise Malformed
-        yield
-
     def rules(self, tools: Tools) -> Rules:
         body, lines = json_calls(tools, self.key)
         return Rules("", [f"body: {body}", *lines], repeats=False)

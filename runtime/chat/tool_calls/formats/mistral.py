@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import partial
 
 from ..json_text import arguments, call
-from ..lark import Rules, json_calls, json_rule
+from ..lark import Rules, json_calls, named_calls
 from ..reading import Reading
 from ..source import Malformed, Steps
 from ..tools import Tools
@@ -66,12 +65,9 @@ class Mistral(Format):
         if not self.named:
             body, lines = json_calls(tools, "arguments", {"id": {"pattern": "^[a-zA-Z0-9]{9}$"}})
             return Rules(_MARK, [f'body: "[" {body} (", " {body})* "]"', *lines], repeats=False)
-        lines, bodies = [f'args: %mark "{_ARGS}"'], []
+        lines = [f'args: %mark "{_ARGS}"']
         if self.has_id:
             lines += ["args_after: id_mark ID args", f'id_mark: %mark "{_ID}"']
             lines += ["ID: /[a-zA-Z0-9]{9}/"]
         after = "args_after" if self.has_id else "args"
-        for i, (name, schema) in enumerate(tools.schemas.items()):
-            bodies.append(f"{json.dumps(name)} {after} object_{i}")
-            lines.append(json_rule(f"object_{i}", schema))
-        return Rules(_MARK, [f"body: {' | '.join(bodies)}", *lines])
+        return Rules(_MARK, [*lines, *named_calls(tools, after)])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from ..json_text import dumped, escaped
-from ..lark import Rules, parameter_rules
+from ..lark import Rules, parameter_calls
 from ..reading import Reading
 from ..source import Malformed, Steps
 from ..tools import Tools, converted
@@ -55,13 +53,8 @@ class QwenXml(Format):
 
     def rules(self, tools: Tools) -> Rules:
         lines = ['close: "</function>\\n" close_call', f'close_call: %mark "{_CLOSE}"']
-        bodies = []
-        for i, (name, schema) in enumerate(tools.schemas.items()):
-            names, more = parameter_rules(i, schema, "<parameter=%s>\n", "\n</parameter>\n")
-            head = json.dumps(f"\n<function={name}>\n")
-            bodies.append(f"body_{i}")
-            lines += [f"body_{i}: {head} {' '.join(names)} close", *more]
-        return Rules(_OPEN, [f"body: {' | '.join(bodies)}", *lines])
+        calls = parameter_calls(tools, "\n<function=%s>\n", "<parameter=%s>\n", "\n</parameter>\n")
+        return Rules(_OPEN, [*lines, *calls])
 
 
 def tag_name(reading: Reading) -> Steps[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from ..errors import PackError, checked_path
 from ..folder import PackFolder, State, stride_of
 from ..format import centre, checkpoints, log, manifest, states, superblock, tail
 from ..format.log import KV, Place
-from ..format.states import StateSlot
 from ..format.superblock import Tail
 from ..planes.plane import read_slot
 
@@ -113,19 +112,16 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
         size = len(named) * folder.checkpoint_bytes
         yield checkpoints.NAME, size, map(folder.read_checkpoint, named)
     if state.commit.states:
-        size = len(state.commit.states) * facts.state_bytes
-        yield states.NAME, size, _states(folder, state.commit.states)
+        slots = state.commit.states
+        size = len(slots) * facts.state_bytes
+        copies = (states.read(folder, one, facts.state_bytes).tobytes() for one in slots)
+        yield states.NAME, size, copies
     for plane, places in state.tables.places.items():
         if plane != KV and not places:
             continue  # a column that no record names
         n_bytes = folder.part_bytes(plane, state.tables.item_bytes.get(plane, 0))
         for number, name in enumerate(folder.names(plane)):
             yield name, len(places) * stride_of(n_bytes), _slots(places, plane, number, n_bytes)
-
-
-def _states(folder: PackFolder, slots: Sequence[StateSlot]) -> Iterator[bytes]:
-    for slot in slots:
-        yield states.read(folder, slot, folder.manifest.state_bytes).tobytes()
 
 
 def _slots(places: list[Place], plane: str, number: int, n_bytes: int) -> Iterator[bytes]:

@@ -131,12 +131,8 @@ def _small_files(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
         if not size:
             continue
         archive.header(name, size, size)
-        fd = files.open_file(pack.path / name, writable=True)
-        try:
+        with files.synced(pack.path / name) as fd:
             _copy(archive, fd, 0, size)
-            files.sync(fd)
-        finally:
-            os.close(fd)
         archive.check_zeros(archive.take(-size % _BLOCK))
 
 
@@ -146,13 +142,9 @@ def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
         for name in pack.names(plane):
             size = len(places) * stride_of(n_bytes)
             archive.header(name, size, size)
-            fd = files.open_file(pack.path / name, writable=True)
-            try:
+            with files.synced(pack.path / name) as fd:
                 for number in range(len(places)):
                     _slot(archive, fd, number * stride_of(n_bytes), n_bytes)
-                files.sync(fd)
-            finally:
-                os.close(fd)
 
 
 def _slot(archive: _Archive, fd: int, offset: int, n_bytes: int) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .....ops.arrays import I64, U8
+from .....ops.arrays import U8
 from .....ops.attention.layout import SEGMENT
 from .....ops.select.means.layout import BLOCK, BLOCKS, TILES, means_item_bytes, means_layout
 from .....ops.select.tables.planes import RUN, Tables
@@ -63,14 +63,6 @@ def infinite_f32(numbers: U8) -> Flags:
     return np.asarray(~np.isfinite(np.ascontiguousarray(numbers).view("<f4")).all(-1))
 
 
-def _u16(numbers: U8) -> I64:
-    return np.ascontiguousarray(numbers).view("<u2").astype(np.int64)
-
-
-def _means_bytes(segment: ColumnSegment) -> int:
-    return means_item_bytes(segment.head_dim)
-
-
 def _means_faults(segment: ColumnSegment) -> Faults:
     layout, heads = means_layout(segment.head_dim), segment.heads
     end = TILES * layout.tile_bytes
@@ -87,17 +79,14 @@ def _tables_of(name: str) -> Tables:
     return Tables(bits, number)
 
 
-def _tables_bytes(segment: ColumnSegment) -> int:
-    return _tables_of(segment.name).item_bytes
-
-
 def _tables_faults(segment: ColumnSegment) -> Faults:
     tables, (run, place) = _tables_of(segment.name), divmod(segment.number, RUN // SEGMENT)
     if run >= segment.n_segments * SEGMENT // RUN:
         return  # of a run that is not full: computed again
     for i in range(min(tables.tables_each, tables.number - place * tables.tables_each)):
         at = i * tables.table_bytes + 2 * RUN
-        starts = _u16(segment.heads[:, at : at + 2 * (tables.groups + 1)])
+        items = np.ascontiguousarray(segment.heads[:, at : at + 2 * (tables.groups + 1)])
+        starts = items.view("<u2").astype(np.int64)
         wrong = (np.diff(starts) < 0).any(-1) | (starts[:, -1] > RUN)
         yield f"the groups of table {place * tables.tables_each + i} are not within it", wrong
 
@@ -111,20 +100,16 @@ def _frame_faults(segment: ColumnSegment) -> Faults:
     yield "the mean key or a scale is not finite", infinite_f32(numbers)
 
 
-def _factor_bytes(segment: ColumnSegment) -> int:
-    return 2
-
-
 def _factor_faults(segment: ColumnSegment) -> Faults:
     yield "a factor is not finite", infinite_f16(segment.heads)
 
 
 CHECKS: dict[str, tuple[Callable[[ColumnSegment], int], Callable[[ColumnSegment], Faults]]] = {
-    "means": (_means_bytes, _means_faults),
-    "tables": (_tables_bytes, _tables_faults),
+    "means": (lambda segment: means_item_bytes(segment.head_dim), _means_faults),
+    "tables": (lambda segment: _tables_of(segment.name).item_bytes, _tables_faults),
     "frame": (_frame_bytes, _frame_faults),
     "centre": (_frame_bytes, _frame_faults),
-    "factors": (_factor_bytes, _factor_faults),
+    "factors": (lambda segment: 2, _factor_faults),
 }
 """First word of a column's name → its bytes per token, and what is wrong with a segment of it. A
 registered method can add the checks of its index."""

@@ -180,7 +180,19 @@ class Manifest:
     @staticmethod
     def read(folder: Path) -> Manifest:
         """Read and check `pack.json`; `PackError` for anything but a sound one of this format."""
-        return _parse(_load(folder), folder)
+        data = _load(folder)
+        version = data.get("format")
+        if type(version) is int and version > FORMAT:
+            reads = f"this kvarn reads formats up to {FORMAT}: install a newer kvarn"
+            raise PackError(folder, f"it has format {version}, {reads}")
+        try:
+            if data.get("check") != _check(data):
+                raise PackDamaged(
+                    folder, f"{NAME} is damaged: its contents do not match its checksum"
+                )
+            return _typed(data)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise PackDamaged(folder, f"{NAME} is not one that kvarn writes: {error}") from error
 
 
 def _check(data: dict[str, Any]) -> str:
@@ -204,21 +216,6 @@ def _load(folder: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise PackDamaged(folder, f"{NAME} is damaged: it is no JSON object")
     return data
-
-
-def _parse(data: dict[str, Any], folder: Path) -> Manifest:
-    form = data.get("format")
-    if type(form) is int and form > FORMAT:
-        raise PackError(
-            folder,
-            f"it has format {form}, this kvarn reads formats up to {FORMAT}: install a newer kvarn",
-        )
-    try:
-        if data.get("check") != _check(data):
-            raise PackDamaged(folder, f"{NAME} is damaged: its contents do not match its checksum")
-        return _typed(data)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise PackDamaged(folder, f"{NAME} is not one that kvarn writes: {error}") from error
 
 
 def _typed(data: dict[str, Any]) -> Manifest:
