@@ -35,7 +35,7 @@ class WholeCache(KVCache):
         tell: Callable[[str], None],
     ) -> None:
         super().__init__(store, attend, layers)
-        self._n_ctx, self._notice, self._tell, self._told = n_ctx, notice, tell, False
+        self._n_ctx, self._notice, self._tell, self._has_told = n_ctx, notice, tell, False
         self._index_seconds = 0.0
         self._prompt = True
         self._numbers: dict[int, Numbers] = {}
@@ -108,8 +108,8 @@ class WholeCache(KVCache):
         self.attend.build(self.layers[layers], n_tokens, progress)
         self._index_seconds += time.perf_counter() - began
         is_last = layers.stop is None or layers.stop >= len(self.layers)
-        if is_last and (n_bytes := self.store.unsaved_index_bytes) and not self._told:
-            self._told = True
+        if is_last and (n_bytes := self.store.unsaved_index_bytes) and not self._has_told:
+            self._has_told = True
             self._tell(
                 f"the pack has no index for this method: made {human_bytes(n_bytes)} of it in "
                 f"memory, in {self._index_seconds:.1f} s; `kvarn pack index NAME` with the "

@@ -39,8 +39,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     if sys.platform != "darwin":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    told = converted(sys.stdin.buffer.read(), name, suffix)
-    sys.stdout.buffer.write(json.dumps(told).encode())
+    answer = converted(sys.stdin.buffer.read(), name, suffix)
+    sys.stdout.buffer.write(json.dumps(answer).encode())
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ def _chapters(package: ElementTree.Element, path: str) -> list[str]:
 
 def _attributes(tree: ElementTree.Element, tag: str, attribute: str) -> list[str]:
     """An attribute of all elements of a tag, whatever their namespace."""
-    found = (element.get(attribute) for element in _elements(tree, tag))
-    return [value for value in found if value is not None]
+    values = (element.get(attribute) for element in _elements(tree, tag))
+    return [value for value in values if value is not None]
 
 
 def _elements(tree: ElementTree.Element, tag: str) -> list[ElementTree.Element]:

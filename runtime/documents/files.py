@@ -35,8 +35,7 @@ def documents_in(paths: Iterable[Path], notice: Notice) -> list[Document]:
     room, paths = MOST_TEXT, list(paths)
     check_stdin_once(paths)
     for path in paths:
-        found = _of_folder(path, notice) if path.is_dir() else [_of_file(path, notice)]
-        for document in found:
+        for document in _of_folder(path, notice) if path.is_dir() else [_of_file(path, notice)]:
             documents.append(document)
             if document.path == path and not document.text.strip():
                 empty.append(document.name)

@@ -44,7 +44,7 @@ def text_of(data: bytes, name: str, notice: Notice) -> str:
             f"{empty[0]:,}"
         )
     text = "".join(f"{page}\n{PAGE_END}" for page in pages)
-    return _LIGATURES.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
+    return _LIGATURES.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
 
 
 def _decrypt(reader: PdfReader, name: str) -> None:

@@ -20,11 +20,11 @@ def place_of(text: str, offset: int) -> str:
     """
     name, start, stop = "", 0, len(text)
     if _HEADING.match(text):
-        for found in _HEADING.finditer(text):
-            if found.start() > offset:
-                stop = found.start()
+        for heading in _HEADING.finditer(text):
+            if heading.start() > offset:
+                stop = heading.start()
                 break
-            name, start = f"{found[1]}, ", found.end() + 1
+            name, start = f"{heading[1]}, ", heading.end() + 1
     if PAGE_END in text[start:stop]:
         return f"{name}page {text.count(PAGE_END, start, offset) + 1:,}"
     return f"{name}line {text.count(chr(10), start, offset) + 1:,}"

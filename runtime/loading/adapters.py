@@ -69,7 +69,7 @@ def load_adapters(model: GGUFFile, files: Sequence[AdapterFile]) -> LoadedAdapte
                 parts.setdefault(name, []).append(factors)
             path = str(adapter.path.resolve())
             facts.append(AdapterFacts(state.hexdigest(), adapter.scale, path))
-    return LoadedAdapters({name: joined(found) for name, found in parts.items()}, tuple(facts))
+    return LoadedAdapters({name: joined(factors) for name, factors in parts.items()}, tuple(facts))
 
 
 def _alpha(file: GGUFFile, model: GGUFFile) -> float:

@@ -112,13 +112,13 @@ def breakers_of(tokenizer: Tokenizer, texts: tuple[str, ...]) -> Breakers:
     the first of it, and the tokens of the rest follow.
     """
     wanted = [text.encode("utf-8", "surrogatepass") for text in texts]
-    found: dict[int, tuple[tuple[int, ...], ...]] = {}
+    breakers: dict[int, tuple[tuple[int, ...], ...]] = {}
     for token in range(tokenizer.n_vocab):
         word = tokenizer.decode_bytes((token,), special=True)
         tails = {tail for text in wanted for tail in _tails(tokenizer, word, text)}
         if tails:
-            found[token] = tuple(sorted(tails))
-    return found
+            breakers[token] = tuple(sorted(tails))
+    return breakers
 
 
 def _tails(tokenizer: Tokenizer, word: bytes, text: bytes) -> list[tuple[int, ...]]:

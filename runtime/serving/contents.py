@@ -93,8 +93,8 @@ def _end(data: bytes, start: int, text: bytes, follows: bytes) -> int | None:
     """Where a text ends that begins at `start`, and stands there as it is or in another form."""
     stop = start + len(text) if data.startswith(text, start) else start
     if follows:
-        found = data.find(follows, stop)
-        return None if found < 0 else found
+        stop_at = data.find(follows, stop)
+        return None if stop_at < 0 else stop_at
     return stop if stop > start else None
 
 

@@ -63,8 +63,8 @@ def check_text_method(text: str, name: str, args: Sequence[Any]) -> None:
     """Refuses calls of `str` methods whose result would be too long."""
     if name == "replace" and len(args) >= 2:
         old, new = str(args[0]), str(args[1])
-        found = text.count(old) if old else len(text) + 1
-        check_size(len(text) + found * max(0, len(new) - len(old)))
+        times = text.count(old) if old else len(text) + 1
+        check_size(len(text) + times * max(0, len(new) - len(old)))
     elif name == "join" and args and isinstance(args[0], list | tuple):
         check_join(text, args[0])
     elif name in _COUNTING_METHODS:

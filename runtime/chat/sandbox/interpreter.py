@@ -59,12 +59,12 @@ def _interpreter() -> str:
         str(Path(sysconfig.get_config_var("BINDIR") or sys.exec_prefix) / name),
         str(Path(sys.exec_prefix) / "bin" / name),
     ]
-    found = [path for path in candidates if path]
-    for path in found:
+    paths = [path for path in candidates if path]
+    for path in paths:
         is_python = re.match(r"(python|pypy)[\d.]*[a-z]?(\.exe)?$", Path(path).name, re.IGNORECASE)
         if is_python and os.access(path, os.X_OK):
             return path
     raise TemplateError(
         "chat template: templates are rendered in a process of their own, which needs the program "
-        f"{name}; found none at {', '.join(dict.fromkeys(found))}: install it there"
+        f"{name}; found none at {', '.join(dict.fromkeys(paths))}: install it there"
     )

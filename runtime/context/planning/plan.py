@@ -73,7 +73,7 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
     attend, keep, head = request.attend, request.keep, request.store.head()
     n_saved, kv_on = 0 if head is None else head.n_tokens, request.kv_on or model.kv_on
     n_ctx, sized = _size(model, request, n_saved, kv_on)
-    prefill, told = _reading(model, request, n_ctx)
+    prefill, line = _reading(model, request, n_ctx)
     prefill = prefill.resolved(model.info)
     prefill.check(attend, keep, n_ctx)
     store = request.store.for_prefill(prefill.facts(model.info))
@@ -92,7 +92,7 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
         store,
         placement,
         most - n_saved,
-        tuple(filter(None, (unfinished, sized, told))),
+        tuple(filter(None, (unfinished, sized, line))),
     )
 
 
@@ -143,8 +143,8 @@ def _reading(model: LoadedModel, request: ContextRequest, n_ctx: int) -> tuple[P
     store = request.store
     if (asked := request.prefill) is not None:
         prefill = asked.following() if store.follows_pack else asked
-        told = f"--prefill {asked.name}: what follows a pack is read {prefill.name}"
-        return prefill, "" if prefill == asked else told
+        line = f"--prefill {asked.name}: what follows a pack is read {prefill.name}"
+        return prefill, "" if prefill == asked else line
     if not store.follows_pack:
         return recorded(store.recorded_prefill()), ""
     prefill = question_prefill(model, request, n_ctx)

@@ -25,7 +25,7 @@ class HeldTokens:
         self._transformer, self.cache, self._tell = transformer, cache, tell
         # Stores, encoders and evicting methods on the host work on the chunks that they know.
         self._chunk = min(transformer.max_chunk, cache.store.device.chunk)
-        self._told = False
+        self._has_warned = False
         saved = cache.store.saved
         if len(saved.tokens) > cache.most_tokens:
             raise ContextError(
@@ -72,8 +72,8 @@ class HeldTokens:
         config, n_held = self._transformer.config, len(self.tokens)
         check_readable(ids, n_held, config.n_vocab, self.cache.most_tokens)
         beyond = n_held + len(ids) > config.n_ctx_train
-        if beyond and not self.cache.keeps_all and not self._told:
-            self._told = True
+        if beyond and not self.cache.keeps_all and not self._has_warned:
+            self._has_warned = True
             self._tell(
                 f"reading beyond the {config.n_ctx_train:,} tokens that the model was trained on: "
                 "its answers may get worse"

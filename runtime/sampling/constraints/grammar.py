@@ -45,8 +45,8 @@ def grammar_of(
 def refused(kind: str, message: str) -> SamplingError:
     """The error for a constraint that llguidance refuses, in one line."""
     lines = [line.strip() for line in message.splitlines()]
-    told = [line for line in lines if line and not re.match(r"\d+ \||\^", line)]
-    text = re.sub(r"^(at )?\d+\(\d+\): ", "", " ".join(told))
+    shown = [line for line in lines if line and not re.match(r"\d+ \||\^", line)]
+    text = re.sub(r"^(at )?\d+\(\d+\): ", "", " ".join(shown))
     name = kind.replace("_", " ")
     return SamplingError(f"sampling: the {name} cannot be used: {one_line(text, 300)}")
 

@@ -6,7 +6,7 @@
     tree.py      the longest common beginning of a prompt and what was read
     entry.py     one pack of it
     shelf.py     all of them
-    room.py      their bytes on disk, and what goes first
+    budget.py    their bytes on disk, and what goes first
     idle.py      contexts in memory, where nothing can be written
     answers.py   answers as they were generated, by the messages that they became
     journal.py   the file of answers

@@ -23,7 +23,7 @@ MEMORY_SHARE = 4
 """They take at most this part of the memory that is available."""
 
 
-class Alike(NamedTuple):
+class ContextKey(NamedTuple):
     """What requests have in common of which one may go on in another's context: what they ask of
     it, and how the tokens that it begins with were read."""
 
@@ -31,13 +31,13 @@ class Alike(NamedTuple):
     begun: ReadAs
 
 
-class Idle:
-    """Idle contexts, at most 8, in at most a quarter of the available memory.
+class IdleContexts:
+    """At most 8, in at most a quarter of the available memory.
 
     The least recently used ones are closed first."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Alike, Context]] = []
+        self._waiting: list[tuple[ContextKey, Context]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -47,12 +47,12 @@ class Idle:
         """Bytes of memory."""
         return sum(context.n_bytes for _, context in self._waiting)
 
-    def take(self, ids: Sequence[int], alike: Alike, least: int) -> Context | None:
+    def take(self, ids: Sequence[int], key: ContextKey, least: int) -> Context | None:
         """A context of just such a request that begins with `least` or more of `ids`, and with no
         more than as many other tokens."""
         best, best_n = None, least - 1
         for place, (asked, context) in enumerate(self._waiting):
-            n = n_common(ids, context.tokens) if asked == alike else 0
+            n = n_common(ids, context.tokens) if asked == key else 0
             if n > best_n and len(context.tokens) <= 2 * n:
                 best, best_n = place, n
         if best is None:
@@ -61,9 +61,9 @@ class Idle:
         context.cut_back(best_n)
         return context
 
-    def put(self, alike: Alike, context: Context) -> None:
-        """Keep a context for a request that is alike."""
-        self._waiting.append((alike, context))
+    def put(self, key: ContextKey, context: Context) -> None:
+        """Keep a context for a request of this key."""
+        self._waiting.append((key, context))
         most_bytes = (available_bytes() + self.n_bytes) // MEMORY_SHARE
         while len(self._waiting) > MOST or (self._waiting and self.n_bytes > most_bytes):
             self._waiting.pop(0)[1].close()

@@ -29,7 +29,7 @@ class Library(Opening):
 
     most_bytes: of disk, at most; 0: nothing is written. tell: called with lines for the log. All
     methods but `texts` run on the engine thread, wherever they are called. What cannot be written
-    waits in memory, see `Idle`.
+    waits in memory, see `IdleContexts`.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Library(Opening):
     @property
     def n_bytes(self) -> int:
         """Bytes on disk, at most."""
-        return self._room.n_bytes + self.answers.n_bytes
+        return self._budget.n_bytes + self.answers.n_bytes
 
     @property
     def memory_bytes(self) -> int:
@@ -124,10 +124,10 @@ class Library(Opening):
         except OSError as error:
             return self._stop_writing(f"{self._folder}: {error.strerror or error}")
         file = self._folder / f"answers-{self._model.info.tokenizer_digest}"
-        most_bytes = min(self._room.most_bytes // ANSWERS_SHARE, MOST_ANSWERS)
+        most_bytes = min(self._budget.most_bytes // ANSWERS_SHARE, MOST_ANSWERS)
         self.answers = Answers(self._model.tokenizer, file, most_bytes)
-        self._room.most_bytes -= most_bytes
-        self._room.shrink(self._room.most_bytes)
+        self._budget.most_bytes -= most_bytes
+        self._budget.shrink(self._budget.most_bytes)
 
     def _settle(self, entry: Entry, tokens: Sequence[int] | None, keep: bool) -> None:
         """Nothing writes to an entry any more. tokens: None: those of its last commit."""
@@ -141,4 +141,4 @@ class Library(Opening):
         self._shelf.touch(entry)
         if not entry.n_children and (not keep or self._shelf.is_superfluous(entry)):
             self._shelf.remove(entry)
-        self._room.shrink(self._room.most_bytes)
+        self._budget.shrink(self._budget.most_bytes)

@@ -15,9 +15,9 @@ import numpy as np
 from ...context.reading.prompt import check_readable, checked_ids, n_common
 from ...engine import engine_method
 from ...store import Disk, PackError, StoreError
+from .budget import DiskBudget, NoRoom
 from .entry import Entry
-from .idle import Alike, Idle
-from .room import NoRoom, Room
+from .idle import ContextKey, IdleContexts
 from .shelf import LEAST, Shelf, best_of
 from .tree import as_tokens
 from .ways import Beginning, Ways, ways_of
@@ -45,7 +45,7 @@ class Lease:
     cached: int
     entry: Entry | None = None
     reads: Entry | None = None
-    waits_for: Alike | None = None
+    waits_for: ContextKey | None = None
 
 
 class Opening:
@@ -55,8 +55,8 @@ class Opening:
         self, model: Model, folder: Path, most_bytes: int, tell: Callable[[str], None]
     ) -> None:
         self._model, self._folder, self._tell = model, folder, tell
-        self._shelf, self._idle = Shelf(model.info, tell), Idle()
-        self._room = Room(most_bytes, self._shelf.entries.values(), self._shelf.remove)
+        self._shelf, self._idle = Shelf(model.info, tell), IdleContexts()
+        self._budget = DiskBudget(most_bytes, self._shelf.entries.values(), self._shelf.remove)
         self._leases: set[Lease] = set()
         self._lock: int | None = None
         self._retry_at = 0.0
@@ -154,18 +154,18 @@ class Opening:
     ) -> Lease:
         """A lease whose new tokens stay in memory: of a context that waits there, one that follows
         a pack, or a new one."""
-        alike = Alike(request, ways.anew)
+        key = ContextKey(request, ways.anew)
         while True:
             begin = self._beginning(tokens, ways)
             least = max(LEAST, begin.match.n_tokens, ways.least_in_memory(len(ids)))
-            if (waiting := self._idle.take(ids[:-1], alike, least)) is not None:
-                return Lease(waiting, len(waiting.tokens), waits_for=alike)
+            if (waiting := self._idle.take(ids[:-1], key, least)) is not None:
+                return Lease(waiting, len(waiting.tokens), waits_for=key)
             source = best_of(begin.match)
             if source is None:
                 prefill = ways.in_memory(len(ids))
-                return Lease(self._new_in_memory(request, prefill), 0, waits_for=alike)
+                return Lease(self._new_in_memory(request, prefill), 0, waits_for=key)
             try:
-                return self._following(source, ids, request, begin.prefill, alike)
+                return self._following(source, ids, request, begin.prefill, key)
             except PackError as error:
                 if not self._loses(source, error):
                     raise
@@ -220,7 +220,7 @@ class Opening:
             return self._leased(source, context, ids)
         entry = Entry(self._folder / secrets.token_hex(8), how, np.empty(0, np.uint32))
         n_copied = 0 if source is None else source.most_copied
-        self._room.take(entry, _FRESH_BYTES + n_copied, source)
+        self._budget.take(entry, _FRESH_BYTES + n_copied, source)
         if source is not None and source.context is not None:
             source.context.commit()
         parent = None if source is None else source.path
@@ -235,7 +235,7 @@ class Opening:
         return self._leased(entry, context, ids)
 
     def _leased(self, entry: Entry, context: Context, ids: Sequence[int]) -> Lease:
-        context.save_within(partial(self._room.take, entry), self._save_failed)
+        context.save_within(partial(self._budget.take, entry), self._save_failed)
         entry.context = context
         self._shelf.touch(entry)
         kept = context.cut_back(n_common(ids[:-1], context.tokens))
@@ -247,7 +247,7 @@ class Opening:
         ids: Sequence[int],
         request: ContextRequest,
         prefill: Prefill,
-        alike: Alike,
+        key: ContextKey,
     ) -> Lease:
         """A lease that reads a pack in place. It may wait in memory after a pack of the user's;
         those of the library are wanted where they are."""
@@ -256,7 +256,7 @@ class Opening:
         kept = context.cut_back(n_common(ids[:-1], context.tokens))
         source.n_readers += 1
         self._shelf.touch(source)
-        return Lease(context, kept, None, source, None if source.is_ours else alike)
+        return Lease(context, kept, None, source, None if source.is_ours else key)
 
     def _save_failed(self, error: StoreError) -> None:
         if isinstance(error, NoRoom):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ....system.text import one_line
 from .errors import OtherModel
-from .format.adapters import told
+from .format.adapters import listed
 from .format.manifest import ModelFacts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check_model(path: Path, made: ModelFacts, model: ModelInfo) -> None:
     if made.adapters != facts.adapters and made.same_model(replace(facts, adapters=made.adapters)):
         raise OtherModel(
             path,
-            f"it was made with adapters {told(made.adapters)}, found {told(facts.adapters)}",
+            f"it was made with adapters {listed(made.adapters)}, found {listed(facts.adapters)}",
             f"{'give the same' if made.adapters else 'leave out'} --lora, or make another pack",
             f"it was made with adapters {_named(made)}, found {_named(facts)}",
         )
@@ -61,4 +61,4 @@ def check_model(path: Path, made: ModelFacts, model: ModelInfo) -> None:
 
 def _named(facts: ModelFacts) -> str:
     """The adapters, by the names of their files."""
-    return told([replace(one, path=Path(one.path).name) for one in facts.adapters])
+    return listed([replace(one, path=Path(one.path).name) for one in facts.adapters])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ....ops.arrays import F32, I64
+from ....ops.arrays import F32
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
 from ..base import Allow, Column, Saved, StoreError
@@ -24,7 +24,7 @@ from .format import checkpoints
 from .format import states as saved_states
 from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables
 from .parents import segment_bytes
-from .planes.plane import Io, Plane
+from .planes.plane import DiskColumn, Io, Plane
 from .saving.checkpoints import Checkpoints
 from .saving.states import SavedStates
 from .saving.writer import Writer
@@ -35,24 +35,6 @@ COPIED = 8 * SEGMENT
 """Tokens that are copied from one pack to another between two commits."""
 ROOM_LEFT = 1 << 30
 """Bytes of memory that stay free of copies, beside K and V, which the system keeps in memory."""
-
-
-class DiskColumn(Column):
-    """A column of a pack: full segments are saved, items of the open segment are not.
-
-    They can be computed from K as stored: after opening, `filled` says which items there are.
-    """
-
-    def __init__(self, item_bytes: int, plane: Plane, n_layers: int) -> None:
-        self.item_bytes, self.plane = item_bytes, plane
-        self.filled = np.full(n_layers, len(plane.places) * SEGMENT, np.int64)
-
-    def segments(self, layer: int) -> I64:
-        return self.plane.addresses[layer]
-
-    def restart(self, first: int = 0) -> None:
-        self.plane.restart(first // SEGMENT)
-        super().restart(first)
 
 
 class DiskStore(HostStore[DiskColumn]):

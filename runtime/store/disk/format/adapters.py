@@ -35,6 +35,6 @@ def _scale(value: Any) -> float:
     return value
 
 
-def told(adapters: Sequence[AdapterFacts]) -> str:
+def listed(adapters: Sequence[AdapterFacts]) -> str:
     """Adapters as a message names them."""
     return ", ".join(map(str, adapters)) or "none"

@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 
 from .....ops.arrays import I64, U8
+from .....ops.attention.layout import SEGMENT
+from ...base import Column
 from ...ram.anonymous import Pieces
 from ..errors import PackDamaged
 from ..folder import PackFolder, stride_of
@@ -236,6 +238,24 @@ class Plane:
             data = read_slot(self.places[segment], self.name, file, self.part_bytes)
             part[:] = np.frombuffer(data, np.uint8)
         return fresh
+
+
+class DiskColumn(Column):
+    """A column of a pack: full segments are saved, items of the open segment are not.
+
+    They can be computed from K as stored: after opening, `filled` says which items there are.
+    """
+
+    def __init__(self, item_bytes: int, plane: Plane, n_layers: int) -> None:
+        self.item_bytes, self.plane = item_bytes, plane
+        self.filled = np.full(n_layers, len(plane.places) * SEGMENT, np.int64)
+
+    def segments(self, layer: int) -> I64:
+        return self.plane.addresses[layer]
+
+    def restart(self, first: int = 0) -> None:
+        self.plane.restart(first // SEGMENT)
+        super().restart(first)
 
 
 def read_slot(place: Place, plane: str, file: int, n_bytes: int) -> bytes:

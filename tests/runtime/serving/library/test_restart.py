@@ -155,7 +155,7 @@ def test_packs_of_the_user_are_begun_with_and_stay(
     assert lease.cached == len(ids)
     np.testing.assert_array_equal(lease.context.logits, anew(model, question))
     library.give_back(lease)
-    library._room.shrink(0)
+    library._budget.shrink(0)
     assert library.n_entries == 0
     assert verify(tmp_path / "book") == []
 

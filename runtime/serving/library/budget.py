@@ -13,7 +13,7 @@ class NoRoom(StoreError):
     """The library may not write so many bytes."""
 
 
-class Room:
+class DiskBudget:
     """Limits entries to `most_bytes`; the least recently used ones make room for others.
 
     entries: all there are. remove: takes an entry out of the library and removes its files.

@@ -12,7 +12,7 @@ import pytest
 
 from kvarn.runtime.model import Model
 from kvarn.runtime.serving.library import Lease, Library
-from kvarn.runtime.serving.library.room import NoRoom
+from kvarn.runtime.serving.library.budget import NoRoom
 from kvarn.runtime.serving.library.shelf import LEAST
 from kvarn.runtime.store.disk import files
 from kvarn.runtime.store.disk.checking.verify import verify
@@ -106,8 +106,8 @@ def test_a_pack_goes_after_those_that_begin_with_it(make: Make, model: Model) ->
     library._shelf.touch(child)
     parent.used, child.used = 1.0, 2.0
     removed = []
-    library._room._remove = lambda entry: (removed.append(entry), library._shelf.remove(entry))
-    library._room.shrink(0)
+    library._budget._remove = lambda entry: (removed.append(entry), library._shelf.remove(entry))
+    library._budget.shrink(0)
     assert removed == [child, parent]
     assert library.n_entries == 0
 
@@ -137,7 +137,7 @@ def test_a_branch_without_room_follows_what_was_read(
     def refuse(*_: object) -> None:
         raise NoRoom("no room")
 
-    monkeypatch.setattr(library._room, "take", refuse)
+    monkeypatch.setattr(library._budget, "take", refuse)
     branch = [*ids[:500], *ids_of(model, 60, seed=1)]
     lease = read(library, branch)
     assert lease.cached == 500
@@ -150,13 +150,13 @@ def test_what_a_branch_begins_with_is_not_removed_for_it(make: Make, model: Mode
     library, ids = make(), ids_of(model, 900)
     library.give_back(read(library, ids))
     (entry,) = library._shelf.entries.values()
-    library._room.most_bytes = library.n_bytes + 1000
+    library._budget.most_bytes = library.n_bytes + 1000
     branch = [*ids[:500], *ids_of(model, 60, seed=1)]
     lease = read(library, branch)
     assert lease.cached == 500
     np.testing.assert_array_equal(lease.context.logits, anew(model, branch))
     assert entry.path.exists()
-    assert library.n_bytes <= library._room.most_bytes
+    assert library.n_bytes <= library._budget.most_bytes
 
 
 def test_a_full_disk_is_told_once_and_memory_goes_on(
