@@ -7,8 +7,8 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOMS = (
-    "commands", "compat", "convert", "cuda_ops", "evals", "jit", "models", "ops", "runtime",
-    "serve", "system",
+    "cluster", "commands", "compat", "convert", "cuda_ops", "evals", "jit", "models", "ops",
+    "runtime", "serve", "system",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda": ("torch>=2.13", "triton>=3.7"),
     "lib": ("cffi>=2",),
     "docs": ("beautifulsoup4>=4.13", "lxml>=5.3", "mammoth>=1.9", "markdownify>=1", "pypdf>=6"),
+    "ray": ("ray>=2.60",),
     "serve": (
         "httpx>=0.28",
         "llguidance>=1.9",

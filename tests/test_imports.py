@@ -19,6 +19,7 @@ FLOORS = (
     ("evals",),
     ("serve",),
     ("compat",),
+    ("cluster",),
     ("commands",),
     ("cli",),
     ("__main__",),

@@ -15,6 +15,7 @@ from ...system.errors import KvarnError
 from ...system.terminal import say, show, show_json
 from ...system.text import one_line
 from ..opening import Workload, load_model
+from ..options.cluster import add_ray_options, check_ray_options
 from ..options.context import (
     add_attend_options,
     add_ctx_option,
@@ -112,6 +113,7 @@ def _add_build(actions: Any) -> None:
         help="a pack for each file, named like it, in the folder -o; the same command may run "
         "several times at once, on machines that share the folder, too",
     )
+    add_ray_options(build, "with --each, read the texts")
     add_ctx_option(
         build, "most tokens of the text (default, and for 0: the model's training length)"
     )
@@ -152,6 +154,13 @@ def build(options: argparse.Namespace) -> int:
 
     if options.files_from is not None:
         options.files = listed(options.files_from)
+    check_ray_options(options)
+    if options.ray is not None:
+        if not options.each:
+            raise KvarnError("--ray reads many texts, each into a pack: give --each, too")
+        from .pack_cluster import build_each_on_ray
+
+        return build_each_on_ray(options)
     if options.each:
         from .pack_each import build_each
 

@@ -30,7 +30,7 @@ def build_each(options: argparse.Namespace) -> int:
     """Exit code 1 if a file has no pack at the end; a line says why."""
     from ...runtime.pack_folders.building import TextFile, build_packs
 
-    files = _packs_of(options.files, options.output)
+    files = packs_of(options.files, options.output)
     source, request = ModelRequest.of(options), request_from(options)
     first = Disk(next(iter(files)), *(options.kv_type or ()))
     prefills = [request.prefill] if request.prefill else []
@@ -62,8 +62,7 @@ def build_each(options: argparse.Namespace) -> int:
                 bar.close()
                 n_done += 1
                 n_failed += isinstance(outcome.pack, KvarnError)
-                told = _told(outcome, files[outcome.path])
-                say(f"{n_done} of {len(files)}: {told}")
+                say(f"{n_done} of {len(files)}: {told(outcome, files[outcome.path])}")
         finally:
             bar.close()
     seconds = time.perf_counter() - began
@@ -71,7 +70,7 @@ def build_each(options: argparse.Namespace) -> int:
     return int(n_failed > 0)
 
 
-def _packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
+def packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
     """The file of each pack in the folder `output`. A pack is named like its file without the
     ending; where several files have that name, by its folder and its whole name."""
     if "/" not in output:
@@ -94,7 +93,8 @@ def _packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
     return files
 
 
-def _told(outcome: PackOutcome, file: Path) -> str:
+def told(outcome: PackOutcome, file: Path) -> str:
+    """What became of a file."""
     if isinstance(outcome.pack, KvarnError):
         message = str(outcome.pack)
         return message if message.startswith(str(file)) else f"{file}: {message}"

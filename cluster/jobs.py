@@ -1,0 +1,124 @@
+"""What the queue and its workers tell each other: jobs, events, and who may do what.
+
+A *node* is a machine by the name that messages give it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..system.errors import KvarnError
+
+
+class NodeUnfit(KvarnError):
+    """A job failed for a reason of its machine, such as a full disk: another one may do it."""
+
+
+class JobBusy(KvarnError):
+    """Another process is at the job; it may be free later."""
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A worker is being started on a node."""
+
+    worker: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has started, or started again, and waits for a job. facts: what it told."""
+
+    worker: str
+    facts: Any
+
+
+@dataclass(frozen=True)
+class Told:
+    """A worker has done `done` of `total` units of its job."""
+
+    worker: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A worker has ended its job, and waits for the next. result: a `KvarnError` if it failed."""
+
+    worker: str
+    result: Any
+
+
+@dataclass(frozen=True)
+class Died:
+    """The process of a worker is gone, with its job, and is being started again."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A worker is gone for good. machine_is: whether its machine is, for which another may come."""
+
+    worker: str
+    reason: str
+    machine_is: bool = False
+
+
+Event: TypeAlias = Coming | Ready | Told | Ended | Died | Gone
+
+
+class Workers(ABC):
+    """Processes on nodes, each of which works on one job at a time."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> list[Event]:
+        """What has happened since the last call; waits at most so long for the first event."""
+
+    @abstractmethod
+    def start(self, worker: str, work: Any) -> None:
+        """Give a ready worker its job."""
+
+    @abstractmethod
+    def drop(self, worker: str) -> None:
+        """Stop a worker for good; no event tells of it."""
+
+
+class Placing(ABC):
+    """Which nodes may do which jobs."""
+
+    @abstractmethod
+    def may_run(self, key: str, node: str, nodes: frozenset[str]) -> bool:
+        """Whether a job is for a node, of all those that have workers."""
+
+    @abstractmethod
+    def told(self, node: str, facts: Any) -> None:
+        """A worker of the node has started, and told `facts`. Raises `KvarnError` if it does not
+        fit the others: it is left out."""
+
+    @abstractmethod
+    def died(self, key: str, node: str, done: int) -> None:
+        """A worker of the node died of a job, of which it had done so much."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """key: its name, each once in a run. make: makes what travels to the worker, when its turn
+    comes; may raise `KvarnError` and OSError."""
+
+    key: str
+    make: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job. node: "" if no worker has ended it."""
+
+    key: str
+    node: str
+    result: Any

@@ -1,0 +1,209 @@
+"""Jobs for workers on several machines: given out one at a time, and again where a worker died.
+
+Knows neither Ray nor what the jobs are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..runtime.pack_folders.notes import MOST_DEATHS
+from ..system.errors import KvarnError, message_of
+from .jobs import (
+    Coming,
+    Died,
+    Ended,
+    Event,
+    Job,
+    JobBusy,
+    NodeUnfit,
+    Outcome,
+    Placing,
+    Ready,
+    Told,
+    Workers,
+)
+
+PATIENCE_SECONDS = 300.0
+"""For a worker that starts, or any worker at all: machines of a cloud come within minutes."""
+TICK_SECONDS = 1.0
+"""For which the queue waits at most before it looks at its clocks again."""
+BUSY_SECONDS = 2.0
+"""Before a job that another process is at is tried again."""
+
+
+@dataclass
+class Doing:
+    """A job that a worker is at."""
+
+    job: Job
+    node: str
+    done: int = 0
+    total: int = 0
+
+
+class Queue:
+    """Gives jobs out, one to each worker at a time: jobs are far apart in length.
+
+    notice: called with lines about machines that are left out. `doing`: worker → what it is at.
+    """
+
+    def __init__(self, workers: Workers, placing: Placing, notice: Callable[[str], None]) -> None:
+        self._workers, self._placing, self._notice = workers, placing, notice
+        self._nodes: dict[str, str] = {}  # of all workers that are not gone
+        self._coming: dict[str, float] = {}  # since when
+        self._idle: list[str] = []
+        self._without_since: float | None = None  # while none is here, and some may come
+        self._deaths: Counter[str] = Counter()
+        self._reached: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
+        self._waiting: list[Job] = []
+        self.doing: dict[str, Doing] = {}
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Those that have workers."""
+        return frozenset(self._nodes.values())
+
+    def gather(self) -> None:
+        """Wait until all workers have started, so that jobs go where they are known. Raises
+        `KvarnError` if none does."""
+        while not self._idle or self._coming:
+            self._look_at_clocks()
+            for event in self._workers.wait(TICK_SECONDS):
+                for _ in self._handle(event):
+                    pass
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        """Do the jobs, in this order as far as nodes may do them; yields what became of each.
+
+        A job whose worker died is given out again, one whose node is unfit to another node. Raises
+        `KvarnError` where no worker is left.
+        """
+        self._waiting = list(jobs)
+        while self._waiting or self.doing:
+            yield from self._unreachable()
+            yield from self._give()
+            if not self._waiting and not self.doing:
+                break
+            self._look_at_clocks()
+            for event in self._workers.wait(TICK_SECONDS):
+                yield from self._handle(event)
+
+    def _unreachable(self) -> Iterator[Outcome]:
+        """Ends jobs that no node may do which has workers."""
+        nodes = self.nodes
+        if not nodes:
+            return  # `_look_at_clocks` waits for one
+        for job in list(self._waiting):
+            if not any(self._placing.may_run(job.key, node, nodes) for node in nodes):
+                self._waiting.remove(job)
+                yield Outcome(job.key, "", KvarnError("no machine that has it is left"))
+
+    def _give(self) -> Iterator[Outcome]:
+        nodes, now = self.nodes, time.monotonic()
+        for worker in list(self._idle):
+            node = self._nodes[worker]
+            for job in list(self._waiting):
+                if self._not_before.get(job.key, 0) > now:
+                    continue
+                if not self._placing.may_run(job.key, node, nodes):
+                    continue
+                self._waiting.remove(job)
+                try:
+                    work = job.make()
+                except (KvarnError, OSError) as error:
+                    yield Outcome(job.key, "", KvarnError(message_of(error)))
+                    continue
+                self._idle.remove(worker)
+                self.doing[worker] = Doing(job, node)
+                self._workers.start(worker, work)
+                break
+
+    def _look_at_clocks(self) -> None:
+        now = time.monotonic()
+        for worker, since in list(self._coming.items()):
+            if now - since > PATIENCE_SECONDS:
+                self._workers.drop(worker)
+                self._leave_out(worker, f"its worker has not started in {PATIENCE_SECONDS:.0f} s")
+        if self._without_since is not None and now - self._without_since > PATIENCE_SECONDS:
+            raise KvarnError(f"no machine is left, and none has come in {PATIENCE_SECONDS:.0f} s")
+
+    def _handle(self, event: Event) -> Iterator[Outcome]:
+        worker = event.worker
+        if isinstance(event, Coming):
+            self._nodes[worker], self._coming[worker] = event.node, time.monotonic()
+            self._without_since = None
+        elif worker not in self._nodes:
+            return  # of one that was left out
+        elif isinstance(event, Ready):
+            del self._coming[worker]
+            try:
+                self._placing.told(self._nodes[worker], event.facts)
+            except KvarnError as error:
+                self._workers.drop(worker)
+                self._leave_out(worker, str(error))
+            else:
+                self._idle.append(worker)
+        elif isinstance(event, Told):
+            doing = self.doing[worker]
+            doing.done, doing.total = event.done, event.total
+        elif isinstance(event, Ended):
+            yield from self._ended(worker, event.result)
+        else:
+            yield from self._lost(worker)
+            if isinstance(event, Died):
+                self._coming[worker] = time.monotonic()
+            else:
+                self._leave_out(worker, event.reason, event.machine_is)
+
+    def _ended(self, worker: str, result: Any) -> Iterator[Outcome]:
+        job, node = self.doing[worker].job, self.doing.pop(worker).node
+        if isinstance(result, NodeUnfit):
+            self._waiting.insert(0, job)
+            self._workers.drop(worker)
+            self._leave_out(worker, str(result))
+            return
+        self._idle.append(worker)
+        if isinstance(result, JobBusy):
+            self._waiting.append(job)
+            self._not_before[job.key] = time.monotonic() + BUSY_SECONDS
+        else:
+            yield Outcome(job.key, node, result)
+
+    def _lost(self, worker: str) -> Iterator[Outcome]:
+        """The worker's process is gone; its job, if it had one, is given out again."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+        if worker not in self.doing:
+            return
+        doing = self.doing.pop(worker)
+        key = doing.job.key
+        if doing.done > self._reached.get(key, 0):  # the job does not kill; machines come and go
+            self._reached[key], self._deaths[key] = doing.done, 0
+        self._deaths[key] += 1
+        self._placing.died(key, doing.node, doing.done)
+        if self._deaths[key] < MOST_DEATHS:
+            self._notice(f"{doing.node}: the worker died; {key} is given out again")
+            self._waiting.insert(0, doing.job)
+        else:
+            error = f"given up: {MOST_DEATHS} workers died of it without getting further"
+            yield Outcome(key, doing.node, KvarnError(error))
+
+    def _leave_out(self, worker: str, reason: str, machine_is_gone: bool = False) -> None:
+        """Count no longer on a worker. Raises `KvarnError` for the last one, unless its machine is
+        gone: another may come."""
+        node = self._nodes.pop(worker)
+        self._coming.pop(worker, None)
+        line = f"{node} is left out: {reason}"
+        if self._nodes:
+            self._notice(line)
+        elif machine_is_gone:
+            self._notice(f"{line}; waiting for another machine")
+            self._without_since = time.monotonic()
+        else:
+            raise KvarnError(f"no worker is left: {line}")

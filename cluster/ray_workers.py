@@ -1,0 +1,157 @@
+"""Workers as actors of Ray: each stays on its machine, where Ray starts it again if it dies."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from .. import __version__
+from ..system.errors import KvarnError
+from ..system.text import one_line
+from .jobs import Coming, Died, Ended, Event, Gone, Ready, Told, Workers
+from .worker import Make, Report, Worker
+
+_LOOK_SECONDS = 2.0
+"""Between two looks at the machines of the cluster."""
+
+
+class RayWorkers(Workers):
+    """`per_node` workers on each machine of the cluster, also on those that join later.
+
+    ray: the module, connected. threads: of each worker; None: the cores that Ray knows of, shared
+    among the workers of a machine.
+    """
+
+    def __init__(self, ray: Any, make: Make, per_node: int = 1, threads: int | None = None) -> None:
+        self._ray, self._make, self._per_node, self._threads = ray, make, per_node, threads
+        self._actors: dict[str, Any] = {}
+        self._node_ids: dict[str, str] = {}  # of workers
+        self._names: dict[str, str] = {}  # of nodes that have had workers, by their ids
+        self._asked: dict[Any, tuple[str, bool]] = {}  # references → worker, and whether a hello
+        self._events: list[Event] = []
+        self._looked = 0.0
+        self._look()
+        if not self._actors:
+            need = threads or 1
+            raise KvarnError(f"no machine of the cluster has {need} CPUs for a worker")
+
+    def wait(self, seconds: float) -> list[Event]:
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._look()
+        if not self._events:
+            self._listen(seconds)
+        events, self._events = self._events, []
+        return events
+
+    def start(self, worker: str, work: Any) -> None:
+        self._asked[self._actors[worker].begin.remote(work)] = worker, False
+
+    def drop(self, worker: str) -> None:
+        self._forget(worker)
+        actor = self._actors.pop(worker, None)
+        if actor is not None:
+            self._ray.kill(actor)
+
+    def _listen(self, seconds: float) -> None:
+        if not self._asked:
+            time.sleep(seconds)
+            return
+        refs = list(self._asked)
+        ready, _ = self._ray.wait(refs, timeout=seconds)
+        if ready:
+            ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        for ref in ready:
+            if ref not in self._asked:  # its worker was lost with another answer
+                continue
+            worker, is_hello = self._asked.pop(ref)
+            try:
+                answer = self._ray.get(ref)
+            except self._ray.exceptions.RayError as error:
+                self._failed(worker, is_hello, error)
+            else:
+                self._answered(worker, is_hello, answer)
+
+    def _answered(self, worker: str, is_hello: bool, answer: Any) -> None:
+        if is_hello:
+            if isinstance(answer, KvarnError):
+                self.drop(worker)
+                self._events.append(Gone(worker, str(answer)))
+            else:
+                self._events.append(Ready(worker, answer))
+            return
+        report: Report = answer
+        if not report.knows:
+            self._events.append(Died(worker))
+            self._greet(worker)
+        elif report.ended:
+            self._events.append(Ended(worker, report.result))
+        else:
+            self._events.append(Told(worker, report.done, report.total))
+            self._asked[self._actors[worker].poll.remote()] = worker, False
+
+    def _failed(self, worker: str, is_hello: bool, error: Exception) -> None:
+        """The worker's process or machine is gone."""
+        if is_hello:
+            self.drop(worker)
+            lost = self._node_ids[worker] not in self._alive()
+            self._events.append(Gone(worker, _reason(error), lost))
+        else:
+            self._events.append(Died(worker))
+            self._greet(worker)
+
+    def _greet(self, worker: str) -> None:
+        """Ask a worker that is starting; the answer comes when it has."""
+        hello = self._actors[worker].hello.options(max_task_retries=-1)
+        self._asked[hello.remote(__version__)] = worker, True
+
+    def _alive(self) -> dict[str, dict[str, Any]]:
+        """The machines of the cluster by their ids."""
+        return {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
+
+    def _look(self) -> None:
+        """Start workers on new machines; leave those of lost ones."""
+        alive = self._alive()
+        for worker in [w for w in self._actors if self._node_ids[w] not in alive]:
+            self.drop(worker)
+            self._events.append(Gone(worker, "the machine is gone", True))
+        for node_id in alive.keys() - self._names.keys():
+            cpus = int(alive[node_id]["Resources"].get("CPU", 0))
+            if cpus >= (self._threads or 1):  # heads are often started without CPUs for workers
+                self._names[node_id] = self._name_of(alive[node_id])
+                for i in range(self._per_node):
+                    self._hire(node_id, f"{node_id}-{i}", max(1, cpus // self._per_node))
+        self._looked = time.monotonic()
+
+    def _name_of(self, node: dict[str, Any]) -> str:
+        """Its address; where it has more nodes than one, as in tests, with the id's beginning."""
+        name = str(node["NodeManagerAddress"])
+        named = Counter(str(other["NodeManagerAddress"]) for other in self._ray.nodes())
+        return name if named[name] == 1 else f"{name}-{node['NodeID'][:6]}"
+
+    def _hire(self, node_id: str, worker: str, share: int) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        actor = self._ray.remote(Worker).options(
+            max_restarts=-1,
+            # A job that its worker died of is for the queue: a retry would wait for this worker.
+            max_task_retries=0,
+            num_cpus=self._threads or share,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+        )
+        self._actors[worker] = actor.remote(self._make, self._threads, share)
+        self._node_ids[worker] = node_id
+        self._events.append(Coming(worker, self._names[node_id]))
+        self._greet(worker)
+
+    def _forget(self, worker: str) -> None:
+        self._asked = {ref: asked for ref, asked in self._asked.items() if asked[0] != worker}
+
+
+def _reason(error: Exception) -> str:
+    """One line of an error of Ray's, whose texts have many."""
+    text = str(error)
+    if "No module named 'kvarn'" in text:
+        return "kvarn is not installed in the Python of its Ray"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return one_line(lines[-1] if lines else type(error).__name__, 300)

@@ -1,0 +1,176 @@
+"""Texts that are read into packs by workers on several machines.
+
+The bytes of a text travel to a worker, which writes the pack on its machine: in the folder of the
+same path, which machines may share. A text goes where most of its pack is.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..runtime.documents import text_of
+from ..runtime.store import PackError
+from ..runtime.store.disk.contents import is_busy
+from ..runtime.store.disk.info import pack_head
+from ..runtime.store.disk.models import facts_of
+from ..system.errors import KvarnError
+from ..system.reading import read_text
+from .jobs import Job, JobBusy, NodeUnfit, Outcome, Placing
+from .queue import Queue
+from .worker import Task
+
+if TYPE_CHECKING:
+    from ..runtime.attend import Attend
+    from ..runtime.context import Context, Progress
+    from ..runtime.loading.adapter_files import AdapterFile
+    from ..runtime.pack_folders.building import PackOutcome, Text
+    from ..runtime.prefill import Prefill
+
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors for which another machine may read the text."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How texts are read, the same on all machines. folder: of the packs. model, lora: files that
+    each machine has; the others: as in `build_packs`."""
+
+    folder: Path
+    model: Path
+    lora: tuple[AdapterFile, ...] = ()
+    n_ctx: int | None = None
+    prefill: Prefill | None = None
+    attend: Attend | None = None
+    kv_type: tuple[str, str] | None = None
+
+    def __call__(self, threads: int) -> Reader:
+        return Reader(self, threads)
+
+
+@dataclass(frozen=True)
+class TextBytes:
+    """A text that travels. file: where it came from."""
+
+    name: str
+    file: Path
+    data: bytes
+
+
+@dataclass(frozen=True)
+class TextRead:
+    """lines: what of a document could not be read."""
+
+    outcome: PackOutcome
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Of a machine that reads: the digest of its model, and packs → tokens that they hold."""
+
+    fingerprint: str
+    held: dict[str, int]
+
+
+class Reader(Task):
+    """Reads texts into packs. Raises `GGUFError` and others as `kvarn.load` does."""
+
+    def __init__(self, reading: Reading, threads: int) -> None:
+        from ..runtime.loading.load import load
+
+        self._reading = reading
+        self._model = load(reading.model, threads=threads, lora=reading.lora)
+
+    def facts(self) -> NodeFacts:
+        """Packs that cannot be opened count as empty: whoever reads their texts says why."""
+        held = {}
+        folder = self._reading.folder
+        for path in folder.iterdir() if folder.is_dir() else ():
+            with suppress(PackError):
+                held[path.name] = pack_head(path).n_tokens
+        return NodeFacts(facts_of(self._model.info).fingerprint, held)
+
+    def do(self, work: TextBytes, tell: Callable[[int, int], None]) -> TextRead:
+        """Raises `JobBusy` where another process is at the pack, `NodeUnfit` for a full disk."""
+        from ..runtime.pack_folders.building import TextFile, build_packs
+
+        class Travelled(TextFile):
+            def __call__(self) -> str:
+                return text_of(work.data, str(self.path), self.path.suffix, self.notice)
+
+        def begin(path: Path, context: Context) -> Progress:
+            held = len(context.tokens)
+            tell(held, held)
+            return lambda done, total: tell(held + done, held + total)
+
+        reading, lines = self._reading, list[str]()
+        pack = reading.folder / work.name
+        if is_busy(pack):
+            raise JobBusy(f"{pack} is busy")
+        axes = reading.n_ctx, reading.prefill, reading.attend, reading.kv_type
+        texts: dict[str | Path, Text] = {pack: Travelled(work.file, lines.append)}
+        (outcome,) = build_packs(self._model, texts, *axes, begin)
+        if isinstance(outcome.pack, KvarnError) and _is_of_the_disk(outcome.pack):
+            raise NodeUnfit(str(outcome.pack))
+        return TextRead(outcome, lines)
+
+
+def _is_of_the_disk(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+            return True
+        error = error.__cause__
+    return False
+
+
+class Homes(Placing):
+    """A text goes to a node that has most of its pack; where none has any, to all. Nodes that share
+    a folder have the same."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, NodeFacts] = {}
+
+    def may_run(self, key: str, node: str, nodes: frozenset[str]) -> bool:
+        most = max(self._held(key, one) for one in nodes)
+        return self._held(key, node) == most
+
+    def told(self, node: str, facts: NodeFacts) -> None:
+        for other, known in self._facts.items():
+            if known.fingerprint != facts.fingerprint:
+                raise KvarnError(
+                    f"its model is another one than on {other}: fingerprint {facts.fingerprint}, "
+                    f"expected {known.fingerprint}"
+                )
+        self._facts[node] = facts
+
+    def died(self, key: str, node: str, done: int) -> None:
+        """Its pack has about so much, until the next worker of the node tells."""
+        facts = self._facts[node]
+        self._facts[node] = replace(facts, held={**facts.held, key: done})
+
+    def _held(self, key: str, node: str) -> int:
+        facts = self._facts.get(node)
+        return 0 if facts is None else facts.held.get(key, 0)
+
+
+def read_texts(queue: Queue, files: Mapping[str, Path]) -> Iterator[Outcome]:
+    """Read each file into the pack of its name; yields outcomes whose result is a `TextRead`, or a
+    `KvarnError`.
+
+    queue: of workers that do `Reading`, placed by `Homes`. Raises `KvarnError` where no worker is
+    left, OSError for a file that is gone.
+    """
+    queue.gather()
+
+    def travelling(name: str) -> TextBytes:
+        return TextBytes(name, files[name], read_text(files[name]))
+
+    # The longest first: reading takes longer than linear, and the last should not be a long one.
+    longest = sorted(files, key=lambda name: -files[name].stat().st_size)
+    return queue.run([Job(name, partial(travelling, name)) for name in longest])
