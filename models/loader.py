@@ -6,18 +6,15 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..jit.arena import Arena
+from ..ops.arrays import F32, U8
 from ..ops.device import Array, Device, ExpertMatrix, LowRank, Weight
 from ..ops.reference.quants import dequantise
 from ..ops.types import QUANT_TYPES, QuantType
 from .errors import ModelError
 from .low_rank import AdapterLoader, Adapters
 from .tensors import TensorLike
-
-F32 = npt.NDArray[np.float32]
-U8 = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

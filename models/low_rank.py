@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..ops.arrays import F32
 from .errors import ModelError
 
 if TYPE_CHECKING:
     from ..ops.device import Device, LowRank
-
-F32 = npt.NDArray[np.float32]
 
 
 class Factors(NamedTuple):

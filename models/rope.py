@@ -16,15 +16,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from ..ops.arrays import F32, F64
 from ..ops.device import Array, Device
 from .config import ModelConfig
 from .config.layers import RopeConfig
 from .weights import Weights
-
-F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
 
 
 def frequencies(config: RopeConfig, factors: F32 | None = None) -> F64:

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ..ops.arrays import I32
 from ..ops.device import Array, Recorded
 from .attention import Attention
 from .config import ModelConfig
@@ -25,8 +26,6 @@ from .rope import Rotations
 from .weights import Weights
 from .widths import widths_of
 from .workspace import Rows, Watcher, Workspace
-
-I32 = npt.NDArray[np.int32]
 
 
 class Transformer:

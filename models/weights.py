@@ -7,9 +7,9 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from ..jit.arena import Arena
+from ..ops.arrays import F32, U8
 from ..ops.cpu import CPU
 from ..ops.device import Device, Weight
 from ..ops.experts import ExpertWeights
@@ -23,9 +23,6 @@ from .mixers.attention import AttentionWeights
 from .mixers.latent import LatentWeights
 from .per_layer import PerLayerEmbedding, PerLayerWeights
 from .tensors import TensorLike
-
-F32 = npt.NDArray[np.float32]
-U8 = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ class HFArchitecture:
     """How the names of norms end to whose weights `norm_shift` is added."""
     given: Callable[[Config], Mapping[str, F32]] | None = None
     """Makes vectors that the file has and the shards have not."""
+    renames: tuple[tuple[str, str], ...] = ()
+    """Regular expressions of stored names, and the names in their place, before anything else."""
     rewrite: Callable[[Config, Views], Mapping[str, View]] | None = None
     """Makes the file's tensors of stored ones where more than the name differs."""
     packed: str | None = None

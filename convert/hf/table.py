@@ -59,6 +59,7 @@ _QWEN35 = HFArchitecture(
     hybrids.add_qwen35,
     norm_shift=1.0,
     shifted=_QWEN_NORMS,
+    renames=((r"(.+\.linear_attn)\.dt_bias", r"\1.dt_proj.bias"),),
     rewrite=hybrids.cyclic_delta_nets,
     fixed={"attn_output_gate": True},
 )
@@ -69,6 +70,7 @@ _GRANITE = HFArchitecture(
 _LFM2 = HFArchitecture(
     "lfm2",
     hybrids.add_lfm2,
+    renames=((r"(.+\.expert_bias)", r"\1.bias"),),
     rewrite=hybrids.short_convolutions,
     fixed={"conv_bias": False, "routed_scaling_factor": 1},
 )

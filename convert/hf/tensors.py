@@ -105,7 +105,7 @@ def renamed(
     names = gguf.get_tensor_name_map(
         _arch(architecture.names or architecture.name), config.n_layers
     )
-    views = stack(views, config)
+    views = {_new_name(architecture, name): view for name, view in stack(views, config).items()}
     planned = []
     if architecture.rewrite is not None:
         views = architecture.rewrite(config, views)
@@ -129,6 +129,11 @@ def renamed(
             made = multiplied(made, architecture.factors(config, plain, view.n_rows))
         planned.append(Planned(new_name, made))
     return planned
+
+
+def _new_name(architecture: HFArchitecture, name: str) -> str:
+    matches = ((re.fullmatch(old, name), new) for old, new in architecture.renames)
+    return next((match.expand(new) for match, new in matches if match), name)
 
 
 def _mapped_name(names: gguf.TensorNameMap, name: str) -> str | None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...ops.arrays import F32
 from ...ops.device import Activations, Array
 from ..attention import Attention
 from ..config import ModelConfig
 from ..config.layers import AttentionConfig
-from ..loader import F32, Linear, Loader
+from ..loader import Linear, Loader
 from ..workspace import Rows, Widths
 from .base import Mixer
 

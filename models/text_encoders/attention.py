@@ -14,7 +14,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-F32 = NDArray[np.float32]
+from ...ops.arrays import F32
 
 _MOST_SCORES = 1 << 16
 """Scores that one thread has in memory at a time (256 KiB, which caches hold)."""

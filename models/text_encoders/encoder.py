@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ops.arrays import F32, I32
 from ...ops.device import Activations
 from ..config.layers import DenseConfig
 from ..config.text_encoders import TextEncoderConfig
@@ -21,9 +22,6 @@ from ..workspace import Rows as Memory
 from ..workspace import Widths, Workspace
 from .attention import Span, attend, rotation, spans_of
 from .weights import LayerWeights, TextEncoderWeights
-
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...jit.arena import Arena
+from ...ops.arrays import F32
 from ...ops.device import Device, Weight
 from ...ops.experts import ExpertWeights
 from ..config.text_encoders import TextEncoderConfig
@@ -21,8 +19,6 @@ from ..feed_forwards.dense import DenseWeights
 from ..feed_forwards.experts import ExpertsWeights
 from ..loader import Linear, Loader, Norm
 from ..tensors import TensorLike
-
-F32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

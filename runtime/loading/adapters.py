@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from ...models.low_rank import F32, Adapters, Factors, joined
+from ...models.low_rank import Adapters, Factors, joined
+from ...ops.arrays import F32
 from ...ops.low_rank import thin_bytes
 from ...ops.reference.quants import dequantise
 from ...system.errors import KvarnError

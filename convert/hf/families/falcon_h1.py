@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from gguf import GGUFWriter
-from numpy.typing import NDArray
 
+from ....ops.arrays import F32
 from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
@@ -13,8 +13,6 @@ from ..config import Config, number
 from ..keys import add_head_dim, add_sizes, add_unscaled
 from ..views import View, Views
 from .mamba2 import add_scan, inner_size, n_groups, scans, state_size
-
-F32 = NDArray[np.float32]
 
 
 def add_falcon_h1(writer: GGUFWriter, config: Config) -> None:

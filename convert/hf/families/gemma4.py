@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from gguf import GGUFWriter
 
 from ...errors import ConvertError
@@ -11,14 +9,9 @@ from ..architecture import HFArchitecture
 from ..config import Config
 from ..keys import add_dense
 from ..layers import add_windows, windowed_layers
-from ..views import View, Views
 from .experts import add_experts
 
-_SCALES = {
-    "router.scale": "ffn_gate_inp.scale",
-    "router.per_expert_scale": "ffn_down_exps.scale",
-    "layer_scalar": "layer_output_scale.weight",
-}
+_LAYER = r"model\.layers\.(\d+)"
 
 
 def add_keys(writer: GGUFWriter, config: Config) -> None:
@@ -54,24 +47,15 @@ def add_keys(writer: GGUFWriter, config: Config) -> None:
         writer.add_expert_feed_forward_length(config.integer("moe_intermediate_size"))
 
 
-def tensors(config: Config, views: Views) -> dict[str, View]:
-    """The scales by the file's names, and the stacked experts as weights."""
-    made: dict[str, View] = {}
-    for name, view in views.items():
-        layer = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", name)
-        if layer is not None and layer[2] in _SCALES:
-            made[f"blk.{layer[1]}.{_SCALES[layer[2]]}"] = view
-        elif layer is not None and layer[2].startswith("experts."):
-            made[f"{name.removesuffix('.weight')}.weight"] = view
-        else:
-            made[name] = view
-    return made
-
-
 ENTRY = HFArchitecture(
     "gemma4",
     add_keys,
-    rewrite=tensors,
+    renames=(
+        (rf"{_LAYER}\.router\.scale", r"blk.\1.ffn_gate_inp.scale"),
+        (rf"{_LAYER}\.router\.per_expert_scale", r"blk.\1.ffn_down_exps.scale"),
+        (rf"{_LAYER}\.layer_scalar", r"blk.\1.layer_output_scale.weight"),
+        (rf"({_LAYER}\.experts\..+?)(\.weight)?", r"\1.weight"),
+    ),
     activation="hidden_activation",
     drops_output=True,
     vocabulary="gemma4",

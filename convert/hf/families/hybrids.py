@@ -83,8 +83,6 @@ def delta_nets(config: Config, views: Views) -> dict[str, View]:
         stem, _, end = name.partition(".linear_attn.")
         if end == "A_log":
             made[name] = mapped(view, lambda x: -np.exp(x))
-        elif end == "dt_bias":
-            made[f"{stem}.linear_attn.dt_proj.bias"] = view
         elif end == "conv1d.weight":
             made[name] = squeezed(name, view)
         elif end == "in_proj_qkvz.weight":
@@ -202,13 +200,8 @@ def _lfm2_length(config: Config) -> int:
 
 
 def short_convolutions(config: Config, views: Views) -> dict[str, View]:
-    """Convolutions without their dimension of one; the bias of the choice by its file's name."""
-    made: dict[str, View] = {}
-    for name, view in views.items():
-        if name.endswith(".conv.conv.weight"):
-            made[name] = squeezed(name, view)
-        elif name.endswith(".expert_bias"):
-            made[f"{name}.bias"] = view
-        else:
-            made[name] = view
-    return made
+    """Convolutions without their dimension of one."""
+    return {
+        name: squeezed(name, view) if name.endswith(".conv.conv.weight") else view
+        for name, view in views.items()
+    }

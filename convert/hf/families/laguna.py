@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gguf import ExpertGatingFuncType, GGUFWriter
 
 from ....models.config.architectures import ARCHITECTURES
@@ -14,7 +12,6 @@ from ..config import Config
 from ..keys import add_head_dim, add_sizes
 from ..layers import add_windows, windowed_layers
 from ..rope import add_rope
-from ..views import View, Views
 from .experts import add_experts, split
 
 
@@ -39,21 +36,6 @@ def add_keys(writer: GGUFWriter, config: Config) -> None:
     writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
     writer.add_expert_weights_scale(config.number("moe_routed_scaling_factor"))
     writer.add_expert_weights_norm(True)
-
-
-def tensors(config: Config, views: Views) -> Mapping[str, View]:
-    """The gates by the file's name, and stacked experts as separate tensors.
-
-    Some shards have the bias of a choice beside the experts, not in the router.
-    """
-    made: dict[str, View] = {}
-    for name, view in split(config, views).items():
-        stem = name.removesuffix(".self_attn.g_proj.weight").removeprefix("model.layers.")
-        if stem.isdecimal():
-            made[f"blk.{stem}.attn_gate.weight"] = view
-        else:
-            made[name.replace(".experts.e_score_correction", ".gate.e_score_correction")] = view
-    return made
 
 
 def _heads(config: Config) -> list[int]:
@@ -95,7 +77,12 @@ def _dense_layers(config: Config) -> int:
 ENTRY = HFArchitecture(
     "laguna",
     add_keys,
-    rewrite=tensors,
+    renames=(
+        (r"model\.layers\.(\d+)\.self_attn\.g_proj\.weight", r"blk.\1.attn_gate.weight"),
+        # Some shards have the bias of a choice beside the experts, not in the router.
+        (r"(.+)\.experts\.(e_score_correction.*)", r"\1.gate.\2"),
+    ),
+    rewrite=split,
     names="dots1",
     fixed={
         "attention_bias": False,

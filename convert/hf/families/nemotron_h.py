@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from gguf import GGUFWriter
@@ -12,7 +11,6 @@ from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
 from ..keys import add_head_dim, add_sizes
-from ..views import View, Views
 from .experts import add_experts
 from .hybrids import layer_counts
 from .mamba2 import N_CTX, SAME, add_scan, scans
@@ -75,20 +73,17 @@ def add_nemotron_h(writer: GGUFWriter, config: Config) -> None:
         writer.add_moe_latent_size(latent)
 
 
-def nemotron_tensors(config: Config, views: Views) -> dict[str, View]:
-    """`scans`; stacked experts by the file's names."""
-    made = {}
-    for name, view in scans(config, views).items():
-        match = re.fullmatch(r"\w+\.layers\.(\d+)\.mixer\.experts\.(up|down)_proj\.weight", name)
-        made[f"blk.{match[1]}.ffn_{match[2]}_exps.weight" if match else name] = view
-    return made
-
-
 ENTRY = HFArchitecture(
     "nemotron_h_moe",
     add_nemotron_h,
     permuted=True,
-    rewrite=nemotron_tensors,
+    renames=(
+        (
+            r"\w+\.layers\.(\d+)\.mixer\.experts\.(up|down)_proj\.weight",
+            r"blk.\1.ffn_\2_exps.weight",
+        ),
+    ),
+    rewrite=scans,
     choose=choose_nemotron,
     also=("nemotron_h",),
     activation="mlp_hidden_act",
