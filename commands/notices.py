@@ -25,8 +25,12 @@ def tell_of_base_model(model: Model) -> None:
         )
 
 
-def tell_of_no_template(model: Model) -> None:
-    """Say that a model has no chat template, and what its turns look like."""
+def tell_of_template(model: Model) -> None:
+    """Say what a model lacks for a conversation: training, or a chat template (and what its turns
+    look like)."""
+    if model.chat_template is not None:
+        tell_of_base_model(model)
+        return
     say(
         f"{model.name} has no chat template and was probably not trained to answer: it continues "
         "texts (turns are marked '### User:' and '### Assistant:'); "
@@ -68,12 +72,13 @@ def tell_of_dropped_encoders(source: Path, report: Report) -> None:
         )
 
 
-class EncoderNotice:
-    """For `on_compile`: says once that encoders are being compiled, which takes a while."""
+class CompilingNotice:
+    """For `on_compile`: says once that `kernels` are being compiled, which takes a while."""
 
-    is_told = False
+    def __init__(self, kernels: str) -> None:
+        self._line: str | None = f"compiling {kernels}, on first use …"
 
     def __call__(self, kernel: str, seconds: float | None) -> None:
-        if not self.is_told:
-            self.is_told = True
-            say("compiling encoders (first use on this machine) …")
+        if seconds is None and self._line is not None:
+            say(self._line)
+            self._line = None

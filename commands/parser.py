@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +20,7 @@ from . import COMMANDS
 from .options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
 from .options.rare import is_rare
 from .options.values import NO_MODEL, file_path, integer, number, utf8
-from .options.words import options_first
+from .options.words import flag_in, nearest, nearest_option, options_first, short_name
 
 _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
 _TAKES_NONE = re.compile(r"argument (.+): ignored explicit argument (.+)")
@@ -125,8 +125,8 @@ class Parser(argparse.ArgumentParser):
     def _typed(self, name: str) -> str:
         """The name of an option that the user typed, by argparse's name of it: -c/--ctx/--ctx-size
         → -c; of several, the best known one."""
-        names = {_flag(word, name.split("/")) for word in self._words} - {""}
-        return names.pop() if len(names) == 1 and name[:1] == "-" else _short(name)
+        names = {flag_in(word, name.split("/")) for word in self._words} - {""}
+        return names.pop() if len(names) == 1 and name[:1] == "-" else short_name(name)
 
     def _form(self, name: str) -> str:
         """How a user writes an option, by argparse's name of it: -f/--file → -f FILE."""
@@ -206,7 +206,7 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         if word in ("-", "--") or flag in known:
             return
-        near = _nearest_option(flag, known)
+        near = nearest_option(flag, known)
         if self._commands():
             self._refuse(f"option {shown(flag)}{near or ': other options follow the command'}")
         spelt = flag.replace("_", "-")
@@ -223,10 +223,10 @@ class Parser(argparse.ArgumentParser):
             words = COMMANDS_ELSEWHERE.get(value) if kind == "command" else None
             if str(value).endswith(".gguf"):
                 words = f"did you mean `{self.prog} run {value}`?"
-            advice = f": {words}" if words else _nearest(value, action.choices)
+            advice = f": {words}" if words else nearest(value, action.choices)
             self._refuse(f"{kind} {shown(value)}{advice}")
         choices = list(map(str, action.choices))
-        near = _nearest(str(value), choices)
+        near = nearest(str(value), choices)
         raise argparse.ArgumentError(
             action, f"expected {', '.join(choices)}, found {shown(str(value))}{near}"
         )
@@ -279,31 +279,3 @@ def build_parser(*commands: str, whole: bool = True) -> Parser:
 def module_of(command: str) -> Any:
     """The module of a command, imported."""
     return import_module(f".{COMMANDS[command][0]}", __package__)
-
-
-def _flag(word: str, names: list[str]) -> str:
-    """Which of an option's names a word begins with, a value behind it or not; "" for none."""
-    flag = word.partition("=")[0]
-    short = word[:2]  # -n8
-    return flag if flag in names else short if short in names and short != "--" else ""
-
-
-def _short(name: str) -> str:
-    """The best known name of an option, by argparse's name of it: -c/--ctx/--ctx-size → --ctx."""
-    first, *others = name.split("/") if name.startswith("-") else [name]
-    return others[0] if others and len(first) == 2 else first
-
-
-def _nearest(word: str, known: Iterable[str], least: float = 0.6) -> str:
-    """`: did you mean …?` where one is like `word`; least: how like, from 0 to 1."""
-    from difflib import get_close_matches
-
-    matches = get_close_matches(word[:100], list(known), 1, least)
-    return f": did you mean {matches[0]}?" if matches else ""
-
-
-def _nearest_option(flag: str, known: Iterable[str]) -> str:
-    """The same for options: one that is spelt with other dashes, or else a long one."""
-    name = flag.replace("_", "-").lstrip("-")
-    same = [option for option in known if option.lstrip("-") == name]
-    return _nearest(same[0] if same else flag, same or [o for o in known if len(o) > 2], 0.7)

@@ -18,9 +18,9 @@ from ...runtime.store.disk.format.manifest import NAME
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say, show, show_json
 from ...system.text import one_line
-from ..notices import tell_of_base_model, tell_of_no_template
+from ..notices import tell_of_template
 from ..opening import Workload, compile_for, load_model, opened
-from ..options.context import add_attend_options, add_ctx_option, flag
+from ..options.context import add_attend_options, flag
 from ..options.generation import (
     add_max_tokens_option,
     add_sampling_options,
@@ -28,7 +28,7 @@ from ..options.generation import (
     sampling_from,
 )
 from ..options.model import ModelRequest
-from ..options.model_options import add_threads_option
+from ..options.model_options import add_ctx_option, add_file_flag, add_threads_option
 from ..options.values import count, file_name, positive, utf8
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.progress import index_context
@@ -99,9 +99,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_system_option(parser, "a system message before the question")
     model = parser.add_argument_group("model")
-    model.add_argument(
-        "-m", "--model", metavar="FILE", type=Path, help="the packs' model, if it was moved"
-    )
+    add_file_flag(model, "the packs' model, if it was moved")
     add_threads_option(model)
     add_ctx_option(model, "room for N tokens")
     add_attend_options(parser)
@@ -136,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
         asker = _asker(options, source, model, sampling)
         if len(asked) > 1 and not options.json:
             show(f"{name}:")
-        tell = partial(_tell_of_model, model) if is_new or not answers else lambda: None
+        tell = partial(tell_of_template, model) if is_new or not answers else lambda: None
         answer = _answer(asker, request, options, tell)
         gain = {"gain": gains[name]} if gains else {}
         answers.append({"pack": head.path, "model": head.model, **gain, **asdict(answer)})
@@ -181,13 +179,6 @@ def _load(source: ModelRequest, request: ContextRequest, head: PackHead) -> Mode
     if source.is_named:  # -m tells where the model is now, not what was added to it
         source = replace(source, lora=adapter_files(head.adapters))
     return load_model(source, Workload(request.store.types()), head, compiles=False)
-
-
-def _tell_of_model(model: Model) -> None:
-    if model.chat_template is None:
-        tell_of_no_template(model)
-    else:
-        tell_of_base_model(model)
 
 
 def _n_prompt(options: argparse.Namespace) -> int:

@@ -20,9 +20,14 @@ from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.reading import MOST_TEXT, read_file
 from ...system.terminal import say
-from ...system.values import count, n_bytes
+from ...system.values import n_bytes
 from ..options.address import add_address_options
-from ..options.model_options import adapters_from, add_model_options, check_placement
+from ..options.model_options import (
+    adapters_from,
+    add_ctx_option,
+    add_model_options,
+    check_placement,
+)
 from ..options.values import positive, typed
 
 if TYPE_CHECKING:
@@ -45,15 +50,11 @@ def add(parser: Parser) -> None:
     _add_server(parser)
     add_model_options(parser, with_device=True)
     group = parser.add_argument_group("context")
-    group.add_argument(
-        "-c",
-        "--ctx",
-        "--ctx-size",
-        metavar="N",
-        type=typed(count),
-        default=0,
-        help="room for N tokens in each request, as 8192 or 128K (default: the model's training "
+    add_ctx_option(
+        group,
+        "room for N tokens in each request, as 8192 or 128K (default: the model's training "
         "length, or what fits in memory)",
+        default=0,
     )
     group.add_argument(
         "-np",

@@ -14,7 +14,7 @@ from ...runtime.home import last_pull
 from ...runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ...system.errors import KvarnError
 from ...system.terminal import say, show_path
-from ..notices import EncoderNotice, tell_of_dropped_encoders
+from ..notices import CompilingNotice, tell_of_dropped_encoders
 from ..options.model import remember_made
 from ..options.values import WEIGHT_TYPES
 from ..terminal.interrupt import on_ctrl_c
@@ -71,7 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from ...jit.kernel_cache import on_compile
 
-    on_compile(EncoderNotice())
+    on_compile(CompilingNotice("encoders"))
     source, name, out = _source_and_out(options.paths)
     if options.hash is not None and not options.embed_hash:
         raise KvarnError("--hash has no effect without --embed-hash: give both")

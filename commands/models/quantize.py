@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...runtime.engine import on_engine
 from ...runtime.memory import human_bytes
 from ...system.terminal import say
-from ..notices import EncoderNotice, tell_of_dropped_encoders
+from ..notices import CompilingNotice, tell_of_dropped_encoders
 from ..options.model_options import add_threads_option
 from ..options.values import WEIGHT_TYPES
 from ..terminal.interrupt import on_ctrl_c
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from ...jit import threads
     from ...jit.kernel_cache import on_compile
 
-    on_compile(EncoderNotice())
+    on_compile(CompilingNotice("encoders"))
     mix = mix_of(options.type)
     imatrix = (options.imatrix, read_imatrix(options.imatrix)) if options.imatrix else None
     if options.threads is not None:

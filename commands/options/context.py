@@ -14,6 +14,7 @@ from ...runtime.keep import KEEPS
 from ...runtime.methods import Kind, Method
 from ...runtime.store import Disk, Ram
 from ...system.text import shown
+from .model_options import add_ctx_option
 from .rare import USUAL, mark_rare
 from .values import count, file_name, typed
 
@@ -43,11 +44,6 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     add_attend_options(parser)
     add_prefill_options(parser)
     return group
-
-
-def add_ctx_option(group: argparse._ActionsContainer, help: str) -> None:
-    """Adds `--ctx`."""
-    group.add_argument("-c", "--ctx", "--ctx-size", metavar="N", type=count, help=help)
 
 
 def add_attend_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

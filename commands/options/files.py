@@ -13,6 +13,7 @@ from ...system.files import check_target
 from ...system.reading import MOST_TEXT, STDIN, read_text
 from ...system.terminal import say
 from ...system.text_kinds import check_text
+from .model_options import add_ctx_option
 from .values import positive
 
 if TYPE_CHECKING:
@@ -58,15 +59,7 @@ def listed(file: Path) -> list[Path]:
 
 def add_piece_options(parser: argparse.ArgumentParser) -> None:
     """`--ctx N`, `--chunks N`."""
-    parser.add_argument(
-        "-c",
-        "--ctx",
-        "--ctx-size",
-        metavar="N",
-        type=positive,
-        default=512,
-        help="tokens of each piece (default 512)",
-    )
+    add_ctx_option(parser, "tokens of each piece (default 512)", positive, 512)
     parser.add_argument("--chunks", metavar="N", type=positive, help="use only the first N pieces")
 
 

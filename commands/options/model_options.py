@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from ...convert.packages import PACKAGES
@@ -11,7 +12,7 @@ from ...runtime.loading.device_names import DEVICES, KV_ON
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.text import one_line, shown
-from .values import NO_MODEL, file_path, positive
+from .values import NO_MODEL, count, file_path, positive
 
 
 def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False) -> None:
@@ -63,7 +64,7 @@ def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False
 
 def add_model_flags(which: argparse._ActionsContainer, file: str, more: str = "") -> None:
     """Adds `-m`, whose help is `file`, and `-hf`, with `more` at the end of its help."""
-    which.add_argument("-m", "--model", metavar="FILE", type=Path, help=file)
+    add_file_flag(which, file)
     which.add_argument(
         "-hf",
         "-hfr",
@@ -71,6 +72,23 @@ def add_model_flags(which: argparse._ActionsContainer, file: str, more: str = ""
         dest="hf",
         metavar="USER/REPO[:QUANT]",
         help=f"a GGUF file of the Hugging Face hub, downloaded if it is not on this machine{more}",
+    )
+
+
+def add_file_flag(parser: argparse._ActionsContainer, help: str) -> None:
+    """Adds `-m FILE`."""
+    parser.add_argument("-m", "--model", metavar="FILE", type=Path, help=help)
+
+
+def add_ctx_option(
+    group: argparse._ActionsContainer,
+    help: str,
+    kind: Callable[[str], int] = count,
+    default: int | None = None,
+) -> None:
+    """Adds `--ctx`."""
+    group.add_argument(
+        "-c", "--ctx", "--ctx-size", metavar="N", type=kind, default=default, help=help
     )
 
 

@@ -11,6 +11,7 @@ from ...system.errors import KvarnError
 from ...system.reading import check_stdin_once
 from ...system.terminal import say, show
 from ...system.text import one_line, shown
+from ..notices import CompilingNotice
 from ..options.files import text_in
 from ..options.model import ModelRequest
 from ..options.model_options import add_model_flags, add_threads_option
@@ -78,7 +79,7 @@ def embedder_of(options: argparse.Namespace, pooling: str | None) -> Embedder:
     """The embedder that options name, loaded."""
     from ...jit.kernel_cache import on_compile
 
-    on_compile(_Compiling())
+    on_compile(CompilingNotice("kernels"))
     request = ModelRequest.of(options)
     return load_embedder(request.file(), pooling=pooling, threads=request.threads, notice=say)
 
@@ -87,15 +88,3 @@ def show_scores(texts: list[str], scores: NDArray[np.float32]) -> None:
     """Print each score, a tab and the text, the highest first."""
     for i in sorted(range(len(texts)), key=lambda i: -scores[i]):
         show(f"{scores[i]:.4f}\t{one_line(texts[i], SHOWN)}")
-
-
-class _Compiling:
-    """For `on_compile`: says once that kernels are compiled."""
-
-    def __init__(self) -> None:
-        self._has_told = False
-
-    def __call__(self, kernel: str, seconds: float | None) -> None:
-        if seconds is None and not self._has_told:
-            self._has_told = True
-            say("compiling kernels, on first use …")

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.documents import joined
 from ...runtime.home import pack_path, saved_path, session_path
 from ...runtime.memory import human_bytes
-from ...runtime.store import Disk
 from ...system.errors import KvarnError
 from ...system.terminal import say, show, show_json
 from ...system.text import one_line
-from ..opening import Workload, load_model
-from ..options.cluster import add_ray_options, check_ray_options
-from ..options.context import (
-    add_attend_options,
-    add_ctx_option,
-    add_kv_type_option,
-    add_prefill_options,
-    request_from,
-)
-from ..options.files import add_files_option, add_list_option, documents_from, listed
-from ..options.model import ModelRequest
-from ..options.model_options import add_lora_option, add_model_options
 from ..options.values import file_name
 from ..terminal.interrupt import on_ctrl_c
-from ..terminal.progress import ReadingBar, byte_bar, progress_bar
+from ..terminal.progress import byte_bar, progress_bar
 from ..terminal.tables import NO_PACKS, known_packs, pack_table, texts_table
+from .pack_build import BUILDING, INDEXING, NAME_HELP, add_build, add_index, build, index
 
 if TYPE_CHECKING:
-    from ...runtime.attend import Attend
-    from ...runtime.context import Context
-    from ...runtime.model import Model
     from ...runtime.store.facts import PackInfo
 
-_NAME_HELP = "a name among your packs (in KVARN_HOME), or a path with a /"
 _SAVED_HELP = "a name that `kvarn pack ls` lists (of two, the pack), or a path with a /"
 
 
@@ -47,8 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--pack NAME` and `kvarn chat --pack NAME` continue after it without reading it again."
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _add_build(actions)
-    _add_index(actions)
+    add_build(_action(actions, "build", "read files into a pack", BUILDING))
+    add_index(_action(actions, "index", "store the index of a method in a pack", INDEXING))
     listing = _action(actions, "ls", "list your packs and chat sessions, or a folder's packs")
     listing.add_argument(
         "folder",
@@ -60,84 +42,35 @@ def add(parser: argparse.ArgumentParser) -> None:
     info = _action(actions, "info", "show what is in a pack")
     for reporting in (listing, info):
         reporting.add_argument("--json", action="store_true", help="print JSON")
-    verify = actions.add_parser(
+    verify = _action(
+        actions,
         "verify",
-        help="read a pack and check every byte of it",
-        description="Read a pack and check every byte against its digest. Check that K, V, hidden "
+        "read a pack and check every byte of it",
+        "Read a pack and check every byte against its digest. Check that K, V, hidden "
         "states and the floats of indexes are finite, and that orders, blocks and tables of "
         "indexes are valid. Indexes are not computed again.",
     )
     remove = _action(actions, "rm", "delete packs")
     export = _action(actions, "export", "write a pack to one file")
-    for action, help in ((info, _SAVED_HELP), (verify, _SAVED_HELP), (export, _NAME_HELP)):
+    for action, help in ((info, _SAVED_HELP), (verify, _SAVED_HELP), (export, NAME_HELP)):
         action.add_argument("name", metavar="NAME", type=file_name, help=help)
-    remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
+    remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=NAME_HELP)
     export.add_argument(
         "-o", "--output", metavar="FILE", type=Path, required=True, help="the file to write"
     )
     import_ = _action(actions, "import", "make a pack of an exported file")
     import_.add_argument("file", metavar="FILE", type=Path, help="a file of `kvarn pack export`")
     import_.add_argument(
-        "-o", "--output", metavar="NAME", type=file_name, help=f"{_NAME_HELP} (default: the file's)"
+        "-o", "--output", metavar="NAME", type=file_name, help=f"{NAME_HELP} (default: the file's)"
     )
 
 
-def _action(actions: Any, name: str, help: str) -> argparse.ArgumentParser:
-    """An action whose own help begins with what the list says of it."""
+def _action(actions: Any, name: str, help: str, description: str = "") -> argparse.ArgumentParser:
+    """An action. Unless told, its own help begins with what the list says of it."""
     parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=help, description=f"{help[0].upper()}{help[1:]}."
+        name, help=help, description=description or f"{help[0].upper()}{help[1:]}."
     )
     return parser
-
-
-def _add_build(actions: Any) -> None:
-    build: argparse.ArgumentParser = actions.add_parser(
-        "build",
-        help="read files into a pack",
-        description="Read files, one after the other as one text, into a pack; of several, each "
-        "below its name. If interrupted, run the same command to resume.",
-    )
-    files = build.add_mutually_exclusive_group(required=True)
-    add_files_option(
-        files,
-        "texts, PDF, Word, EPUB and HTML files, and folders of them, in this order",
-        required=False,
-    )
-    add_list_option(files)
-    build.add_argument(
-        "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
-    )
-    build.add_argument(
-        "--each",
-        action="store_true",
-        help="a pack for each file, named like it, in the folder -o; the same command may run "
-        "several times at once, on machines that share the folder, too",
-    )
-    add_ray_options(build, "with --each, read the texts")
-    add_ctx_option(
-        build, "most tokens of the text (default, and for 0: the model's training length)"
-    )
-    add_model_options(build, with_device=True)
-    add_kv_type_option(build)
-    add_attend_options(build)
-    add_prefill_options(build)
-
-
-def _add_index(actions: Any) -> None:
-    index: argparse.ArgumentParser = actions.add_parser(
-        "index",
-        help="store the index of a method in a pack",
-        description="Store the index by which --method chooses tokens in a pack. Without it, each "
-        "command that opens the pack first makes the index in memory. `pack build --method` does "
-        "the same after reading.",
-    )
-    index.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
-    add_ctx_option(
-        index, "the size of the contexts that will open it (default: that of `kvarn run`)"
-    )
-    add_model_options(index)
-    add_lora_option(index)
-    add_attend_options(index)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -146,84 +79,6 @@ def run(options: argparse.Namespace) -> int:
         "export": export, "import": import_,
     }  # fmt: skip
     return actions[options.action](options)
-
-
-def build(options: argparse.Namespace) -> int:
-    from ...runtime.context.reading.prompt import prompt_ids
-    from ...runtime.packs import build_pack
-
-    if options.files_from is not None:
-        options.files = listed(options.files_from)
-    check_ray_options(options)
-    if options.ray is not None:
-        if not options.each:
-            raise KvarnError("--ray reads many texts, each into a pack: give --each, too")
-        from .pack_cluster import build_each_on_ray
-
-        return build_each_on_ray(options)
-    if options.each:
-        from .pack_each import build_each
-
-        return build_each(options)
-    source, request = ModelRequest.of(options), request_from(options)
-    store = Disk(pack_path(options.output), *(options.kv_type or ()))
-    documents, head, prefill = documents_from(options), store.head(), request.prefill
-    if not any(document.text.strip() for document in documents):
-        raise KvarnError("nothing to read: the files are empty")
-    work = Workload(store.types(), [request.attend], prefills=[prefill] if prefill else [])
-    model = load_model(source, work, head)
-    ids = prompt_ids(model.tokenizer, joined(documents))
-    bar = ReadingBar("reading")
-
-    def opened(context: Context) -> None:
-        if context.where:
-            say(context.where)
-        bar.begin(len(context.tokens), context.stats)
-
-    began = time.perf_counter()
-    with on_ctrl_c(
-        lambda: (
-            f"stopped: {store.path} keeps {store.n_saved:,} of {len(ids):,} tokens; run the same "
-            "command to resume"
-        )
-    ):
-        try:
-            info = build_pack(model, store, ids, request.n_ctx, prefill, bar, opened)
-        finally:
-            bar.close()
-    say(
-        f"{store.path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
-        f"{len(ids) - bar.n_before:,} of them read in {time.perf_counter() - began:.1f} s"
-    )
-    for measured in info.probe:
-        say(str(measured))
-    if request.attend.selects:
-        _index(model, Path(store.path), request.attend, request.n_ctx)
-    return 0
-
-
-def index(options: argparse.Namespace) -> int:
-    source, request = ModelRequest.of(options), request_from(options)
-    path = pack_path(options.name)
-    head = Disk(path, read_only=True).head()
-    model = load_model(source, Workload(Disk(path).types(), [request.attend]), head)
-    _index(model, path, request.attend, request.n_ctx)
-    return 0
-
-
-def _index(model: Model, path: Path, attend: Attend, n_ctx: int | None) -> None:
-    from ...runtime.packs import index_pack
-
-    began = time.perf_counter()
-    with (
-        on_ctrl_c(lambda: f"stopped: {path} is as it was"),
-        progress_bar("indexing", "layer") as progress,
-    ):
-        info = index_pack(model, path, attend, n_ctx, progress)
-    say(
-        f"{path}: indexes {', '.join(info.indexes) or 'none'}, {human_bytes(info.n_bytes)} in all, "
-        f"made in {time.perf_counter() - began:.1f} s"
-    )
 
 
 def ls(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from ...system.reading import read_stdin
 from ...system.terminal import say, show
 from ..options.files import add_prompt_files_option, documents_from
 from ..options.model import model_file
+from ..options.model_options import add_file_flag
 from ..options.values import utf8
 
 if TYPE_CHECKING:
@@ -35,13 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "read the text from FILE, also a PDF, Word, EPUB or HTML file; may be given again, as in "
         "`run`",
     )
-    parser.add_argument(
-        "-m",
-        "--model",
-        metavar="FILE",
-        type=Path,
-        help="a GGUF file (default: as for `run`)",
-    )
+    add_file_flag(parser, "a GGUF file (default: as for `run`)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--ids", action="store_true", help="print only the ids, on one line")
     form.add_argument("--json", action="store_true", help="print the ids as a JSON list")

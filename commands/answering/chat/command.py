@@ -12,7 +12,7 @@ from ....runtime.home import pack_path, session_path
 from ....runtime.keep import KeepAll
 from ....system.errors import KvarnError
 from ....system.terminal import say
-from ...notices import tell_of_base_model, tell_of_no_template
+from ...notices import tell_of_template
 from ...opening import Workload, load_draft, load_model, opened
 from ...options.context import add_context_options, add_pack_options, flag, request_from
 from ...options.drafting import add_draft_options, draft_from
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ....runtime.chat.conversation import Conversation
     from ....runtime.chat.session import Session
     from ....runtime.context import Context
-    from ....runtime.model import Model
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         ids = context.encode(text) if text else []
         if ids:
             context.reader.check(ids)
-        _tell_of_template(model)
+        tell_of_template(model)
         if ids:
             _read(context, ids)
         conversation = Conversation(
@@ -134,14 +133,6 @@ def _read(context: Context, ids: list[int]) -> None:
     """Read what the chat is about."""
     with closing(ReadingBar("reading", 0, context.stats)) as progress:
         context.prefill(ids, progress)
-
-
-def _tell_of_template(model: Model) -> None:
-    """Say what is missing for a conversation."""
-    if model.chat_template is not None:
-        tell_of_base_model(model)
-    else:
-        tell_of_no_template(model)
 
 
 def _request(options: argparse.Namespace) -> ContextRequest:

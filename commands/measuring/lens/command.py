@@ -16,6 +16,7 @@ from ....system.files import write_file
 from ....system.terminal import say
 from ...options.files import check_output
 from ...options.model import model_file
+from ...options.model_options import add_file_flag
 from ...options.values import count, positive
 from .page import Page, pieces_of, render
 from .view import View
@@ -36,12 +37,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, required=True, help="the page, such as a.html"
     )
-    parser.add_argument(
-        "-m",
-        "--model",
-        metavar="FILE",
-        type=Path,
-        help="the GGUF file that was run, for its vocabulary (default: that of `kvarn run`)",
+    add_file_flag(
+        parser, "the GGUF file that was run, for its vocabulary (default: that of `kvarn run`)"
     )
     parser.add_argument(
         "--part",
