@@ -80,11 +80,6 @@ class Method:
         """Choices of options that need kernels of their own, to be compiled by `kvarn build`."""
         return (cls(),)
 
-    @classmethod
-    def default(cls, option: str) -> Any:
-        """The default of a field."""
-        return getattr(cls, option)
-
 
 def called(method: Method) -> str:
     """A method with those of its options that are not the defaults: "topk index=flat"."""

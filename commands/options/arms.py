@@ -106,11 +106,12 @@ def _budgets(method: str, budgets: list[str] | None) -> list[str]:
     own default.
     """
     kind = ATTEND_AXIS.named(method)
-    if "budget" not in kind.options() or ":budget=" in method:
+    default = getattr(kind, "budget", None)
+    if default is None or ":budget=" in method:
         return [""]
     if budgets is None:
         shared = getattr(kind, "budget_unit", "kv-head") == "kv-head"
-        return [COMMON_BUDGET if shared else str(kind.default("budget"))]
+        return [COMMON_BUDGET if shared else str(default)]
     return budgets
 
 

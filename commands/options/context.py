@@ -122,7 +122,7 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--io",
         choices=declared.choices,
-        help=f"{declared.help} (default {Disk.default('io')})",
+        help=f"{declared.help} (default {Disk.io})",
     )
 
 
@@ -194,7 +194,7 @@ def _help(axis: Axis[M], fields: Mapping[str, str]) -> str:
     help = axis.declared(fields).help
     if 1 < len(fields) < sum(bool(method.options()) for method in axis.methods.values()):
         help = f"{', '.join(fields)}: {help}"
-    defaults = {name: axis.methods[name].default(field) for name, field in fields.items()}
+    defaults = {name: getattr(axis.methods[name], field) for name, field in fields.items()}
     if len(set(defaults.values())) > 1:
         listed = ", ".join(f"{name} {value}" for name, value in defaults.items())
         return f"{help} (default: {listed})"

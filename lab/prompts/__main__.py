@@ -45,9 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-f", "--file", type=Path, required=True, help="a UTF-8 text")
     parser.add_argument("-m", "--model", type=Path, help="default: the default model")
     parser.add_argument("-n", "--tokens", type=int, default=16_384)
-    parser.add_argument("--k", type=int, default=SparsePrefill.default("k"))
+    parser.add_argument("--k", type=int, default=SparsePrefill.k)
     parser.add_argument("--rerank", type=int, help="as --prefill-rerank")
-    parser.add_argument("--from", dest="from_", type=int, default=SparsePrefill.default("from_"))
+    parser.add_argument("--from", dest="from_", type=int, default=SparsePrefill.from_)
     parser.add_argument("--blocks", type=int, default=8)
     return parser
 

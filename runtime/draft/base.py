@@ -10,8 +10,8 @@ from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
     from ...models.config import ModelConfig
-    from ...ops.arrays import F32
     from ..gguf import GGUFFile
+    from ..sampling.state import SamplerState
     from ..tokenizer import Tokenizer
 
 
@@ -36,16 +36,6 @@ class VerifyingModel(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
 
-class VerifyingSampler(Protocol):
-    """What a draft needs of the sampler that draws from the logits of the model that verifies."""
-
-    @property
-    def is_complete(self) -> bool: ...
-    def fork(self) -> VerifyingSampler: ...
-    def sample(self, logits: F32, /) -> int: ...
-    def accept(self, token: int, /) -> None: ...
-
-
 class VerifyingContext(Protocol):
     """What a draft needs of the context that reads its guesses."""
 
@@ -65,9 +55,9 @@ class Draft(ABC):
         `DraftError` where it cannot guess for its model."""
 
     @abstractmethod
-    def start(self, context: VerifyingContext, sampler: VerifyingSampler) -> Drafter:
+    def start(self, context: VerifyingContext, sampler: SamplerState) -> Drafter:
         """The state of a new generation, which goes on after the tokens of `context`; `sampler`
-        draws its tokens."""
+        draws its tokens from the logits of the model that verifies."""
 
 
 class Drafter(ABC):

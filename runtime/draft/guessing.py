@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,8 +12,11 @@ from ...ops.arrays import F32
 from ..sampling.candidates import best_token
 from ..sampling.errors import SamplingError
 from ..stats import Clock
-from .base import Drafter, VerifyingModel, VerifyingSampler
+from .base import Drafter, VerifyingModel
 from .lengths import Lengths
+
+if TYPE_CHECKING:
+    from ..sampling.state import SamplerState
 
 AS_A_DRAFT = 4
 """Tokens up to which a draft reads what was generated as a draft that is right: such a pass is
@@ -58,7 +61,7 @@ class ModelDrafter(Drafter):
     """
 
     def __init__(
-        self, guessing: Guessing, lengths: Lengths, model: VerifyingModel, sampler: VerifyingSampler
+        self, guessing: Guessing, lengths: Lengths, model: VerifyingModel, sampler: SamplerState
     ) -> None:
         self._guessing, self._context, self.lengths = guessing, guessing.context, lengths
         self._sampler, self._ends = sampler, model.tokenizer.eog_ids
@@ -105,7 +108,7 @@ class ModelDrafter(Drafter):
             logits = self._read([token])
         return guesses
 
-    def _guess(self, sampler: VerifyingSampler, logits: F32) -> int | None:
+    def _guess(self, sampler: SamplerState, logits: F32) -> int | None:
         """The next token; None where the answer ends, or where the model is not sure."""
         logits = sized(logits[: self._n_vocab], self._n_logits)
         if highest_share(logits) < self._guessing.min_probability:

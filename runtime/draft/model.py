@@ -10,7 +10,8 @@ from .lengths import Lengths
 
 if TYPE_CHECKING:
     from ..gguf import GGUFFile
-    from .base import VerifyingContext, VerifyingSampler
+    from ..sampling.state import SamplerState
+    from .base import VerifyingContext
     from .guessing import Guessing, GuessingContext, ModelDrafter
 
 
@@ -70,7 +71,7 @@ class DraftModel(Draft):
             self._checked = file
             self._lengths = Lengths(self.model.file.n_bytes / file.n_bytes)
 
-    def start(self, context: VerifyingContext, sampler: VerifyingSampler) -> ModelDrafter:
+    def start(self, context: VerifyingContext, sampler: SamplerState) -> ModelDrafter:
         from .guessing import ModelDrafter  # NumPy: not wanted where options are only parsed
 
         self.prepare(context)

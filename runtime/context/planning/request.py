@@ -92,7 +92,7 @@ def _store(words: Mapping[str, Any], spell: Spell) -> Store:
         )
     k, v = words.get("kv_type") or (None, None)
     if pack is not None:
-        return Disk(pack_path(pack), k, v, read_only=True, io=io or Disk.default("io"))
+        return Disk(pack_path(pack), k, v, read_only=True, io=io or Disk.io)
     if named is None:
         if io is not None:
             raise RequestError(
@@ -104,4 +104,4 @@ def _store(words: Mapping[str, Any], spell: Spell) -> Store:
         raise RequestError(
             f"{spell('store')} {folder} is a file: expected a folder, or a name for a new one"
         )
-    return Disk(folder, k, v, io=io or Disk.default("io"), parent=words.get("parent"))
+    return Disk(folder, k, v, io=io or Disk.io, parent=words.get("parent"))

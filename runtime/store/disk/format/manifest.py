@@ -270,11 +270,7 @@ def _windows(data: Any, n_layers: int) -> tuple[int, ...]:
 
 
 def _heads(data: Any, sizes: dict[str, int]) -> tuple[tuple[int, int], ...]:
-    most = _MOST["n_kv_heads"], _MOST["head_dim"]
-    heads = tuple(
-        (number(n_kv_heads, 1, most[0]), number(head_dim, 1, most[1]))
-        for n_kv_heads, head_dim in data
-    )
+    heads = tuple((number(n, 1, MAX_HEADS), number(dim, 1, MAX_ROW)) for n, dim in data)
     if len(heads) != sizes["n_layers"]:
         raise ValueError(f"heads of {len(heads)} layers, the model has {sizes['n_layers']}")
     return heads
