@@ -65,6 +65,12 @@ def add(parser: Parser) -> None:
         help="generate N answers at the same time (default %(default)s)",
     )
     group.add_argument(
+        "--draft",
+        choices=("ngram",),
+        help="guess what followed the last tokens earlier in a prompt or its answer, and verify "
+        "the guesses of all answers in one pass: the same texts, sooner (default: no drafts)",
+    )
+    group.add_argument(
         "--cache-size",
         metavar="BYTES",
         type=typed(n_bytes),
@@ -137,6 +143,8 @@ def settings_from(options: argparse.Namespace) -> Settings:
     words = _words(vars(options))
     if lora := adapters_from(options):
         words["lora"] = [f"{adapter.path.absolute()}:{adapter.scale!r}" for adapter in lora]
+    if options.draft is not None:
+        words["draft"] = options.draft
     cache = home() / "serve"
     settings: Settings = module.Settings(
         model=_model(options),

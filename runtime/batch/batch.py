@@ -1,4 +1,4 @@
-"""Decoding one token of each of several contexts in one pass."""
+"""Decoding tokens of several contexts in one pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...models.together import NextToken, Together
+from ...models.together import NextTokens, Together
 from ...system.errors import KvarnError
 from ..context.reading.prompt import ContextError, checked_ids
 from ..context.reading.token_reader import TokenReader, stopping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..loading.loaded_model import LoadedModel
 
 LEAST_ROWS = 8
-"""Memory for a pass is made for so many contexts, or twice or four times as many, and so on."""
+"""Memory for a pass is made for so many tokens, or twice or four times as many, and so on."""
 
 
 class NotSaved(KvarnError):
@@ -35,7 +35,7 @@ class Batch:
     """Decodes tokens of several contexts of one model together.
 
     The contexts may have different lengths, sizes, methods, KV types and packs, and they may change
-    from call to call. Memory for a pass is made once, and again for more contexts than ever before.
+    from call to call. Memory for a pass is made once, and again for more tokens than ever before.
     """
 
     def __init__(self, model: LoadedModel) -> None:
@@ -43,35 +43,44 @@ class Batch:
         self._pass: Together | None = None
         self._most = 0
 
-    def decode_together(self, contexts: Sequence[Context], tokens: Sequence[int]) -> None:
-        """Read one generated token in each context, as `Context.decode` does without a draft.
+    def decode_together(
+        self,
+        contexts: Sequence[Context],
+        tokens: Sequence[int],
+        drafts: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Read one generated token in each context, and its draft, as `Context.decode` does.
 
         Then the logits of each are those of its token. Where the model is on the CPU, they have the
         bits that `Context.decode` gives, whatever the other contexts are. Costs one pass over the
-        weights. A token that is next in its context's draft costs nothing.
+        weights. A token that is next in its context's draft costs nothing. drafts: guesses of the
+        tokens after each of `tokens`; None: there are none.
 
         Raises `ContextError` for contexts of another model, the same one twice, ids outside the
-        vocabulary and full contexts, before anything is read. Raises `Stopped` where a stop flag
-        is set before the pass, or one that all contexts share while it runs, and what
+        vocabulary, full contexts and long drafts, before anything is read. Raises `Stopped` where a
+        stop flag is set before the pass, or one that all contexts share while it runs, and what
         `Context.decode` raises: each context is then as it was, but for its draft (where tokens are
         evicted, see `TokenReader.forward`). Raises `NotSaved` after a pass that some contexts could
         not save.
         """
         clock, ids = Clock(), checked_ids(tokens)
-        self._check(contexts, ids)
-        pairs = list(zip(contexts, ids))
-        ahead = [context for context, id in pairs if context.reads_ahead(id)]
-        read = [(context.reader, id) for context, id in pairs if not context.reads_ahead(id)]
+        guesses = [checked_ids(draft) for draft in drafts or [()] * len(ids)]
+        self._check(contexts, ids, guesses)
+        ahead = [context.reads_ahead(id) for context, id in zip(contexts, ids)]
+        rows = [[id, *draft] for id, draft in zip(ids, guesses)]
+        read = [(c.reader, row) for c, row, skips in zip(contexts, rows, ahead) if not skips]
         if len(read) == 1:
-            [(reader, id)] = read
-            on_engine(reader.read_draft, id, ())
+            [(reader, (token, *draft))] = read
+            on_engine(reader.read_draft, token, draft)
         elif read:
-            on_engine(self._read, [reader for reader, _ in read], [id for _, id in read])
-        for context in ahead:
-            on_engine(context.reader.accept)
-            context.stats.add_accepted()
+            on_engine(self._read, read)
         problems: dict[int, KvarnError] = {}
-        for number, context in enumerate(contexts):
+        for number, (context, draft) in enumerate(zip(contexts, guesses)):
+            if ahead[number]:
+                on_engine(context.reader.accept)
+                context.stats.add_accepted()
+            else:
+                context.stats.add_draft(len(draft))
             try:
                 context.decoded(clock)
             except KvarnError as problem:
@@ -79,21 +88,27 @@ class Batch:
         if problems:
             raise NotSaved(problems)
 
-    def _check(self, contexts: Sequence[Context], ids: Sequence[int]) -> None:
-        if len(contexts) != len(ids):
-            raise ContextError(f"{len(contexts)} contexts and {len(ids)} tokens, expected one each")
+    def _check(
+        self, contexts: Sequence[Context], ids: Sequence[int], guesses: Sequence[Sequence[int]]
+    ) -> None:
+        if not len(contexts) == len(ids) == len(guesses):
+            raise ContextError(
+                f"{len(contexts)} contexts, {len(ids)} tokens and {len(guesses)} drafts, expected "
+                "one each"
+            )
         if len({id(context) for context in contexts}) < len(contexts):
             raise ContextError(
                 "a context stands twice among those to decode: it has one next token"
             )
-        for context, token in zip(contexts, ids):
+        for context, token, draft in zip(contexts, ids, guesses):
             if context.model is not self._model:
                 raise ContextError("contexts of different models cannot be decoded together")
-            context.reader.check([token])
+            context.reader.check_draft(token, draft)
 
-    def _read(self, readers: list[TokenReader], ids: list[int]) -> None:
-        """One pass, on the engine's thread."""
-        together = self._together(len(ids))
+    def _read(self, parts: list[tuple[TokenReader, list[int]]]) -> None:
+        """One pass, on the engine's thread: in each context a token, and guesses after it."""
+        readers = [reader for reader, _ in parts]
+        together = self._together(sum(len(ids) for _, ids in parts))
         for reader in readers:
             reader.get_ready()
         begun: list[TokenReader] = []
@@ -101,26 +116,29 @@ class Batch:
         with stopping(flags, all(reader.cache.keeps_all for reader in readers)):
             try:
                 rows = []
-                for reader, token in zip(readers, ids):
+                for reader, ids in parts:
                     begun.append(reader)
-                    attention = reader.begin(1, prompt=False)
+                    attention = reader.begin(len(ids), prompt=False)
                     n, n_ctx = len(reader.tokens), reader.cache.most_tokens
-                    rows.append(NextToken(token, n, attention, n_ctx))
+                    rows.append(NextTokens(ids, n, attention, n_ctx))
                 device, n_vocab = together.device, together.config.n_vocab
                 result = together.read(rows)
-                logits = device.memory((len(rows), n_vocab), np.float32)
+                logits = device.memory((len(result), n_vocab), np.float32)
                 together.logits(result, logits)
                 hidden, of_rows = device.get(result), device.get(logits)
             except BaseException:
                 for reader in begun:
                     reader.give_up()
                 raise
-        for row, (reader, token) in enumerate(zip(readers, ids)):
-            reader.end([token], hidden[row], prompt=False)
-            reader.logits = of_rows[row]
+        first = 0
+        for reader, ids in parts:
+            of_one = slice(first, first + len(ids))
+            first += len(ids)
+            reader.end(ids, hidden[first - 1], prompt=False)
+            reader.guessed(ids[1:], hidden[of_one], of_rows[of_one])
 
     def _together(self, n: int) -> Together:
-        """The pass, with memory for n rows."""
+        """The pass, with memory for n tokens."""
         if self._pass is None or n > self._most:
             self._most = max(LEAST_ROWS, 1 << (n - 1).bit_length())
             transformer = self._model.transformer

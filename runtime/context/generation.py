@@ -90,6 +90,10 @@ def before_stop(
     return [*tokens[:k], *ids]
 
 
+def _no_guess(_: int) -> Sequence[int]:
+    return ()
+
+
 class Generation:
     """One answer: an iterator of ids or of text that knows why it ended.
 
@@ -105,7 +109,8 @@ class Generation:
     `Context.decode`.
 
     What decodes several answers together reads the prompts itself and drives each by `begin`, and
-    then `sample` and `goes_on` for each token.
+    then `sample`, `goes_on` and, once for each token that is to be read, `guess`: the draft to read
+    with it.
     """
 
     def __init__(
@@ -130,6 +135,7 @@ class Generation:
         )
         self._stop = stop_strings(stop)
         self._draft = draft
+        self.guess: Callable[[int], Sequence[int]] = _no_guess
         if draft is not None:
             draft.prepare(context)
 
@@ -140,17 +146,20 @@ class Generation:
             context.prefill(prompt)
         if not self.begin():
             return
-        guess = self._guesses()
         while (token := self.sample(stop_at_eos)) is not None:
             yield token
             if not self.goes_on():
                 return
-            context.decode(token, guess(token))
+            context.decode(token, self.guess(token))
 
     def begin(self) -> bool:
         """Begin after the tokens of the context, which are the prompt; whether a token follows."""
         self.sampler.accept_all(self.context.tokens)
-        return not self._is_long_enough()
+        if self._is_long_enough():
+            return False
+        if self._draft is not None:
+            self.guess = self._guesses(self._draft)
+        return True
 
     def sample(self, stop_at_eos: bool = True) -> int | None:
         """The next token; None where that ends the answer."""
@@ -186,13 +195,11 @@ class Generation:
         self.finish = "length"
         return True
 
-    def _guesses(self) -> Callable[[int], Sequence[int]]:
+    def _guesses(self, draft: Draft) -> Callable[[int], Sequence[int]]:
         """A function that drafts the tokens after a sampled one."""
-        if self._draft is None:
-            return lambda token: ()
         context, stats = self.context, self.context.stats
         clock = Clock()
-        drafter = self._draft.start(context, self.sampler)
+        drafter = draft.start(context, self.sampler)
         stats.add_draft_start(clock)
         tokens, n_read, decoding = list(context.tokens), 0, stats.passes_seconds
 

@@ -31,6 +31,7 @@ from ...system.errors import KvarnError, message_of
 from ..batch import Batch
 from ..context.planning.plan import plan_of, question_prefill
 from ..context.planning.request import ContextRequest
+from ..draft import Ngram
 from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.adapter_files import adapter_files
@@ -79,7 +80,9 @@ if TYPE_CHECKING:
     from ..context.generation import Generation
     from ..model import Model
 
-MODEL_WORDS = ("device", "kv_on", "lora")
+MODEL_WORDS = ("device", "kv_on", "lora", "draft")
+_DRAFTS = {"": None, "ngram": Ngram()}
+"""By the word of `Start`. A model that drafts would read each prompt, while all streams wait."""
 _MOST_ANSWERED = 64
 """Answers whose messages the server may still tell."""
 
@@ -127,6 +130,7 @@ class Engine:
         batch = Batch(self._model)
         self._scheduler = Scheduler(start.parallel, batch, self._library, self._send)
         self._scheduler.notices = self._notices
+        self._draft = _DRAFTS[start.words.get("draft", "")]
         self._answered: OrderedDict[int, _Answered] = OrderedDict()
         self._pool = ThreadPoolExecutor(2, "kvarn-prepare")
         self._open: set[int] = set()
@@ -235,8 +239,8 @@ class Engine:
 
     def _answer(self, asked: Generate) -> None:
         prepared = self._preparing.generate(asked)
-        task = Answering(prepared, self._library, self._flags, self._send, self._has_answered)
-        self._scheduler.put(task)
+        ways = self._library, self._flags, self._send, self._has_answered, self._draft
+        self._scheduler.put(Answering(prepared, *ways))
 
     def _find_beginnings(self, asked: FindBeginnings) -> None:
         with self._finding:

@@ -80,7 +80,8 @@ class Start(_Message):
     cache_path: str
     cache_bytes: int
     words: dict[str, Any] = {}
-    """Defaults of `Reading.words`, and words about the model (`device`, `kv_on`, `lora`)."""
+    """Defaults of `Reading.words`, and words about the model (`device`, `kv_on`, `lora`) and
+    drafts (`draft`: "ngram")."""
     queue: int = 64
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...jit.launch.launcher import Stopped
@@ -35,6 +36,10 @@ SLICE_SECONDS = 1.5
 PATIENCE = 0.02
 """Seconds between two looks at flags, while all that runs is paused."""
 _MOST_NOTICES = 20
+_COUNTED = (
+    *("requests", "prompt_tokens", "generated_tokens", "drafted_tokens", "accepted_tokens"),
+    *("read_seconds", "decode_seconds"),
+)
 REPORT = 1.0
 """Seconds between two `Counters`."""
 
@@ -59,9 +64,7 @@ class Scheduler:
         """Tokens per second of the last slice."""
         self._owed = 0.0
         """Seconds of decoding that reading has delayed."""
-        self._counts: dict[str, float] = dict.fromkeys(
-            ("requests", "prompt_tokens", "generated_tokens", "read_seconds", "decode_seconds"), 0
-        )
+        self._counts: dict[str, float] = dict.fromkeys(_COUNTED, 0)
         self._reported: tuple[float, dict[str, float]] = (0.0, {})
 
     def put(self, task: Task) -> None:
@@ -150,11 +153,13 @@ class Scheduler:
             self._end_if_done(task)
 
     def _decode(self, answers: list[Answering]) -> None:
-        """One token more of each answer, all in one pass."""
+        """At least one token more of each answer, all in one pass."""
         tokens = [task.next_token for task in answers if task.next_token is not None]
         unsaved: dict[int, KvarnError] = {}
         try:
-            self._batch.decode_together([task.context for task in answers], tokens)
+            contexts, drafts = zip(*((task.context, task.next_draft) for task in answers))
+            self._count("drafted_tokens", sum(map(len, drafts)))
+            self._batch.decode_together(contexts, tokens, drafts)
         except Stopped:
             return  # one is cancelled; the others are as they were
         except NotSaved as error:
@@ -169,9 +174,18 @@ class Scheduler:
         for number, task in enumerate(answers):
             if number in unsaved:
                 self._refuse(task, unsaved[number])
-            elif self._tried(task, task.sample):
-                self._count("generated_tokens", 1)
+            elif self._tried(task, partial(self._sample, task)):
                 self._end_if_done(task)
+
+    def _sample(self, task: Answering) -> None:
+        """Choose the next token of an answer, and all further ones that a pass has read."""
+        task.sample()
+        self._count("generated_tokens", 1)
+        while (token := task.next_token) is not None and task.context.reads_ahead(token):
+            task.context.decode(token)
+            self._count("accepted_tokens", 1)
+            task.sample()
+            self._count("generated_tokens", 1)
 
     def _tried(self, task: Task, step: Callable[[], None]) -> bool:
         """Whether a step of a task succeeded; one that failed ends its task alone."""

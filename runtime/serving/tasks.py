@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..context.generation import Generation
     from ..context.planning.request import ContextRequest
     from ..context.reading.reading import Reading as PromptReading
+    from ..draft import Draft
     from .flags import Flags
     from .preparing import Prepared
 
@@ -78,7 +79,12 @@ class Task(ABC):
 
 class Answering(Task):
     """Reads a prompt and generates. on_end: called with an answer that has ended, by itself, at a
-    stop string or at a limit, and with the ids of its prompt and its text."""
+    stop string or at a limit, and with the ids of its prompt and its text. draft: what guesses its
+    tokens.
+
+    next_token: the one to be read next, with the guesses `next_draft` after it; None: there is none
+    yet, or the answer has ended.
+    """
 
     def __init__(
         self,
@@ -87,9 +93,11 @@ class Answering(Task):
         flags: Flags,
         send: Send,
         on_end: Callable[[Prepared, Generation, list[int]], None],
+        draft: Draft | None = None,
     ) -> None:
         super().__init__(prepared.id, prepared.slot, flags, send)
         self._prepared, self._library, self._on_end = prepared, library, on_end
+        self._draft = draft
         self._lease: Lease | None = None
         self._generation: Generation | None = None
         self._reading: PromptReading | None = None
@@ -101,6 +109,7 @@ class Answering(Task):
         self._lens: Lens | None = None
         self._weighing: Generator[None, int | None, Lens] | None = None
         self.next_token: int | None = None
+        self.next_draft: Sequence[int] = ()
 
     def open(self) -> None:
         asked = self._prepared
@@ -116,7 +125,7 @@ class Answering(Task):
         self._reading = self.context.reading(ids[self._lease.cached :])
         self._n_cached, self._n_prompt = self._lease.cached, len(ids)
         self._generation = self.context.generation(
-            (), asked.max_tokens, asked.sampler, asked.stop
+            (), asked.max_tokens, asked.sampler, asked.stop, self._draft
         )  # its constraint is compiled while the prompt is read
         self._text = self._generation.text(asked.special)
         self._tell_progress()
@@ -190,7 +199,7 @@ class Answering(Task):
             self.sample()
 
     def sample(self) -> None:
-        """Choose the next token and send its text; `next_token` is None if the answer has ended."""
+        """Choose the next token and send its text."""
         generation, asked = self._generation, self._prepared
         assert generation is not None
         self.next_token = None
@@ -205,7 +214,7 @@ class Answering(Task):
         if self._text.stop:
             generation.finish = "stop"
         elif generation.goes_on():
-            self.next_token = token
+            self.next_token, self.next_draft = token, generation.guess(token)
         self._seconds[1] = time.perf_counter() - self._began
 
     def _send_text(self, text: str) -> None:

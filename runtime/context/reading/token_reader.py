@@ -205,12 +205,17 @@ class TokenReader(HeldTokens):
     def read_draft(self, token: int, draft: Sequence[int]) -> None:
         """Read one token, and in the same pass the drafted tokens after it."""
         hidden = self.forward([token, *draft], prompt=False)
+        self.guessed(draft, hidden, self.project(hidden, prompt=False))
+
+    def guessed(self, draft: Sequence[int], hidden: F32, logits: F32) -> None:
+        """The last of the tokens that were read are drafted; hidden (T, D) and logits (T, V) of the
+        token before them, and of each."""
         if draft:
             self._cut_tokens(len(self.tokens) - len(draft))
-            self.hidden, hidden = hidden[0].copy(), hidden.copy()
-        logits = self.project(hidden, prompt=False)
+            hidden = hidden.copy()
+            self.hidden = hidden[0]
+            self._draft.extend(zip(draft, logits[1:], hidden[1:]))
         self.logits = logits[0]
-        self._draft.extend(zip(draft, logits[1:], hidden[1:]))
 
     def accept(self) -> None:
         """Make the next token of the draft one of those that were read."""

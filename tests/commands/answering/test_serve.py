@@ -123,11 +123,13 @@ def test_options_become_settings(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("one\n\n two \n")
     given = settings(
         *"--host 0.0.0.0 --port 99 --ctx 128K -np 8 --cache-size 1.5G --log json".split(),
+        *"--draft ngram".split(),
         *("--api-key-file", str(tmp_path / "keys"), "--kv-type", "q8_0/q4_0", "--budget", "2%"),
     )
     assert (given.host, given.port, given.n_ctx, given.parallel) == ("0.0.0.0", 99, 131072, 8)
     assert (given.cache_bytes, given.log, given.keys) == (3 << 29, "json", ("one", "two"))
-    assert given.words == {"method": "auto", "budget": "2%", "kv_type": "q8_0/q4_0"}
+    words = {"method": "auto", "budget": "2%", "kv_type": "q8_0/q4_0", "draft": "ngram"}
+    assert given.words == words
     assert given.cache_path == Path(os.environ["KVARN_HOME"]) / "serve"
 
 

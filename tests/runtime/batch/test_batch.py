@@ -88,7 +88,7 @@ def test_nothing_to_decode(tiny: Model) -> None:
 @pytest.mark.parametrize(
     ("numbers", "tokens", "message"),
     [
-        ((0, 1), (5,), "2 contexts and 1 tokens"),
+        ((0, 1), (5,), "2 contexts, 1 tokens and 1 drafts"),
         ((0, 0), (5, 6), "twice"),
         ((0, 1), (5, 512), "outside the vocabulary"),
         ((0, 1), (5, "6"), "whole numbers"),
@@ -133,6 +133,30 @@ def test_drafted_tokens_cost_no_pass(
     assert [context.tokens[-1] for context in contexts] == [8, 9, 10]
 
 
+def test_what_drafts_count(tiny: Model, contexts: list[Context]) -> None:
+    lengths = [len(context.tokens) for context in contexts]
+    Batch(tiny).decode_together(contexts, [7, 8, 9], [[1, 2, 3], [], [4]])
+    stats = [context.stats for context in contexts]
+    assert [one.draft_passes for one in stats] == [1, 0, 1]
+    assert [one.drafted_tokens for one in stats] == [3, 0, 1]
+    assert [one.decoded_tokens for one in stats] == [1, 1, 1]
+    assert [len(context.tokens) for context in contexts] == [n + 1 for n in lengths]
+    assert [context.reads_ahead(token) for context, token in zip(contexts, (1, 1, 4))] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_long_drafts_are_refused(tiny: Model, contexts: list[Context]) -> None:
+    before = states(contexts)
+    with pytest.raises(ContextError, match="too long"):
+        Batch(tiny).decode_together(contexts, [1, 2, 3], [[], [4] * 32, []])
+    with pytest.raises(ContextError, match="3 tokens and 2 drafts"):
+        Batch(tiny).decode_together(contexts, [1, 2, 3], [[], []])
+    check_unchanged(contexts, before)
+
+
 def test_the_same_contexts_again_are_one_graph(
     tiny: Model, contexts: list[Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,15 +167,19 @@ def test_the_same_contexts_again_are_one_graph(
     )
     batch, n = Batch(tiny), tiny.config.n_layers
 
-    def decode(of: list[Context]) -> list[bool]:
+    def decode(of: list[Context], drafts: list[list[int]] | None = None) -> list[bool]:
         recorded.clear()
-        batch.decode_together(of, list(range(len(of))))
+        batch.decode_together(of, list(range(10, 10 + len(of))), drafts)
         return list(recorded)
 
     for of in (contexts, contexts[:2], contexts):
         assert [decode(of) for _ in range(3)] == [[False] * n, [True] * n, []]
     contexts[1].decode(3)
     assert decode(contexts) == []
+    drafts = [[1, 2], [], [3]]
+    assert [decode(contexts, drafts) for _ in range(3)] == [[False] * n, [True] * n, []]
+    assert decode(contexts) == [False] * n
+    assert decode(contexts) == [True] * n
     contexts[1].reader.cache.graphs.clear()
     assert [decode(contexts) for _ in range(2)] == [[True] * n, []]
 

@@ -70,6 +70,27 @@ def test_methods_of_every_kind_in_one_pass(kv: tuple[str, str]) -> None:
         together.check(model, makes, prompts)
 
 
+@pytest.mark.parametrize(
+    "name", ["llama-mha", "gemma4-shared", "deepseek2", "qwen35", "lfm2", "falcon-h1"]
+)
+def test_drafts_of_several_contexts(name: str, tmp_path: Path) -> None:
+    """Right and wrong ones in the pass of contexts without any; the oracle has none at all. With
+    states, a token that was rejected has changed them."""
+    model = tiny_case(name, tmp_path)
+    prompts = [together.prompt(model, i, 3 + 9 * i) for i in range(5)]
+    together.check(model, [partial(model.context, 128)] * 5, prompts, 12, drafting=True)
+
+
+def test_drafts_of_methods_of_every_kind() -> None:
+    """Each over prompts of two lengths, one of which ends a segment within a draft."""
+    model = kvarn.load()
+    makes = [partial(model.context, 2100, attend) for attend in ATTEND.values()]
+    makes += [partial(model.context, 900, keep=keep) for keep in KEEP.values()]
+    for sizes in ((1020, 400), (300, 1022)):
+        prompts = [together.prompt(model, i, sizes[i % 2]) for i in range(len(makes))]
+        together.check(model, makes, prompts, 10, drafting=True)
+
+
 def test_methods_of_layers_that_share_keys_and_values(tmp_path: Path) -> None:
     model = tiny_case("gemma4-shared", tmp_path)
     makes = [partial(model.context, 1200, attend) for attend in ATTEND.values()]
