@@ -79,6 +79,17 @@ class Service:
         self.seconds[route] += seconds
 
 
+def sizes_of(facts: Ready) -> dict[str, int]:
+    """Numbers of the model, by the names that llama.cpp's server has for them."""
+    return {
+        "n_ctx_train": facts.n_ctx_train,
+        "n_vocab": facts.n_vocab,
+        "n_embd": facts.n_embd,
+        "n_params": facts.n_params,
+        "size": facts.n_bytes,
+    }
+
+
 def model_id(facts: Ready) -> str:
     """The name of the model in the APIs: its file's, without the suffix."""
     return facts.path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")

@@ -12,20 +12,6 @@ from ...runtime.sampling.order import samplers_lettered
 from ...runtime.serving.protocol import Constraint, Reading
 from ..wire.errors import ApiError, invalid
 
-_OPTIONS = {
-    "temperature": "temp",
-    **{
-        name: name
-        for name in (
-            "top_p top_k min_p typical_p repeat_penalty repeat_last_n presence_penalty "
-            "frequency_penalty seed logit_bias dry_multiplier dry_base dry_allowed_length "
-            "dry_penalty_last_n dry_sequence_breakers xtc_probability xtc_threshold top_n_sigma "
-            "dynatemp_range dynatemp_exponent mirostat mirostat_tau mirostat_eta adaptive_target "
-            "adaptive_decay samplers"
-        ).split()
-    },
-}
-"""Field → option of `Sampler`."""
 _READING = ("method", "budget", "keep", "prefill")
 MOST_STOPS = 64
 MOST_STOP_CHARACTERS = 1_000
@@ -78,6 +64,14 @@ class Sampled(Read, kw_only=True):
     adaptive_decay: float | None = None
     samplers: list[str] | str | None = None
     stop: str | list[str] | None = None
+
+
+_OPTIONS = {
+    name: "temp" if name == "temperature" else name
+    for name in Sampled.__struct_fields__
+    if name not in ("stop", *Read.__struct_fields__)
+}
+"""Field → option of `Sampler`."""
 
 
 class Constrained(Sampled, kw_only=True):

@@ -18,7 +18,7 @@ from ...runtime.serving.protocol import Done, Pieces, Progress
 from ..answers.fields import reading_of
 from ..openai.usage import last_words
 from ..service import Service
-from ..wire.encoding import event, json_response
+from ..wire.encoding import WAITING, event, json_response
 from ..wire.errors import ApiError, invalid
 from ..wire.streams import EVENTS, Stream, close, with_beats, with_last_words
 from .documents import PackRequest, Posted, converted
@@ -86,7 +86,7 @@ class _Told(NamedTuple):
         if isinstance(step, Progress):
             counts = {"done": step.done, "total": step.total, "cached": step.cached}
             return event(counts, "progress")
-        return event(self.end(step), "done") if isinstance(step, Done) else b": waiting\n\n"
+        return event(self.end(step), "done") if isinstance(step, Done) else WAITING
 
     def end(self, done: Done) -> dict[str, Any]:
         """The last words. Raises `ApiError` 503 for a reading that was ended before."""

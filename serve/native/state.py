@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ... import __version__
-from ..service import Service, model_id
+from ..service import Service, model_id, sizes_of
 from ..wire.encoding import json_response
 
 
@@ -20,14 +20,7 @@ async def props(service: Service, body: None, request: Request) -> Response:
             "total_slots": settings.parallel,
             "chat_template": facts.chat_template,
             "default_generation_settings": {"n_ctx": facts.n_ctx, "params": dict(settings.words)},
-            "model": {
-                "architecture": facts.architecture,
-                "n_ctx_train": facts.n_ctx_train,
-                "n_vocab": facts.n_vocab,
-                "n_embd": facts.n_embd,
-                "n_params": facts.n_params,
-                "size": facts.n_bytes,
-            },
+            "model": {"architecture": facts.architecture, **sizes_of(facts)},
             "build_info": f"kvarn {__version__}",
         }
     )

@@ -17,8 +17,8 @@ from ..answers.collecting import Whole
 from ..answers.events import Logprobs
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
+from ..wire.encoding import WAITING, json_response, read_so_far
 from ..wire.encoding import event as sse
-from ..wire.encoding import json_response
 from ..wire.streams import EVENTS, Stream, with_last_words
 from .requests import check_lens, conversation, form_of, n_of, top_of
 from .types import ChatRequest
@@ -89,13 +89,13 @@ async def _chunks(
         yield chunk(i, {"role": "assistant", "content": ""})
     async for numbered in events:
         if numbered is None:
-            yield b": waiting\n\n"
+            yield WAITING
             continue
         i, event = numbered
         answers[i].add(event)
         match event:
             case Progress():
-                yield b": %d of %d tokens read\n\n" % (event.done, event.total)
+                yield read_so_far(event.done, event.total)
             case Logprobs(tokens):
                 waiting.setdefault(i, []).extend(chat_logprobs(tokens, asks[i].n_top or 0))
             case Done():

@@ -19,8 +19,8 @@ from ..answers.events import Logprobs
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..answers.inputs import Given, inputs_of
 from ..service import Service, model_id
+from ..wire.encoding import WAITING, json_response, read_so_far
 from ..wire.encoding import event as sse
-from ..wire.encoding import json_response
 from ..wire.errors import ApiError
 from ..wire.streams import EVENTS, Stream, with_last_words
 from .chat import DONE
@@ -95,14 +95,14 @@ async def _chunks(
     waiting: dict[int, list[Logprob]] = {}
     async for numbered in events:
         if numbered is None:
-            yield b": waiting\n\n"
+            yield WAITING
             continue
         i, event = numbered
         answers[i].add(event)
         choice, ends = None, dict[str, Any]()
         match event:
             case Progress():
-                yield b": %d of %d tokens read\n\n" % (event.done, event.total)
+                yield read_so_far(event.done, event.total)
             case Logprobs(tokens):
                 waiting.setdefault(i, []).extend(tokens)
             case TextPiece(text):

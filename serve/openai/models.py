@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...runtime.serving.protocol import Ready
-from ..service import Service, model_id
+from ..service import Service, model_id, sizes_of
 from ..wire.encoding import json_response
 
 
@@ -39,12 +39,5 @@ def _model(service: Service, facts: Ready) -> dict[str, Any]:
         "type": "model",
         "display_name": facts.name or name,
         "created_at": time.isoformat().replace("+00:00", "Z"),
-        "meta": {
-            "n_ctx": facts.n_ctx,
-            "n_ctx_train": facts.n_ctx_train,
-            "n_vocab": facts.n_vocab,
-            "n_embd": facts.n_embd,
-            "n_params": facts.n_params,
-            "size": facts.n_bytes,
-        },
+        "meta": {"n_ctx": facts.n_ctx, **sizes_of(facts)},
     }

@@ -65,15 +65,19 @@ def effort_words(effort: str | None) -> dict[str, Any]:
 def tools_of(service: Service, body: ChatRequest) -> Tools:
     """The tools, and the choice among them."""
     tools = offered_tools(service, body.tools)
-    wanted = body.tool_choice or "auto"
-    choice: Choice
-    if isinstance(wanted, NamedChoice):
-        choice = named(wanted.function.name, tools, "tool_choice.function.name")
-    else:
-        choice = wanted
+    choice: Choice = "auto"
+    if isinstance(body.tool_choice, NamedChoice):
+        choice = named(body.tool_choice.function.name, tools, "tool_choice.function.name")
+    elif body.tool_choice is not None:
+        choice = body.tool_choice
+    return chosen_tools(tools, choice, body.parallel_tool_calls)
+
+
+def chosen_tools(tools: list[dict[str, Any]], choice: Choice, parallel: bool | None) -> Tools:
+    """The tools with a choice among them. Raises `ApiError` 400 where there are none to call."""
     if choice == "required" and not tools:
         raise invalid("tool_choice", choice, "tools, of which one is to be called")
-    return Tools(tools, choice, one_call=body.parallel_tool_calls is False)
+    return Tools(tools, choice, one_call=parallel is False)
 
 
 def offered_tools(service: Service, tools: list[Tool] | None) -> list[dict[str, Any]]:

@@ -22,6 +22,15 @@ def event(content: Any, name: str = "") -> bytes:
     return b"%sdata: %s\n\n" % (head, encode(content))
 
 
+WAITING = b": waiting\n\n"
+"""A comment of a stream of events that has nothing to say for a while."""
+
+
+def read_so_far(done: int, total: int) -> bytes:
+    """A comment of a stream of events while a prompt is read."""
+    return b": %d of %d tokens read\n\n" % (done, total)
+
+
 def line(content: Any) -> bytes:
     """A line of NDJSON."""
     return encode(content) + b"\n"

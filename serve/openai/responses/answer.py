@@ -16,8 +16,8 @@ from ...answers.asking import Ask
 from ...answers.collecting import Whole
 from ...answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ...service import Service, model_id
+from ...wire.encoding import WAITING, json_response, read_so_far
 from ...wire.encoding import event as sse
-from ...wire.encoding import json_response
 from ...wire.errors import ApiError
 from ...wire.streams import EVENTS, Stream, with_last_words
 from ..requests import form_of
@@ -98,11 +98,11 @@ class _Answer:
         async for numbered in events:
             event = None if numbered is None else numbered[1]
             if event is None:
-                yield b": waiting\n\n"
+                yield WAITING
                 continue
             self._whole.add(event)
             if isinstance(event, Progress):
-                yield b": %d of %d tokens read\n\n" % (event.done, event.total)
+                yield read_so_far(event.done, event.total)
             elif isinstance(event, Done):
                 is_whole = self._whole.end != "length"
                 for name, fields in self._items.end("completed" if is_whole else "incomplete"):

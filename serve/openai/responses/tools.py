@@ -13,6 +13,7 @@ from typing import Any
 from ...answers.tools import Choice, Tools, function, named, skipped
 from ...service import Service
 from ...wire.errors import ApiError, invalid
+from ..requests import chosen_tools
 from .types import Function, NamedChoice, ResponsesRequest, Tool
 
 Spaces = Mapping[str, tuple[str, str]]
@@ -40,18 +41,16 @@ def spaces_of(tools: Sequence[Tool] | None) -> Spaces:
 def tools_of(service: Service, body: ResponsesRequest) -> Tools:
     """The tools, and the choice among them."""
     tools = list(_functions(service, body.tools or (), "tools"))
-    wanted = body.tool_choice or "auto"
-    choice: Choice
+    wanted = body.tool_choice
+    choice: Choice = "auto"
     if isinstance(wanted, NamedChoice):
         if wanted.type != "function":
             raise invalid("tool_choice.type", wanted.type, "function")
         name = flat_name(wanted.namespace, wanted.name or "")
         choice = named(name, tools, "tool_choice.name")
-    else:
+    elif wanted is not None:
         choice = wanted
-    if choice == "required" and not tools:
-        raise invalid("tool_choice", choice, "tools, of which one is to be called")
-    return Tools(tools, choice, one_call=body.parallel_tool_calls is False)
+    return chosen_tools(tools, choice, body.parallel_tool_calls)
 
 
 def _functions(
