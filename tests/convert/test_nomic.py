@@ -16,7 +16,8 @@ from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf.convert import convert
 from kvarn.convert.quantize.mixes import mix_of
 
-from ..models.tiny_text_encoders import TinyEncoder, hidden_states
+from ..models.plain_text_encoders import hidden_states
+from ..models.tiny_text_encoders import TinyEncoder
 from . import nomic_folders, test_text_encoders, test_unigram
 from .hf_folders import write_safetensors
 from .nomic_folders import CASE, DENSE

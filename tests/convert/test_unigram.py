@@ -16,7 +16,8 @@ from kvarn.convert.hf.convert import convert
 from kvarn.convert.quantize.mixes import mix_of
 from kvarn.runtime.gguf import open_gguf
 
-from ..models.tiny_text_encoders import TinyEncoder, hidden_states, scores, tensors
+from ..models.plain_text_encoders import hidden_states, scores
+from ..models.tiny_text_encoders import TinyEncoder, tensors
 from ..runtime.tokenizer import charsmaps
 from . import vocabularies
 from .hf_folders import write_safetensors

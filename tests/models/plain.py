@@ -20,10 +20,10 @@ from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.cpu import Cpu
 from kvarn.ops.reference import attention as attention_reference
 from kvarn.ops.reference import pointwise as reference
-from kvarn.ops.reference.experts import expert_reference, route_reference
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES, QuantType
 
+from .plain_experts import PlainExperts, gelu_ggml, plain_experts
 from .plain_recurrent import RECURRENT
 
 
@@ -139,12 +139,6 @@ def _rope(q: np.ndarray, k: np.ndarray, cos_sin: np.ndarray, style: str) -> None
         x[:] = reference.rope_reference(x, cos_sin, style)
 
 
-def _gelu_ggml(x: np.ndarray) -> np.ndarray:
-    """gelu(x) through float16, as ggml's table has it: zero below -10, itself above 10."""
-    rounded = reference.gelu_reference(x.astype(np.float16)).astype(np.float16)
-    return np.where(x <= -10, 0, np.where(x >= 10, x, rounded.astype(np.float32)))
-
-
 def _split_pairs(x: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
     first[:], second[:] = x[:, :, 0], x[:, :, 1]
 
@@ -156,7 +150,7 @@ POINTWISE = SimpleNamespace(
     rms_norm=_into(reference.rms_norm_reference),
     layer_norm=_into(reference.layer_norm_reference),
     swiglu=_into(reference.swiglu_reference),
-    geglu=_into(lambda gate, up: _gelu_ggml(gate) * up),
+    geglu=_into(lambda gate, up: gelu_ggml(gate) * up),
     sigmoid_gate=_into(reference.sigmoid_gate_reference),
     softplus_gate=_into(reference.softplus_gate_reference),
     add_rms_norm=_add_and(reference.add_rms_norm_reference),
@@ -166,7 +160,7 @@ POINTWISE = SimpleNamespace(
     scale=_in_place(lambda x, factor: x * np.float32(factor)),
     scale_rows=_in_place(lambda x, factors: x * factors[:, None]),
     softcap=_in_place(reference.softcap_reference),
-    gelu=_in_place(_gelu_ggml),
+    gelu=_in_place(gelu_ggml),
     relu_squared=_in_place(reference.relu_squared_reference),
 )
 
@@ -177,54 +171,6 @@ def plain_copy_part(
     """Parts of the rows of heads, which latent attention copies on the CPU alone."""
     part = x[:, :, first : first + n]
     out[:, :, at : at + n] = part.swapaxes(0, 1) if swap else part
-
-
-@dataclass(frozen=True)
-class PlainExperts:
-    """A matrix of each expert, dequantised to float64."""
-
-    name: str
-    matrices: np.ndarray
-    is_copy = False
-
-    @staticmethod
-    def prepare(kind: QuantType, data: np.ndarray, n_cols: int, name: str = "") -> PlainExperts:
-        return PlainExperts(name, dequantise(kind, data).astype(np.float64))
-
-    n_experts = property(lambda self: self.matrices.shape[0])
-    n_rows = property(lambda self: self.matrices.shape[1])
-    n_cols = property(lambda self: self.matrices.shape[2])
-
-    def halves(self) -> tuple[PlainExperts, PlainExperts]:
-        gate, up = np.split(self.matrices, 2, axis=1)
-        return PlainExperts(self.name, gate), PlainExperts(self.name, up)
-
-
-def plain_experts(
-    act: Any, logits: np.ndarray, weights: Any, _: None, out: np.ndarray, *, prompt: bool = False
-) -> None:
-    """The experts of each token, one after the other."""
-    gate, kind = weights.gate or weights.up, QUANT_TYPES["F32"]
-    stacks = gate, weights.up, weights.down
-    out[:] = 0
-    for t, x in enumerate(act.x[: act.n]):
-        ids, factors = route_reference(
-            logits[t], weights.routing, weights.choice_bias, weights.scales
-        )
-        for e, factor in zip(ids, factors):
-            matrices = [(kind, stack.matrices[e]) for stack in stacks]
-            parts = weights.gate_bias, weights.up_bias, weights.down_bias
-            biases = tuple(0 if part is None else part[e] for part in parts)
-            if weights.activation == "gelu":
-                out[t] += factor * _gelu_expert(x, [stack.matrices[e] for stack in stacks])
-                continue
-            out[t] += factor * expert_reference(x, matrices, weights.activation, biases)
-
-
-def _gelu_expert(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
-    """One expert, with gelu as ggml's table has it."""
-    gate, up = ((matrix @ x).astype(np.float32) for matrix in matrices[:2])
-    return matrices[2] @ (_gelu_ggml(gate) * up)
 
 
 class Plain(Cpu):

@@ -19,7 +19,8 @@ from kvarn.runtime.embedding.texts import Ids
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.gguf import open_gguf
 
-from ..tiny_text_encoders import TinyEncoder, hidden_states, scores, write
+from ..plain_text_encoders import hidden_states, scores
+from ..tiny_text_encoders import TinyEncoder, write
 
 CASES = {
     "bert": TinyEncoder(),

@@ -87,7 +87,7 @@ def found(
     model = default_model_path()
     other = Path(__file__).parents[3] / "lab" / "mini" / "kvarn-mini-llama.gguf"
     answers: dict[str, tuple[int, str]] = host(
-        "host.py", "refusals", model, other, tmp_path_factory.mktemp("refusals")
+        "refused.py", "refusals", model, other, tmp_path_factory.mktemp("refusals")
     )
     return answers
 

@@ -13,7 +13,8 @@ from kvarn.runtime.embedding.pooling import EmbeddingError
 from kvarn.runtime.embedding.texts import Ids, passes_of
 from kvarn.runtime.engine import on_engine
 
-from ...models.tiny_text_encoders import TinyEncoder, hidden_states, scores, write
+from ...models.plain_text_encoders import hidden_states, scores
+from ...models.tiny_text_encoders import TinyEncoder, write
 
 TEXTS = [
     "the man eats bread",

@@ -1,5 +1,7 @@
 """Options of another kind than expected are refused in one line."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -64,3 +66,62 @@ def test_a_target_that_nothing_heeds_is_refused() -> None:
     for options in ({}, {"samplers": "adaptive_p", "mirostat": 2}):
         with pytest.raises(SamplingError, match=r"adaptive_target is 0\.5"):
             Sampler(adaptive_target=0.5, **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("temp", float("nan")),
+        ("top_p", 1.5),
+        ("top_p", -0.1),
+        ("min_p", 2.0),
+        ("typical_p", float("nan")),
+        ("repeat_penalty", 0.0),
+        ("repeat_penalty", float("inf")),
+        ("repeat_last_n", -2),
+        ("presence_penalty", float("inf")),
+        ("frequency_penalty", float("nan")),
+        ("seed", -5),
+        ("n_probs", -1),
+        ("dry_multiplier", -1.0),
+        ("dry_base", 0.5),
+        ("dry_allowed_length", -1),
+        ("dry_penalty_last_n", -2),
+        ("dry_sequence_breakers", [""]),
+        ("dry_sequence_breakers", ["x" * 41]),
+        ("dry_sequence_breakers", "\n"),
+        ("xtc_probability", 1.1),
+        ("xtc_threshold", float("nan")),
+        ("top_n_sigma", float("inf")),
+        ("dynatemp_range", -0.1),
+        ("dynatemp_exponent", float("inf")),
+        ("mirostat", 3),
+        ("mirostat_tau", -1.0),
+        ("mirostat_eta", float("nan")),
+        ("adaptive_target", 1.5),
+        ("adaptive_decay", 1.0),
+        ("samplers", ["top_x"]),
+        ("samplers", 5),
+        ("ignore_eos", 1),
+        ("logit_bias", {-1: 0.0}),
+        ("logit_bias", {1: float("nan")}),
+        ("logit_bias", {1: float("inf")}),
+    ],
+)
+def test_options_out_of_range_are_named(option: str, value: Any) -> None:
+    with pytest.raises(SamplingError, match=rf"{option}.*expected"):
+        Sampler(**{option: value})
+
+
+def test_tokens_beyond_the_vocabulary_are_named() -> None:
+    logits = np.zeros(8, np.float32)
+    with pytest.raises(SamplingError, match="logit_bias names token 8, expected ids from 0 to 7"):
+        Sampler(logit_bias={8: 1.0}).start().sample(logits)
+
+
+def test_options_are_values() -> None:
+    bias = {1: 2.0}
+    sampler = Sampler(logit_bias=bias)
+    bias[2] = 1.0
+    assert sampler == Sampler(logit_bias={1: 2.0})
+    assert hash(sampler) == hash(Sampler(logit_bias={1: 2.0}))
