@@ -17,9 +17,9 @@ from ...runtime.pack_folders.notes import whole_packs
 from ...runtime.store.disk.format.manifest import NAME
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say, show, show_json
-from ...system.text import one_line
 from ..notices import tell_of_template
 from ..opening import Workload, compile_for, load_model, opened
+from ..options.cluster import add_ray_options, check_ray_options
 from ..options.context import add_attend_options, flag
 from ..options.generation import (
     add_max_tokens_option,
@@ -33,6 +33,7 @@ from ..options.values import count, file_name, positive, utf8
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.progress import index_context
 from .best_packs import fitting, one_model
+from .endings import tell_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -48,8 +49,6 @@ MAX_TOKENS, PASSAGES = 256, 3
 _OF_TEMPLATE = 1024
 """Tokens that a chat template writes around a question, at most; where it writes more, kernels are
 compiled later."""
-_SHOWN = 400
-"""Characters of a passage that are shown."""
 
 
 def add(parser: Parser) -> None:
@@ -85,6 +84,7 @@ def add(parser: Parser) -> None:
         type=positive,
         help="how many of all packs that are named answer (default: each; with --packs 1)",
     )
+    add_ray_options(parser, "ask the packs of --packs where they are,")
     parser.add_argument("question", metavar="QUESTION", type=utf8, help="the question, in quotes")
     add_max_tokens_option(
         parser, MAX_TOKENS, f"at most N tokens in an answer (default {MAX_TOKENS}; -1: no limit)"
@@ -111,6 +111,11 @@ def run(options: argparse.Namespace) -> int:
     source, sampling = ModelRequest.of(options), sampling_from(options)
     if not options.question.strip():
         raise KvarnError("the question is empty: kvarn ask PACK … QUESTION")
+    check_ray_options(options)
+    if options.ray is not None:
+        from .ask_cluster import ask_on_ray
+
+        return ask_on_ray(options, sampling)
     names = [each for name in options.packs for each in _packs_of(name)]
     names += [name for folder in options.folders for name in _packs_in(folder)]
     if not names:
@@ -240,14 +245,7 @@ def _answer(
             raise KeyboardInterrupt from None
     if options.json:
         return answer
-    if answer.finish == "length":
-        say(f"stopped after {answer.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
-    elif answer.finish == "context":
-        say("stopped at a full context: use a larger --ctx")
-    for quote in answer.passages:
-        show(f"  {quote.share:.0%}  {quote.place}: {one_line(_shortened(quote.text))}")
-    if options.passages and not answer.passages:
-        say("no passage weighed more than it does for a neutral question")
+    tell_end(answer, options.passages)
     return answer
 
 
@@ -277,9 +275,3 @@ def _written(
         n_pieces += 1
         if not quiet:
             generate(piece)
-
-
-def _shortened(text: str) -> str:
-    """A passage on one line."""
-    words = " ".join(text.split())
-    return f"… {words[:_SHOWN]} …"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,11 @@ def fitting(
     names = {str(request.store.path): name for name, request in asked.items()}  # type: ignore[attr-defined]
     with progress_bar("comparing packs", "pack") as progress:
         fits = ranked(model, list(asked.values()), question, open, progress)
-    told = ", ".join(f"{Path(fit.pack).name} {fit.gain:+.2f}" for fit in fits[: best + _NAMED])
-    say(f"of {len(asked)} packs, the question fits best (ln p a token): {told}")
+    tell_fits(len(asked), [(Path(fit.pack).name, fit.gain) for fit in fits], best)
     return {names[fit.pack]: fit.gain for fit in fits[:best]}
+
+
+def tell_fits(n_packs: int, fits: Sequence[tuple[str, float]], best: int) -> None:
+    """A line about the first packs, the best first, and the next ones."""
+    told = ", ".join(f"{name} {gain:+.2f}" for name, gain in fits[: best + _NAMED])
+    say(f"of {n_packs} packs, the question fits best (ln p a token): {told}")

@@ -75,28 +75,46 @@ def ranked(
     packs: contexts whose stores are packs of the model. open: opens them (`Model.open`). progress:
     called with the packs after which the question was read, and their number.
     """
+    paths = [Path(str(pack.store.path)) for pack in packs if isinstance(pack.store, Disk)]
+    chosen = list(range(len(packs)))
+    if len(packs) > CANDIDATES:
+        chosen = candidates(word_scores(question, paths, model.tokenizer))
+    fits = fits_of(model, [packs[i] for i in chosen], question, open, progress)
+    return sorted(fits, key=lambda fit: -fit.gain)
+
+
+def candidates(scores: F64) -> list[int]:
+    """Those of packs with these `word_scores` after which the question is read."""
+    order = np.argsort(-scores, kind="stable")[: CANDIDATES if scores.any() else None]
+    chosen: list[int] = order.tolist()
+    return chosen
+
+
+def fits_of(
+    model: Model,
+    packs: Sequence[ContextRequest],
+    question: str,
+    open: Open | None = None,
+    progress: Progress | None = None,
+) -> list[Fit]:
+    """How well the question fits each pack, in their order. The others: as in `ranked`."""
     open, tokenizer = open or model.open, model.tokenizer
     ids = tokenizer.encode(f"\n{question}")
     if len(ids) < 2:
         raise KvarnError("the question is empty: expected at least a word")
-    paths = [Path(str(pack.store.path)) for pack in packs if isinstance(pack.store, Disk)]
-    chosen = list(range(len(packs)))
-    if len(packs) > CANDIDATES:
-        scores = word_scores(question, paths, tokenizer)
-        if scores.any():
-            chosen = np.argsort(-scores, kind="stable")[:CANDIDATES].tolist()
     begin = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     with model.context(len(begin) + len(ids) + 1) as context:
         if begin:
             context.prefill(begin)
         without = _log_likelihood(context, ids)
     fits = []
-    for done, i in enumerate(chosen, 1):
-        with open(packs[i]) as context:
-            fits.append(Fit(str(paths[i]), _log_likelihood(context, ids) - without))
+    for done, pack in enumerate(packs, 1):
+        with open(pack) as context:
+            gain = _log_likelihood(context, ids) - without
+        fits.append(Fit(str(pack.store.path), gain))  # type: ignore[attr-defined]
         if progress is not None:
-            progress(done, len(chosen))
-    return sorted(fits, key=lambda fit: -fit.gain)
+            progress(done, len(packs))
+    return fits
 
 
 def ask_packs(
@@ -132,6 +150,12 @@ def word_scores(question: str, packs: Sequence[Path], tokenizer: Tokenizer) -> F
     Words are compared without regard to case. In scripts without spaces, two neighbouring letters
     count as a word. Raises `PackError` for a pack that cannot be opened.
     """
+    return scores_of(*word_counts(question, packs, tokenizer))
+
+
+def word_counts(question: str, packs: Sequence[Path], tokenizer: Tokenizer) -> tuple[F64, F64]:
+    """How often each word of the question stands in the texts of packs, float64 (packs, words), and
+    the characters of the texts, float64 (packs,)."""
     patterns = [_pattern(word) for word in dict.fromkeys(words_of(question))]
     counts, lengths = np.zeros((len(packs), len(patterns))), np.zeros(len(packs))
     text_of = _Texts(tokenizer)
@@ -139,9 +163,14 @@ def word_scores(question: str, packs: Sequence[Path], tokenizer: Tokenizer) -> F
         text = text_of(path)
         lengths[row] = len(text)
         counts[row] = [len(pattern.findall(text)) for pattern in patterns]
-    n, n_with = len(packs), (counts > 0).sum(axis=0)
+    return counts, lengths
+
+
+def scores_of(counts: F64, lengths: F64) -> F64:
+    """`word_scores`, of the counts of all packs."""
+    n, n_with = len(counts), (counts > 0).sum(axis=0)
     weights = np.log1p((n - n_with + 0.5) / (n_with + 0.5))
-    lengths /= max(lengths.mean(), 1)
+    lengths = lengths / max(lengths.mean(), 1)
     shares = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths[:, None]))
     scores: F64 = shares @ weights
     return scores

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvarn
+from kvarn.cluster.asking import Asked, Shelves
 from kvarn.cluster.queue import Queue
 from kvarn.cluster.ray_start import connected
 from kvarn.cluster.ray_workers import RayWorkers
 from kvarn.cluster.reading import Homes, Reader, Reading, TextBytes, TextRead, read_texts
+from kvarn.cluster.shelf import Asking, Call, Shelf
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
+from kvarn.runtime.pack_folders.ranking import ranked
+from kvarn.runtime.store import Disk
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ray>=2.60'")
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("ray") is None, reason="Ray is not installed: pip install 'ray>=2.60'"
+    ),
+]
 
 CTX, DIES_AT = 8192, 1500
 LENGTHS = 5000, 900, 2600, 4100
@@ -41,9 +53,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in settings.items():
             patched.setenv(name, value)
+        from ray import cloudpickle  # which reads the settings
         from ray.cluster_utils import Cluster
 
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
         small = {"include_dashboard": False, "object_store_memory": 90 << 20}
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
         for _ in range(2):
@@ -81,9 +94,10 @@ def written(folder: Path, names: Any) -> dict[str, list[bytes]]:
 
 @dataclass(frozen=True)
 class Deadly(Reading):
-    """Readings whose process dies, once, in the text `dies`."""
+    """Readings whose process dies, once, in the text `dies`, or hangs for a long time."""
 
     dies: str = ""
+    hangs: bool = False
 
     def __call__(self, threads: int) -> Reader:
         return DeadlyReader(self, threads)
@@ -98,15 +112,15 @@ class DeadlyReader(Reader):
             tell(done, total)
             if work.name == deadly.dies and done >= DIES_AT and not mark.exists():
                 mark.touch()
+                if deadly.hangs:
+                    time.sleep(600)
                 os.kill(os.getpid(), signal.SIGKILL)
 
         return super().do(work, dying)
 
 
-def read(address: str, reading: Reading, texts: dict[str, Path], lines: list[str]) -> Iterator[Any]:
-    with connected(address, 1, 1) as module:
-        queue = Queue(RayWorkers(module, reading, 1, 1), Homes(), lines.append)
-        yield from read_texts(queue, texts)
+def reading_queue(module: Any, reading: Reading, lines: list[str]) -> Queue:
+    return Queue(RayWorkers(module, reading, 1, 1), Homes(), lines.append)
 
 
 def test_a_killed_worker_goes_on_from_its_last_commit(
@@ -115,14 +129,14 @@ def test_a_killed_worker_goes_on_from_its_last_commit(
     lines: list[str] = []
     (tmp_path / "library").mkdir()
     reading = Deadly(tmp_path / "library", tiny_path, n_ctx=CTX, dies="t0")
-    n_read = {
-        one.key: one.result.outcome.n_read for one in read(cluster.address, reading, texts, lines)
-    }
+    with connected(cluster.address, 1, 1) as module:
+        outcomes = list(read_texts(reading_queue(module, reading, lines), texts))
+        again = list(read_texts(reading_queue(module, reading, lines), texts))
+    n_read = {one.key: one.result.outcome.n_read for one in outcomes}
     assert n_read.keys() == texts.keys()
     assert 0 < n_read["t0"] < n_read["t3"]  # t0 is the longer one
     assert any("the worker died; t0 is given out again" in line for line in lines)
     assert written(tmp_path / "library", texts) == wanted
-    again = list(read(cluster.address, reading, texts, lines))
     assert [one.result.outcome.n_read for one in again] == [0] * len(texts)
 
 
@@ -137,6 +151,56 @@ def test_the_command_reads_and_asks(
     assert (run.returncode, run.stdout) == (0, ""), run.stderr
     assert "4 of 4 files have a pack" in run.stderr
     assert written(tmp_path / "library", texts) == wanted
+    question = ["-t", "1", "-n", "6", "--best", "2", "--json", "Who turned the wheel?"]
+    answers = []
+    for ray_words in (["--ray", cluster.address], []):
+        command = [sys.executable, "-m", "kvarn", "ask", *ray_words, "--packs"]
+        command += [f"{tmp_path}/library", *question]
+        run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+        assert run.returncode == 0, run.stderr
+        answers.append(json.loads(run.stdout)["answers"])
+    for one in answers[0]:
+        assert one.pop("node").startswith("127.0.0.1")
+    assert answers[0] == answers[1] and len(answers[0]) == 2
+
+
+@dataclass(frozen=True)
+class DeadlyAsking(Asking):
+    def __call__(self, threads: int) -> Shelf:
+        return DeadlyShelf(self, threads)
+
+
+class DeadlyShelf(Shelf):
+    """Dies, once, at the second pack that it is asked of."""
+
+    n_asked = 0
+
+    def do(self, work: Call, tell: Callable[[int, int], None]) -> Any:
+        self.n_asked += 1
+        mark = self._asking.folders[0] / ".died"
+        if self.n_asked == 2 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().do(work, tell)
+
+
+def test_a_killed_worker_is_asked_again(
+    cluster: Any, tiny: Model, tiny_path: Path, texts: dict[str, Path], tmp_path: Path
+) -> None:
+    for name, file in texts.items():
+        kvarn.build_pack(tiny, tmp_path / name, file.read_text(), CTX)
+    request = ContextRequest(store=Disk(tmp_path / "PACK", read_only=True))
+    asking = DeadlyAsking((tmp_path,), request, "Who turned the wheel?", tiny_path)
+    lines: list[str] = []
+    with connected(cluster.address, 1, 1) as module:
+        shelves = Shelves(lines.append)
+        queue = Queue(RayWorkers(module, asking, 1, 1), shelves, lines.append)
+        gains = Asked(queue, shelves, lines.append).gains()
+    packs = [ContextRequest(store=Disk(tmp_path / name, read_only=True)) for name in texts]
+    fits = ranked(tiny, packs, "Who turned the wheel?")
+    assert [gains[id] for id in gains] == pytest.approx([fit.gain for fit in fits])
+    assert (tmp_path / ".died").exists()
+    assert any("the worker died" in line for line in lines)
 
 
 def test_the_texts_of_a_lost_node_are_read_by_another(
@@ -144,15 +208,27 @@ def test_the_texts_of_a_lost_node_are_read_by_another(
 ) -> None:
     """The last test: a node goes."""
     lines: list[str] = []
-    reading = Reading(tmp_path / "library", tiny_path, n_ctx=CTX)
-    outcomes = []
-    for outcome in read(cluster.address, reading, texts, lines):
-        if not outcomes:
-            cluster.remove_node(cluster.list_all_nodes()[1], allow_graceful=False)
-        outcomes.append(outcome)
-    assert {one.key for one in outcomes} == texts.keys()
-    assert (
-        any("the machine is gone" in line for line in lines)
-        or len({one.node for one in outcomes[1:]}) == 1
-    )
+    (tmp_path / "library").mkdir()
+    reading = Deadly(tmp_path / "library", tiny_path, n_ctx=CTX, dies="t0", hangs=True)
+    outcomes, lost = {}, ""
+    with connected(cluster.address, 1, 1) as module:
+        queue = reading_queue(module, reading, lines)
+        for outcome in read_texts(queue, texts):
+            outcomes[outcome.key] = outcome
+            if not lost:
+                wait_for(tmp_path / "library" / ".died")
+                (lost,) = (doing.node for doing in queue.doing.values() if doing.job.key == "t0")
+                nodes = cluster.list_all_nodes()
+                (node,) = (node for node in nodes if lost.endswith(node.node_id[:6]))
+                cluster.remove_node(node, allow_graceful=False)
+    assert outcomes.keys() == texts.keys()
+    assert outcomes["t0"].node != lost
+    assert f"{lost} is left out: the machine is gone" in lines
     assert written(tmp_path / "library", texts) == wanted
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

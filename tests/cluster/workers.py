@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from kvarn.cluster.jobs import Event, Workers
+from kvarn.cluster.jobs import Coming, Ended, Event, Gone, Ready, Workers
+from kvarn.cluster.worker import Task
+from kvarn.system.errors import KvarnError
 
 Script = Callable[[str, Any], list[Event]]
 """What happens after a worker was given a job: its name and the work → the events that follow."""
@@ -29,3 +31,31 @@ class Scripted(Workers):
 
     def drop(self, worker: str) -> None:
         self.dropped.append(worker)
+
+
+class Inline(Workers):
+    """Tasks of nodes, done in the test's process; `lost` nodes are gone at their next job."""
+
+    def __init__(self, tasks: dict[str, Task]) -> None:
+        self._tasks = tasks
+        self._events: deque[Event] = deque(Coming(node, node) for node in tasks)
+        self._events.extend(Ready(node, task.facts()) for node, task in tasks.items())
+        self.lost: set[str] = set()
+        self.done: list[tuple[str, Any]] = []
+
+    def wait(self, seconds: float) -> list[Event]:
+        return [self._events.popleft()] if self._events else []
+
+    def start(self, worker: str, work: Any) -> None:
+        if worker in self.lost:
+            self._events.append(Gone(worker, "the machine is gone", True))
+            return
+        self.done.append((worker, work))
+        try:
+            result = self._tasks[worker].do(work, lambda done, total: None)
+        except KvarnError as error:
+            result = error
+        self._events.append(Ended(worker, result))
+
+    def drop(self, worker: str) -> None:
+        self._tasks.pop(worker)

@@ -29,8 +29,12 @@ NOT_TYPED = {
     "pip install '.[docs]'": "installs from the package registry",
     "pip install '.[cuda]'": "installs PyTorch from the package registry",
     "pip install '.[ray]'": "installs Ray from the package registry",
-    "kvarn pack build --each --ray local --ray-workers 2 -t 1 -f TEXTS -o ./library/": "needs Ray",
-    "kvarn pack build --each --ray auto -f TEXTS -o ./library/": "needs a cluster",
+    "ray start --head --num-cpus 0": "starts a cluster",
+    "ray start --address HEAD:6379": "needs a cluster",
+    "kvarn pack build --each --ray HEAD:6379 -m /data/model.gguf -f TEXTS -o /data/library/": (
+        "needs a cluster"
+    ),
+    'kvarn ask --packs /data/library/ --ray HEAD:6379 "Who owns the mill?"': "needs a cluster",
     "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
     "kvarn doctor --compile": "needs a GPU",
     "make gpu-check": "needs a GPU",

@@ -1,0 +1,161 @@
+"""The packs of one machine, which a question travels to.
+
+Each worker looks into the folders of its machine, and says how well the question fits a pack, and
+what a pack answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..ops.arrays import F64
+from ..runtime.context.planning.request import ContextRequest
+from ..runtime.loading.adapter_files import adapter_files
+from ..runtime.pack_folders.notes import whole_packs
+from ..runtime.pack_links import model_of
+from ..runtime.store import Disk
+from ..runtime.store.disk.format.manifest import Manifest
+from ..runtime.store.disk.info import pack_head
+from ..runtime.store.facts import PackHead
+from ..system.errors import KvarnError
+from .jobs import NodeUnfit
+from .worker import Task
+
+if TYPE_CHECKING:
+    from ..runtime.asking import Answer
+    from ..runtime.context import Context
+    from ..runtime.model import Model
+
+Wants = Literal["counts", "gain", "answer"]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How packs are asked, the same on all machines.
+
+    folders: of packs, of the same paths everywhere. request: the context after a pack, whose store
+    is one. model: its file, None: where each pack says. sampling: see `Sampler`. The others: as in
+    `Asker`.
+    """
+
+    folders: tuple[Path, ...]
+    request: ContextRequest
+    question: str
+    model: Path | None = None
+    sampling: Mapping[str, Any] | None = None
+    max_tokens: int | None = None
+    stop: Sequence[str] = ()
+    system: str | None = None
+    passages: int = 0
+
+    def __call__(self, threads: int) -> Shelf:
+        return Shelf(self, threads)
+
+
+@dataclass(frozen=True)
+class AskedPack:
+    """A pack on a machine. id: the same in copies, and where machines share a folder."""
+
+    path: Path
+    id: str
+    head: PackHead
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a worker is to do with packs of its machine."""
+
+    wants: Wants
+    ids: list[str]
+
+
+@dataclass(frozen=True)
+class ShelfFacts:
+    """Of a machine: its finished packs, and lines about the others."""
+
+    packs: list[AskedPack]
+    lines: list[str]
+
+
+class Shelf(Task):
+    """The packs of a machine. The model is loaded for the first question."""
+
+    def __init__(self, asking: Asking, threads: int) -> None:
+        self._asking, self._threads = asking, threads
+        self._model: Model | None = None
+        self._paths: dict[str, Path] = {}  # of packs, by their ids
+
+    def facts(self) -> ShelfFacts:
+        """Raises `PackError` for a pack that cannot be opened."""
+        packs, lines = list[AskedPack](), list[str]()
+        for folder in self._asking.folders:
+            try:
+                paths = whole_packs(folder, lines.append)
+            except KvarnError as error:  # another machine may have some
+                lines.append(str(error))
+            else:
+                packs += [
+                    AskedPack(path, Manifest.read(path).id, pack_head(path)) for path in paths
+                ]
+        self._paths = {pack.id: pack.path for pack in packs}
+        return ShelfFacts(packs, lines)
+
+    def do(self, work: Call, tell: Callable[[int, int], None]) -> Any:
+        """Counts of words: those of all packs. Gains and answers: that of the only one."""
+        paths = [self._paths[id] for id in work.ids]
+        if work.wants == "counts":
+            return self._counts(paths)
+        (path,) = paths
+        return self._gain(path) if work.wants == "gain" else self._answer(path)
+
+    def _counts(self, paths: Sequence[Path]) -> tuple[F64, F64]:
+        from ..runtime.pack_folders.ranking import word_counts
+
+        return word_counts(self._asking.question, paths, self._loaded(paths[0]).tokenizer)
+
+    def _gain(self, path: Path) -> float:
+        from ..runtime.pack_folders.ranking import fits_of
+
+        (fit,) = fits_of(self._loaded(path), [self._request(path)], self._asking.question)
+        return fit.gain
+
+    def _answer(self, path: Path) -> Answer:
+        from ..runtime.asking import Asker
+
+        asking, model = self._asking, self._loaded(path)
+
+        @contextmanager
+        def indexed(request: ContextRequest) -> Iterator[Context]:
+            with model.open(request) as context:
+                context.index()
+                yield context
+
+        sampler = model.sampler(**(asking.sampling or {}))
+        how = asking.max_tokens, asking.stop, asking.system, asking.passages
+        return Asker(indexed, sampler, *how).answer(self._request(path), asking.question)
+
+    def _request(self, path: Path) -> ContextRequest:
+        store = self._asking.request.store
+        store = replace(store, path=path) if isinstance(store, Disk) else Disk(path, read_only=True)
+        return replace(self._asking.request, store=store)
+
+    def _loaded(self, path: Path) -> Model:
+        """The model of a pack, which is that of all. Raises `NodeUnfit` where it is not here."""
+        from ..runtime.loading.load import load
+
+        if self._model is None:
+            head = pack_head(path)
+            file = self._asking.model or model_of(head)
+            if file is None or not file.is_file():
+                raise NodeUnfit(
+                    f"the model of its packs, {head.model}, is not at "
+                    f"{file or head.model_path or 'any known place'}: copy it there, or name its "
+                    "place with -m"
+                )
+            lora = adapter_files(head.adapters)
+            self._model = load(file, threads=self._threads, lora=lora)
+        return self._model

@@ -1,0 +1,32 @@
+"""What follows an answer of `kvarn ask`: how it ended, and its passages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...system.terminal import say, show
+from ...system.text import one_line
+
+if TYPE_CHECKING:
+    from ...runtime.asking import Answer
+
+_SHOWN = 400
+"""Characters of a passage that are shown."""
+
+
+def tell_end(answer: Answer, n_passages: int) -> None:
+    """Tell what follows an answer. n_passages: how many were asked for."""
+    if answer.finish == "length":
+        say(f"stopped after {answer.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
+    elif answer.finish == "context":
+        say("stopped at a full context: use a larger --ctx")
+    for quote in answer.passages:
+        show(f"  {quote.share:.0%}  {quote.place}: {one_line(_shortened(quote.text))}")
+    if n_passages and not answer.passages:
+        say("no passage weighed more than it does for a neutral question")
+
+
+def _shortened(text: str) -> str:
+    """A passage on one line."""
+    words = " ".join(text.split())
+    return f"… {words[:_SHOWN]} …"

@@ -1,0 +1,27 @@
+"""`kvarn ask --ray`: lines that are refused before Ray is started."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from kvarn.system.extras import how_to_install
+
+from ..pack_runner import Kvarn
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("mill", "--ray", "local"), "--ray asks the packs of a folder: kvarn ask --packs FOLDER"),
+        (("--packs", "x", "--ray-workers", "2"), "--ray-workers has no effect without --ray"),
+        (("--packs", "x", "--ray", "local"), f"takes the package ray: {how_to_install('ray')}"),
+    ],
+)
+def test_wrong_lines_are_refused(
+    run: Kvarn, words: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # not installed
+    code, out, err = run("ask", *words, "Who?")
+    assert (code, out, err.count("\n")) == (1, "", 1) and told in err
