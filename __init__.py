@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .runtime.packs import build_pack as build_pack
     from .runtime.prefill.registry import *
     from .runtime.sampling import Sampler as Sampler
+    from .runtime.shards import Sharded as Sharded
+    from .runtime.shards import Shards as Shards
     from .runtime.store.registry import *
     from .runtime.tokenizer import load_tokenizer as load_tokenizer
     from .system.errors import KvarnError as KvarnError
@@ -50,6 +52,8 @@ _HOMES = {
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
     "Sampler": ".runtime.sampling",
+    "Sharded": ".runtime.shards",
+    "Shards": ".runtime.shards",
     "ask": ".runtime.asking",
     "ask_packs": ".runtime.pack_folders.ranking",
     "build_pack": ".runtime.packs",

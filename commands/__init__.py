@@ -1,6 +1,6 @@
 """The commands of the `kvarn` program, one file each.
 
-    answering/   run, chat, ask, serve, route
+    answering/   run, chat, ask, serve, route, shard
     texts/       pack, embed, rerank, tokenize
     models/      hf-pull, convert, quantize, imatrix, learn, inspect, ls
     measuring/   bench, perplexity, eval, lens
@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "answer programs over HTTP: OpenAI's, Anthropic's and Ollama's APIs",
     ),
     "route": ("answering.route", "one address for several servers of a model"),
+    "shard": ("answering.shard", "hold segments of a pack for contexts on other machines"),
     "embed": ("texts.embed", "turn texts into vectors, or sort them by likeness to a query"),
     "rerank": ("texts.rerank", "sort texts by how well they answer a query"),
     "inspect": ("models.inspect", "show what a GGUF file holds"),

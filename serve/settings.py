@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..runtime.serving.protocol import Start
+from ..system.values import LOOPBACK
 
 PORT = 8080
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from numbers import Integral
 from .errors import KvarnError
 from .text import brief, shown
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Addresses of servers that only programs of this machine reach."""
 LARGEST = 2**31 - 1
 """The largest count: kernels number tokens in 32 bits."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.terminal import say
-from ..options.address import add_address_options
+from ..options.address import add_address_options, check_open
 
 if TYPE_CHECKING:
     from ..parser import Parser
@@ -59,11 +59,8 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError(
             f"kvarn route needs the package {error.name}: {how_to_install('serve')}"
         ) from error
-    if options.host not in settings.LOOPBACK and not options.no_auth:
-        raise KvarnError(
-            f"--host {options.host} lets other machines ask the servers: start those with "
-            "--api-key KEY, and give --no-auth here, as they check the keys"
-        )
+    advice = "start the servers with --api-key KEY, and give --no-auth here: they check the keys"
+    check_open("--host", options.host, options.no_auth, advice)
     key = options.api_key
     if key and not (key.isascii() and key.isprintable()):
         raise KvarnError("the API key has characters that a header cannot have")

@@ -18,10 +18,9 @@ from ...runtime.home import home
 from ...runtime.loading.default_model import usual_model_path
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
-from ...system.reading import MOST_TEXT, read_file
 from ...system.terminal import say
 from ...system.values import n_bytes
-from ..options.address import add_address_options
+from ..options.address import add_address_options, check_open, keys_from
 from ..options.model_options import (
     adapters_from,
     add_ctx_option,
@@ -133,12 +132,9 @@ def settings_from(options: argparse.Namespace) -> Settings:
         raise KvarnError(
             f"kvarn serve needs the package {error.name}: {how_to_install('serve')}"
         ) from error
-    keys = _keys(options)
-    if options.host not in module.LOOPBACK and not (keys or options.no_auth):
-        raise KvarnError(
-            f"--host {options.host} lets other machines ask: give --api-key KEY, or --no-auth to "
-            "let everybody"
-        )
+    keys = keys_from(options.api_key, options.api_key_file)
+    advice = "give --api-key KEY, or --no-auth to let everybody"
+    check_open("--host", options.host, bool(keys or options.no_auth), advice)
     check_placement(options.device, options.kv_on)
     words = _words(vars(options))
     if lora := adapters_from(options):
@@ -160,19 +156,6 @@ def settings_from(options: argparse.Namespace) -> Settings:
         log=options.log,
     )
     return settings
-
-
-def _keys(options: argparse.Namespace) -> tuple[str, ...]:
-    if options.api_key_file is None:
-        keys = options.api_key or []
-    else:
-        text = read_file(options.api_key_file, MOST_TEXT).decode("utf-8", "replace")
-        keys = [line.strip() for line in text.splitlines() if line.strip()]
-        if not keys:
-            raise KvarnError(f"{options.api_key_file} has no key: expected one on each line")
-    if not all(key.isascii() and key.isprintable() and key for key in keys):
-        raise KvarnError("an API key is empty or has characters that a header cannot have")
-    return tuple(keys)
 
 
 def _words(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,50 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
-from ...system.values import count
+from ...system.errors import KvarnError
+from ...system.reading import MOST_TEXT, read_file
+from ...system.values import LOOPBACK, count
 from .values import typed
+
+
+def keys_from(keys: Sequence[str] | None, file: Path | None) -> tuple[str, ...]:
+    """The keys that options name, or those in the lines of a file. Raises `KvarnError` for a file
+    without one, and for keys that a header cannot have."""
+    if file is not None:
+        text = read_file(file, MOST_TEXT).decode("utf-8", "replace")
+        keys = [line.strip() for line in text.splitlines() if line.strip()]
+        if not keys:
+            raise KvarnError(f"{file} has no key: expected one on each line")
+    if not all(key.isascii() and key.isprintable() and key for key in keys or ()):
+        raise KvarnError("an API key is empty or has characters that a header cannot have")
+    return tuple(keys or ())
+
+
+def check_open(option: str, host: str, closed: bool, advice: str) -> None:
+    """Raise `KvarnError` where an option lets other machines ask, unless something keeps them
+    out."""
+    if host not in LOOPBACK and not closed:
+        raise KvarnError(f"{option} {host} lets other machines ask: {advice}")
+
+
+def add_token_options(group: argparse._ActionsContainer, help: str) -> list[argparse.Action]:
+    """`--token` and `--token-file`, both as `options.token`: what shards and their heads know."""
+    named = group.add_argument("--token", metavar="KEY", type=_token, help=help)
+    in_file = group.add_argument(
+        "--token-file",
+        dest="token",
+        metavar="FILE",
+        type=lambda path: keys_from(None, Path(path))[0],
+        help="the same in the first line of FILE, which other users' `ps` does not show",
+    )
+    return [named, in_file]
+
+
+def _token(text: str) -> str:
+    return keys_from([text], None)[0]
 
 
 def add_address_options(group: argparse._ActionsContainer) -> None:

@@ -14,6 +14,7 @@ from ...runtime.keep import KEEPS
 from ...runtime.methods import Kind, Method
 from ...runtime.store import Disk, Ram
 from ...system.text import shown
+from .address import add_token_options
 from .model_options import add_ctx_option
 from .rare import USUAL, mark_rare
 from .values import count, file_name, typed
@@ -110,7 +111,7 @@ class _StoreOneType(argparse.Action):
 
 
 def add_pack_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--pack` and `--io`."""
+    """Adds `--pack`, `--shards` and `--io`."""
     group = parser.add_argument_group("packs")
     group.add_argument(
         "--pack",
@@ -118,6 +119,14 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="continue after a context pack (see `kvarn pack`), which does not change",
     )
+    group.add_argument(
+        "--shards",
+        type=file_name,
+        metavar="HOST:PORT,…",
+        help="its first segments are held at these addresses (see `kvarn shard`)",
+    )
+    for action in add_token_options(group, "the token of the shards"):
+        mark_rare(action)
     declared = Disk.options()["io"]
     group.add_argument(
         "--io",

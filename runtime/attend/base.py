@@ -49,6 +49,9 @@ class Attend(Method, ABC):
     """Whether it chooses the tokens that a step reads, so that choices can be written to a file
     (`selections`)."""
 
+    exact_prompts: ClassVar[bool] = False
+    """Whether prompts can be read exactly only."""
+
     @property
     def needs_all_tokens(self) -> bool:
         """Whether every token must stay in the store, in order. Keep methods that evict refuse such

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...models.config import ModelConfig
-from ...ops.arrays import F32, I32
+from ...ops.arrays import F32, I32, U64
 from ...ops.select import Range, SignedKeys, Wanted
 from ...system.errors import KvarnError
 from ...system.values import Budget
@@ -141,7 +141,8 @@ class SignatureIndex(SlotIndex):
     ) -> None:
         self.notices = (notice,) if notice else ()
         self.column = store.column(encoder.name, encoder.bits // 8)
-        self._bits, self._config, self._rerank = encoder.bits, config, rerank
+        self.encoder, self._bits = encoder, encoder.bits
+        self._config, self._rerank = config, rerank
         self._layout, self._device = store.layout, store.device
         sparse = [i for i, layer in enumerate(config.kv_layers) if layer.window is None]
         networks = {i: encoder.networks(config, i) for i in sparse}
@@ -177,8 +178,14 @@ class SignatureIndex(SlotIndex):
         assert self.column is not None
         self._networks[layer.index].sign_slots(layer, self.column, slots, n_tokens)
 
-    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
+    def sign(self, layer: LayerView, q: F32) -> U64:
+        """The signatures of the queries (1, H, E): uint64 (J, G), valid until the next call."""
         self._networks[layer.index].sign_queries(q[0], self._queries.reshape(-1))
+        signatures: U64 = self._queries
+        return signatures
+
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
+        self.sign(layer, q)
         self._nearest(layer, q, among, wanted, chosen)
         return self.bytes_read(layer.index, among, 0)
 

@@ -37,6 +37,10 @@ class Prefill(Method, ABC):
     def check(self, attend: Attend, keep: Keep, n_ctx: int) -> None:
         """Raise `PrefillError` if it cannot be combined with `attend`, or `keep` evicts tokens that
         it needs, in a context of that size."""
+        if attend.exact_prompts and not self.is_exact_within(n_ctx):
+            raise PrefillError(
+                f"--prefill {self.name} cannot be combined with --shards: use --prefill exact"
+            )
         if self.needs_all_tokens and keep.evicts(n_ctx):
             raise PrefillError(
                 f"--prefill {self.name} may read any token before, and --keep {keep.name} evicts "

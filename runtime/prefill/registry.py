@@ -40,4 +40,5 @@ def for_questions(attend: Attend, keep: Keep, n_ctx: int) -> Prefill:
     sparse, if generated tokens choose and nothing is evicted; otherwise exact.
 
     An exact question of 20 tokens waits for 20 readings of the whole context."""
-    return SparsePrefill() if attend.selects and not keep.evicts(n_ctx) else Exact()
+    sparse = attend.selects and not attend.exact_prompts and not keep.evicts(n_ctx)
+    return SparsePrefill() if sparse else Exact()

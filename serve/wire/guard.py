@@ -20,8 +20,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...system.text import shown
+from ...system.values import LOOPBACK
 from ..service import Service
-from ..settings import LOOPBACK, Settings
+from ..settings import Settings
 from .errors import ApiError, ClientGone, error_response
 
 OPEN_PATHS = ("/", "/health")

@@ -69,6 +69,7 @@ BOUNDS = {
     "learn": "--tokens 64 --length 64".split(),
     "serve": "--host 192.0.2.1 --port 9".split(),  # an address that no machine has
     "route": "--host 192.0.2.1 --port 9".split(),
+    "shard": "--listen 192.0.2.1:9".split(),
 }
 LONG = {"--roofline"}  # half a minute
 

@@ -20,6 +20,7 @@ from ...keep import Keep, KeepAll
 from ...loading.device_names import KV_ON
 from ...methods import Kind, Option
 from ...prefill import Prefill
+from ...shards import Sharded, Shards
 from ...store import Disk, Ram, Store
 
 
@@ -49,7 +50,7 @@ class ContextRequest:
         prefill = PREFILL_AXIS.chosen(words, spell)
         return cls(
             words.get("ctx"),
-            ATTEND_AXIS.chosen(words, spell),
+            _attend(words, spell),
             KEEP_AXIS.chosen(words, spell),
             _store(words, spell),
             None if words.get("prefill") is None else prefill,
@@ -79,6 +80,24 @@ def kv_types(value: object) -> tuple[str, str]:
     if not set(pair) <= set(KV_TYPES):
         raise WrongValue(f"one of {', '.join(KV_TYPES)}, or K/V apart as in q8_0/q4_0", value)
     return pair
+
+
+def _attend(words: Mapping[str, Any], spell: Spell) -> Attend:
+    """What tokens read, some of which shards may hold."""
+    attend, shards = ATTEND_AXIS.chosen(words, spell), words.get("shards")
+    if shards is None:
+        if words.get("token") is not None:
+            raise RequestError(f"{spell('token')} has no effect without {spell('shards')}")
+        return attend
+    if words.get("pack") is None:
+        raise RequestError(
+            f"{spell('shards')} needs {spell('pack')}: the pack whose segments they hold"
+        )
+    if (keep := words.get("keep")) not in (None, KeepAll.name):
+        raise RequestError(
+            f"{spell('shards')} and {spell('keep')} {keep} exclude each other: shards keep all"
+        )
+    return Sharded(Shards(tuple(shards.split(",")), words.get("token") or ""), attend)
 
 
 def _store(words: Mapping[str, Any], spell: Spell) -> Store:

@@ -1,0 +1,38 @@
+"""Where the shards of a pack are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from ...system.errors import KvarnError
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of HOST:PORT or [ADDRESS]:PORT; `KvarnError` for what is none."""
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port, parts = "", None, urlsplit("")
+    if not host or port is None or parts.netloc != address or "@" in address:
+        raise KvarnError(f"{address!r:.100} is no address of a shard: expected HOST:PORT")
+    return host, port
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Where the shards of a pack are, as HOST:PORT each, and the token that they ask for, if any.
+
+    Raises `KvarnError` for what is no address.
+    """
+
+    addresses: Sequence[str]
+    token: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.addresses:
+            raise KvarnError("no shards are named: expected HOST:PORT, or some of them")
+        for address in self.addresses:
+            host_and_port(address)

@@ -1,0 +1,196 @@
+"""The head's attention: it asks all shards, reads what it holds itself meanwhile, and merges.
+
+    out = sum_p w_p out_p / sum_p w_p,   w_p = total_p exp(m_p - max m)
+
+over the parts p of a context, each with its output and masses (`part`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from ...ops.arrays import F32, F64, U32, U64
+from ...ops.attention.softmax import Softmax
+from ...ops.select import Range
+from ..attend.base import BoundAttend, LayerView
+from ..attend.full import FullAttention
+from ..attend.hash import SignatureIndex
+from ..attend.indexes import FlatIndex
+from ..attend.sparse import SparseAttention
+from .choosing import lists_of, part_of
+from .errors import ShardError
+from .frames import Arrays, Kind, text_array
+from .links import Link, Links
+from .part import Output, Part
+
+ROWS = 64
+"""Rows of a prompt that are asked about at a time."""
+
+
+def merge(parts: Sequence[Output], out: F32, sinks: F32 | None) -> None:
+    """out (T, H, E): attention to the tokens of all parts, and to the sinks of a layer."""
+    maxima: F64 = np.stack([masses[..., 0] for _, masses in parts]).astype(np.float64)
+    totals: F64 = np.stack([masses[..., 1] for _, masses in parts]).astype(np.float64)
+    most = maxima.max(0)
+    weights = totals * np.exp(maxima - most)
+    total = weights.sum(0)
+    if sinks is not None:
+        total = total + np.exp(sinks.astype(np.float64) - most)
+    weights /= total
+    out[:] = sum(weight[..., None] * part for weight, (part, _) in zip(weights, parts))
+
+
+def _scoring(layer: LayerView) -> tuple[Softmax, F64]:
+    """How the layer's scores become weights, without sinks, which are counted once; and the same
+    for a shard."""
+    softmax = layer.softmax._replace(sinks=None)
+    return softmax, np.array([layer.index, softmax.scale, softmax.softcap], np.float64)
+
+
+class ShardedFull(BoundAttend):
+    """`full` in one context: layers with a window, and the tokens after those of the shards, are
+    read here."""
+
+    def __init__(self, links: Links, part: Part) -> None:
+        self._links, self._part, self._full = links, part, FullAttention()
+
+    def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
+        return None
+
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        if layer.config.window is not None:
+            self._full(layer, q, start, out)
+            return
+        self._check(int(start))
+        for i in range(0, len(q), ROWS):
+            rows = slice(i, i + ROWS)
+            self._attend(layer, q[rows], int(start) + i, out[rows])
+
+    def _check(self, start: int) -> None:
+        """Raise `ShardError` for a context that was cut into the tokens of its shards."""
+        for link in self._links:
+            if link.facts.stop > start:
+                raise ShardError(
+                    link.address,
+                    f"it holds tokens up to {link.facts.stop:,}, and the context was cut to "
+                    f"{start:,}: ask shards of fewer segments",
+                )
+
+    def _attend(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        softmax, numbers = _scoring(layer)
+        with self._links.asking():
+            for link in self._links:
+                link.send(Kind.ROWS, [numbers, q])
+            parts = [self._here(layer, q, start, softmax)]
+            for link in self._links:
+                parts.append(_output(link, q.shape))
+        merge(parts, out, layer.softmax.sinks)
+
+    def _here(self, layer: LayerView, q: F32, start: int, softmax: Softmax) -> Output:
+        """Attention to the tokens of this process, those from `start` on masked."""
+        if len(q) == 1:
+            return self._part.all_of(layer.index, q, start + 1, softmax)
+        from ...ops.attention.api import attention_rows
+
+        out, masses = np.empty_like(q), np.ones((*q.shape[:2], 2), np.float32)
+        log_sums = np.empty(q.shape[:2], np.float32)
+        attention_rows(
+            q, self._part.segments(layer.index), start - self._part.first, out,
+            softmax=softmax, log_sums=log_sums, scratch=layer.scratch,
+        )  # fmt: skip
+        masses[..., 0] = log_sums
+        return out, masses
+
+
+def _output(link: Link, shape: tuple[int, ...]) -> Output:
+    """The answer of a shard to rows of queries (T, H, E)."""
+    out, masses = link.receive((np.float32, shape), (np.float32, (*shape[:2], 2)))
+    return out, masses
+
+
+class ShardedChoice(SparseAttention):
+    """A method that chooses, in one context: each process names the best of its own tokens, and
+    reads those of them that are among the best of all. So the tokens are those of one context."""
+
+    _full: ShardedFull  # type: ignore[assignment]
+    _index: SignatureIndex | FlatIndex
+
+    def spread(self, links: Links, part: Part) -> ShardedChoice:
+        """The same over the shards' tokens, too."""
+        self._links, self._part, self.records = links, part, False
+        self._full = ShardedFull(links, part)
+        return self
+
+    def _attend(self, layer: LayerView, q: F32, among: Range | None, stored: int, out: F32) -> None:
+        reads = self.reads[layer.number]
+        if among is None:
+            self._full(layer, q, stored - 1, out)
+            reads.full_steps += 1
+            return
+        self._full._check(stored - 1)
+        began = time.perf_counter()
+        k = self._layers.takes(layer.number, stored)
+        with self._links.asking():
+            entries = self._best(layer, q, among, k)
+            lists = lists_of(entries, self._config.n_kv_heads, k, among)
+            chose = time.perf_counter()
+            parts = self._read_lists(layer, q, lists)
+        merge(parts, out, layer.softmax.sinks)
+        counts = np.array([len(tokens) for tokens in lists], np.int64)
+        if self.observer is not None:
+            self.observer.add(layer.number, stored, _table(lists), counts)
+        index_bytes = self._index.bytes_read(layer.index, among, 0)
+        self._count([(layer.number, among, index_bytes, int(counts.sum()))])
+        reads.index_seconds += chose - began
+        reads.attention_seconds += time.perf_counter() - chose
+
+    def _best(self, layer: LayerView, q: F32, among: Range, k: int) -> U64:
+        """The entries of the k best of each process, (H, n) in all."""
+        index, asked = self._index, []
+        kind: Kind = Kind.LARGEST
+        arrays: Arrays = [q]
+        signatures = np.empty((0, 0), np.uint64)
+        if isinstance(index, SignatureIndex):
+            signatures = index.sign(layer, q)
+            kind, arrays = Kind.NEAREST, [signatures, text_array(index.encoder.name)]
+        for link in self._links:
+            first, last = max(among.first, link.facts.first), min(among.last, link.facts.stop)
+            if first < last:
+                numbers = np.array([layer.index, first, last, k], np.int64)
+                link.send(kind, [numbers, *arrays])
+                asked.append((link, min(k, last - first)))
+        entries, first = [], max(among.first, self._part.first)
+        if first < among.last:
+            here = first, among.last
+            if isinstance(index, SignatureIndex):
+                assert index.column is not None
+                entries = [self._part.nearest(layer.index, signatures, index.column, here, k)]
+            else:
+                entries = [self._part.largest(layer.index, q, *here, k)]
+        for link, n in asked:
+            entries += link.receive((np.uint64, (q.shape[1], n)))
+        return np.concatenate(entries, 1)
+
+    def _read_lists(self, layer: LayerView, q: F32, lists: list[U32]) -> list[Output]:
+        """Attention to the chosen tokens, of each process that has some."""
+        softmax, numbers = _scoring(layer)
+        asked = []
+        for link in self._links:
+            tokens, counts = part_of(lists, link.facts.first, link.facts.stop)
+            if len(tokens):
+                link.send(Kind.LISTED, [numbers, q, tokens, counts])
+                asked.append(link)
+        here = part_of(lists, self._part.first, 1 << 32)
+        parts = [self._part.listed(layer.index, q, here, softmax)]
+        return parts + [_output(link, q.shape) for link in asked]
+
+
+def _table(lists: list[U32]) -> U32:
+    """Lists as rows of one array."""
+    table = np.zeros((len(lists), max(map(len, lists))), np.uint32)
+    for row, tokens in zip(table, lists):
+        row[: len(tokens)] = tokens
+    return table

@@ -1,0 +1,48 @@
+"""Opening a context over shards: which of them fit its pack, and each other."""
+
+from __future__ import annotations
+
+from ...ops.attention.layout import SEGMENT
+from ..attend import Attend, AttendError, BoundAttend, Hash, Sparse
+from ..loading.model_info import ModelInfo
+from ..store.disk.store import DiskStore
+from .addresses import Shards
+from .attention import ShardedChoice, ShardedFull
+from .greeting import ShardFacts, digest_of
+from .links import Links
+from .part import Part
+
+
+def opened(
+    shards: Shards, method: Attend, model: ModelInfo, store: DiskStore, n_ctx: int
+) -> BoundAttend:
+    """A method over a pack and its shards. Raises `ShardError`, and `AttendError` for a model whose
+    layers differ in their heads."""
+    if not model.config.one_geometry:
+        raise AttendError("shards do not serve models whose layers differ in keys and values")
+    tables, manifest = store.folder.state().tables, store.folder.manifest
+    kv = f"{manifest.k_type}/{manifest.v_type}"
+    column = method.encoder_or_simhash(model)[0].name if isinstance(method, Hash) else ""
+
+    def wrong(facts: ShardFacts) -> str:
+        """What of a shard does not fit, or ""."""
+        if facts.kv != kv:
+            return f"its K and V are {facts.kv}, those of pack {store.folder.path} {kv}"
+        n_segments = facts.stop // SEGMENT
+        same = facts.pack == manifest.id and n_segments <= len(tables.tokens)
+        if not same or facts.digest != digest_of(tables, n_segments):
+            return f"it holds another pack than {store.folder.path}, or other tokens in it"
+        if column and column not in facts.columns:
+            return (
+                f"its pack has no index {column}: `kvarn pack index NAME --method hash` makes it, "
+                "then start the shard again"
+            )
+        return ""
+
+    links = Links(shards.addresses, shards.token, wrong)
+    part = Part(store, links.stop, n_ctx)
+    if not isinstance(method, Sparse):
+        return ShardedFull(links, part)
+    dense, index = method.dense_in(model.config), method.make_index(model, store)
+    choice = ShardedChoice(method, dense, model.config, store, n_ctx, index)
+    return choice.spread(links, part)

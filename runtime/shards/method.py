@@ -1,0 +1,78 @@
+"""The attend method of a context whose pack is held by shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..attend import Attend, AttendError, BoundAttend, Full, Hash, TopK
+from ..loading.model_info import ModelInfo
+from ..methods import called
+from ..store import KVStore
+from ..store.disk.store import DiskStore
+from .addresses import Shards
+
+
+@dataclass(frozen=True)
+class Sharded(Attend):
+    """Attention to a pack whose first segments are held by shards (`kvarn shard`).
+
+    shards: see `Shards`; they hold tokens 0 to N - 1 of the pack, without gaps, and this process
+    those after them and the layers with a window. method: `Full()`, `Hash()` or
+    `TopK(index="flat")`, whose choices and outputs are those of one context. For contexts with
+    `store=Disk(…, read_only=True)`, whose prompts are read exactly.
+    """
+
+    name: ClassVar[str] = "sharded"
+    summary: ClassVar[str] = "tokens that other machines hold, too"
+
+    exact_prompts: ClassVar[bool] = True
+
+    shards: Shards
+    method: Attend = Full()  # noqa: RUF009 - frozen, without fields
+
+    def __post_init__(self) -> None:
+        if (reason := self._unserved()) is not None:
+            raise AttendError(
+                f"shards do not serve {reason}: use --method full, --method hash, or --method topk "
+                "with --index flat"
+            )
+
+    def _unserved(self) -> str | None:
+        """What shards cannot do of the method."""
+        method = self.method
+        if type(method) is Full:
+            return None
+        if type(method) not in (Hash, TopK):
+            return f"--method {method.name}"
+        assert isinstance(method, Hash | TopK)
+        if method.tail != "none":
+            return f"--tail {method.tail}"
+        if method.probe:
+            return "--probe"
+        if isinstance(method, Hash):
+            return "--rerank" if method.rerank != 1 else None
+        return None if method.index == "flat" else f"--index {method.index}"
+
+    @property
+    def host_only(self) -> str:
+        return "--shards"
+
+    @property
+    def selects(self) -> bool:  # type: ignore[override]
+        """Whether the method chooses."""
+        return self.method.selects
+
+    def shortened(self) -> Attend:
+        return self.method.shortened()
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
+        """See `Attend.open`. Raises `ShardError` for shards that are not there, or do not fit."""
+        from .head import opened
+
+        if not isinstance(store, DiskStore) or store.saves:
+            raise AttendError(
+                f"{called(self.method)} over shards continues after their pack, which does not "
+                "change: give --pack NAME (in Python, store=Disk(path, read_only=True))"
+            )
+        return opened(self.shards, self.method, model, store, n_ctx)

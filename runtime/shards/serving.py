@@ -1,0 +1,230 @@
+"""A shard: answers the heads of contexts for some segments of a pack, without a model."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ops.attention.layout import SEGMENT
+from ...ops.attention.softmax import Softmax
+from ...ops.errors import OpsError
+from ...system.errors import KvarnError, message_of
+from ...system.text import one_line
+from ..engine import on_engine
+from ..store.disk.errors import PackError
+from ..store.disk.folder import PackFolder
+from ..store.disk.store import DiskStore
+from .frames import Arrays, Frame, FrameError, Kind, receive, send, text_array, text_of
+from .greeting import admit, facts_of
+from .links import stay_alive
+from .part import Part
+
+MOST_ROWS = 64
+"""Rows of a question, at most."""
+_MOST_HEADS = 1 << 12
+_MOST_CONNECTIONS = 64
+_REST_SECONDS = 60.0
+"""In which a message that has begun has to be there, and an answer has to be taken."""
+
+
+class Shard:
+    """Segments first … stop - 1 of the pack in `path`; stop None: up to the last full one.
+
+    Raises `PackError` for a pack that does not have them, or evicts.
+    """
+
+    def __init__(self, path: Path, first: int = 0, stop: int | None = None) -> None:
+        folder = PackFolder(path)
+        if folder.manifest.slots is not None:
+            raise PackError(path, "it keeps some tokens only (--keep), which shards cannot serve")
+        self._store = store = DiskStore(folder)
+        tables = folder.state().tables
+        n_full = len(tables.tokens)
+        stop = n_full if stop is None else stop
+        if not 0 <= first < stop <= n_full:
+            raise PackError(
+                path,
+                f"it has {n_full:,} full segments of {SEGMENT:,} tokens, asked for are those from "
+                f"{first:,} to {stop:,}",
+            )
+        self.facts = facts_of(folder, tables, first, stop)
+        self._part = Part(store, self.facts.first, self.facts.stop)
+        self._whole = frozenset(folder.whole_layers)
+        self._answers: dict[Kind, Callable[[list[NDArray[Any]]], Arrays]] = {
+            Kind.ROWS: self._rows,
+            Kind.NEAREST: self._nearest,
+            Kind.LARGEST: self._largest,
+            Kind.LISTED: self._listed,
+        }
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of K and V that it may read, which stay in files until then."""
+        folder, n = self._store.folder, self.facts.stop - self.facts.first
+        return n // SEGMENT * folder.layer_bytes * len(folder.whole_layers)
+
+    def answer(self, frame: Frame) -> Arrays:
+        """The answer to a question; `FrameError` for one that cannot be."""
+        if frame.kind not in self._answers:
+            raise FrameError(f"a message of kind {frame.kind.name} is no question")
+        try:
+            return on_engine(self._answers[frame.kind], frame.arrays)
+        except (OpsError, ValueError, TypeError, IndexError) as error:
+            raise FrameError(f"a question that cannot be answered: {error}") from error
+
+    def _rows(self, arrays: list[NDArray[Any]]) -> Arrays:
+        numbers, q = arrays
+        layer, softmax = self._layer(numbers[0]), _softmax(numbers)
+        return self._part.all_of(layer, self._queries(q, MOST_ROWS), self.facts.stop, softmax)
+
+    def _listed(self, arrays: list[NDArray[Any]]) -> Arrays:
+        numbers, q, tokens, counts = arrays
+        _check("tokens", tokens, np.uint32, (int(counts.sum()),))
+        _check("counts", counts, np.int64, (self._store.n_kv_heads,))
+        held = (tokens >= self.facts.first) & (tokens < self.facts.stop)
+        if counts.min() < 0 or counts.max() > self.facts.stop - self.facts.first or not held.all():
+            raise FrameError("a question names tokens of others")
+        lists, layer = (tokens, counts), self._layer(numbers[0])
+        return self._part.listed(layer, self._queries(q, 1), lists, _softmax(numbers))
+
+    def _largest(self, arrays: list[NDArray[Any]]) -> Arrays:
+        numbers, q = arrays
+        layer, first, last, k = self._choice(numbers)
+        return [self._part.largest(layer, self._queries(q, 1), first, last, k)]
+
+    def _nearest(self, arrays: list[NDArray[Any]]) -> Arrays:
+        numbers, queries, name = arrays
+        layer, first, last, k = self._choice(numbers)
+        kv_heads = self._store.n_kv_heads
+        if queries.ndim != 2 or queries.size > _MOST_HEADS:
+            raise FrameError(f"signatures have the shape {queries.shape}")
+        _check("signatures", queries, np.uint64, (kv_heads, queries.shape[1]))
+        column = text_of(name)
+        if column not in self.facts.columns:
+            raise FrameError(f"it has no index {one_line(column, 80)} of its tokens")
+        stored = self._store.columns[column]
+        if stored.item_bytes not in (4, 8):
+            raise FrameError(f"index {one_line(column, 80)} has no signatures")
+        return [self._part.nearest(layer, queries, stored, (first, last), k)]
+
+    def _layer(self, number: float) -> int:
+        if number not in self._whole:
+            raise FrameError(f"there is no layer {number:g} that attends to all tokens")
+        return int(number)
+
+    def _choice(self, numbers: NDArray[Any]) -> tuple[int, int, int, int]:
+        """Layer, first and last token, and k."""
+        _check("numbers", numbers, np.int64, (4,))
+        layer, first, last, k = map(int, numbers)
+        if not self.facts.first <= first < last <= self.facts.stop or k < 1:
+            raise FrameError("a question names tokens of others")
+        return self._layer(layer), first, last, k
+
+    def _queries(self, q: NDArray[Any], most: int) -> NDArray[Any]:
+        """The queries of a question, if there can be such."""
+        kv_heads, head_dim = self._store.n_kv_heads, self._store.layout.head_dim
+        rows, heads = q.shape[:2] if q.ndim == 3 else (0, 0)
+        if not 0 < rows <= most or not 0 < heads <= _MOST_HEADS or heads % kv_heads:
+            raise FrameError(f"queries have the shape {q.shape}")
+        _check("queries", q, np.float32, (rows, heads, head_dim))
+        return q
+
+
+def _check(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        found = f"{array.dtype} {array.shape}"
+        raise FrameError(f"{name} are {found}, expected {np.dtype(dtype)} {shape}")
+
+
+def _softmax(numbers: NDArray[Any]) -> Softmax:
+    """What a question says beside its layer."""
+    _check("numbers", numbers, np.float64, (3,))
+    if not np.isfinite(numbers).all():
+        raise FrameError("numbers of a question are not finite")
+    return Softmax(float(numbers[1]), float(numbers[2]))
+
+
+class ShardServer:
+    """Answers heads that connect to host:port (port 0: any free one) and know the token.
+
+    say: called with a line about each head that is refused.
+    """
+
+    def __init__(
+        self, shard: Shard, host: str, port: int, token: str, say: Callable[[str], None]
+    ) -> None:
+        self._shard, self._token, self._say = shard, token, say
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise KvarnError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}"
+            ) from error
+        self.port = int(self._socket.getsockname()[1])
+        self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def serve(self) -> None:
+        """Answer until `close`."""
+        while True:
+            try:
+                connection, (host, *_) = self._socket.accept()
+            except OSError:
+                return  # it was closed
+            with self._lock:
+                full = len(self._connections) == _MOST_CONNECTIONS
+                if not full:
+                    self._connections.add(connection)
+            if full:
+                connection.close()
+                self._say(f"refused {host}: {_MOST_CONNECTIONS} heads are connected")
+                continue
+            threading.Thread(target=self._serve, args=(connection, host), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening, and end all connections."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes `accept`
+        self._socket.close()
+        with self._lock:
+            for connection in self._connections:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _serve(self, connection: socket.socket, host: str) -> None:
+        """Answer one head until it goes, or sends what is no question."""
+        try:
+            stay_alive(connection)
+            admit(connection, self._token, self._shard.facts)
+            while True:
+                self._answer(connection)
+        except (FrameError, TimeoutError) as error:
+            self._say(f"refused {host}: {message_of(error)}")
+        except OSError:
+            pass  # the head has gone
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+            connection.close()
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.settimeout(None)
+        connection.recv(1, socket.MSG_PEEK)  # a head may be silent for hours between questions
+        connection.settimeout(_REST_SECONDS)
+        frame = receive(connection)
+        try:
+            answer = self._shard.answer(frame)
+        except Exception as error:  # whatever it is, the head is to know
+            reason = one_line(message_of(error), 500)
+            send(connection, Kind.ERROR, [text_array(reason)])
+            raise FrameError(reason) from error
+        send(connection, Kind.ANSWER, answer)

@@ -1,0 +1,69 @@
+"""`kvarn shard` and `kvarn run --shards`, as users type them."""
+
+from pathlib import Path
+
+import pytest
+
+from ...runtime.shards.processes import shards
+from ..pack_runner import Kvarn
+
+
+@pytest.fixture
+def pack(run: Kvarn, tmp_path: Path) -> Path:
+    text = "".join(f"The mill number {i} stood by the river. " for i in range(90))
+    Path(run.text).write_text(text)  # 512 tokens of bytes: some three segments
+    run.build("mill", "--method", "hash")
+    return tmp_path / "home" / "packs" / "mill"
+
+
+@pytest.mark.parametrize("method", ["full", "hash --budget 40", "topk --index flat --budget 40"])
+def test_a_question_to_a_pack_over_shards(run: Kvarn, pack: Path, method: str) -> None:
+    words = f"run --pack mill --temp 0 -n 12 -p who --prefill exact --method {method}".split()
+    code, expected, _ = run(*words)
+    assert code == 0 and expected
+    with shards(pack, (0, 1), (1, 3), options=("--token", "k")) as (first, second):
+        addresses = f"{first.address},{second.address}"
+        code, out, err = run(*words, "--shards", addresses, "--token", "k")
+        assert (code, out) == (0, expected), err
+        code, out, err = run(*words, "--shards", addresses)
+        assert (code, out) == (1, "") and f"shard {first.address}: the token is wrong" in err
+        code, out, err = run(*words, "--shards", second.address, "--token", "k")
+        assert (code, out) == (1, "") and "holds tokens from 1,024 on" in err
+    assert "tokens 0 to 1,023 of pack" in first.line
+
+
+def test_tokens_are_read_from_files(run: Kvarn, pack: Path, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret\n")
+    with shards(pack, (0, 2), options=("--token-file", str(file))) as (shard,):
+        words = f"run --pack mill -n 1 -p who --shards {shard.address} --token-file".split()
+        assert run(*words, str(file))[0] == 0
+        file.write_text("\n")
+        assert "has no key" in run(*words, str(file))[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("shard mill --segments 0:2 --listen 0.0.0.0:0", "machines ask: give --token KEY"),
+        ("shard mill --segments 0:9", "has 3 full segments of 1,024 tokens, asked for"),
+        ("shard mill --segments 0:1 --listen nowhere", "expected HOST:PORT"),
+        ("shard mill --segments 0:1 --listen 192.0.2.1:9 --token k", "cannot listen on"),
+        ("shard none --segments 0:1", "not a context pack"),
+        ("run -p x --shards 127.0.0.1:1", "--shards needs --pack"),
+        ("run -p x --token k", "--token has no effect without --shards"),
+        ("run --pack mill -p x --shards 127.0.0.1", "expected HOST:PORT"),
+        ("run --pack mill -p x --shards h:1 --method auto", "do not serve --method auto"),
+        ("run --pack mill -p x --shards h:1 --keep streaming", "--keep streaming exclude"),
+    ],
+)
+def test_what_cannot_be_is_one_line(run: Kvarn, pack: Path, line: str, words: str) -> None:
+    code, out, err = run(*line.split())
+    assert (code, out) == (1, "") and words in err, err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", ["shard mill", "shard mill --segments 2", "shard --segments 0:1"])
+def test_wrong_usage(run: Kvarn, line: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(*line.split())

@@ -1,0 +1,83 @@
+"""Messages between heads and shards: what is sent arrives, and nothing else is believed."""
+
+import socket
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from kvarn.runtime.shards.frames import FrameError, Gone, Kind, receive, send
+
+TYPES = st.sampled_from(("u1", "<u4", "<u8", "<i8", "<f4", "<f8"))
+ARRAYS = TYPES.flatmap(
+    lambda dtype: arrays_of.arrays(dtype, arrays_of.array_shapes(min_side=0, max_dims=4))
+)
+HEAD, ARRAY = struct.Struct("<4sBBHI"), struct.Struct("<BBH4I")
+
+
+def received(data: bytes, most: int = 1 << 20):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(data)
+        ours.close()
+        return receive(theirs, most)
+
+
+@given(st.sampled_from(Kind), st.lists(ARRAYS, max_size=8))
+def test_what_is_sent_arrives(kind: Kind, arrays: list[np.ndarray]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert send(ours, kind, arrays) == sum(array.nbytes for array in arrays)
+        frame = receive(theirs)
+    assert frame.kind is kind and len(frame.arrays) == len(arrays)
+    for found, sent in zip(frame.arrays, arrays):
+        assert found.dtype == sent.dtype and found.shape == sent.shape
+        assert found.tobytes() == np.ascontiguousarray(sent).tobytes()
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_bytes_that_are_no_message_are_refused(data: bytes, begins: bool) -> None:
+    whole = b"kvsh" + data if begins else data
+    try:
+        frame = received(whole)
+    except (FrameError, Gone):
+        return
+    assert frame.n_bytes <= len(whole)
+
+
+@pytest.mark.parametrize(
+    ("head", "arrays", "words"),
+    [
+        ((b"GET ", 1, 1, 0, 4), [(0, 1, 0, 4, 0, 0, 0)], "does not speak"),
+        ((b"kvsh", 99, 1, 0, 4), [(0, 1, 0, 4, 0, 0, 0)], "does not speak"),
+        ((b"kvsh", 5, 9, 0, 4), [(0, 1, 0, 4, 0, 0, 0)], "does not speak"),
+        ((b"kvsh", 5, 1, 0, 1 << 31), [(0, 1, 0, 1 << 31, 0, 0, 0)], "at most"),
+        ((b"kvsh", 5, 1, 0, 4), [(0, 1, 0, 5, 0, 0, 0)], "other sizes"),
+        ((b"kvsh", 5, 1, 0, 0), [(5, 4, 0, 1 << 31, 1 << 31, 1 << 31, 8)], "other sizes"),
+        ((b"kvsh", 5, 1, 0, 4), [(6, 1, 0, 4, 0, 0, 0)], "cannot be"),
+        ((b"kvsh", 5, 1, 0, 4), [(0, 5, 0, 4, 0, 0, 0)], "cannot be"),
+        ((b"kvsh", 5, 1, 0, 4), [(0, 1, 0, 4, 1, 0, 0)], "cannot be"),
+    ],
+)
+def test_sizes_that_cannot_be_take_no_memory(head, arrays, words: str) -> None:
+    data = HEAD.pack(*head) + b"".join(ARRAY.pack(*array) for array in arrays) + b"\0" * 64
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameError, match=words):
+            received(data)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_message_that_comes_too_slowly_is_given_up() -> None:
+    import time
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(TimeoutError):
+        ours.sendall(b"kvsh")
+        receive(theirs, deadline=time.monotonic() + 0.05)

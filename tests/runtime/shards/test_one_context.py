@@ -1,0 +1,133 @@
+"""A context over shards is one context: outputs, choices and ids."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.runtime.attend import Attend, Full
+from kvarn.runtime.engine import on_engine
+from kvarn.runtime.packs import build_pack, index_pack
+from kvarn.runtime.shards.attention import merge
+
+from ..reading import SHAPE, ids_of
+from .processes import greedy, opened, over, shards
+
+N = 4300
+QUESTION = " Which wheel turned all day?"
+METHODS = [
+    kvarn.Full(),
+    kvarn.Hash(budget=200, sink=8, window=32),
+    kvarn.TopK(budget=200, index="flat"),
+]
+ROUNDING = 0.2
+"""Of logits of a model whose activations are rounded to 8 bits: 0.08 was measured."""
+
+
+class Chosen(list[tuple[int, int, list[list[int]]]]):
+    """Is told of choices."""
+
+    def add(self, layer: int, stored: int, lists: np.ndarray, counts: np.ndarray) -> None:
+        rows = [row[:n].tolist() for row, n in zip(lists, counts)]
+        self.append((layer, stored, rows))
+
+
+def attended(context: kvarn.Context, q: np.ndarray, start: int) -> tuple[list[np.ndarray], Chosen]:
+    """The attention of each layer to what the context holds, and what it chose."""
+    cache, chosen, outputs = context._cache, Chosen(), []
+    context.index()
+    cache.attend.observer = chosen if context.plan.attend.selects else None
+    for view in cache.layers:
+        outputs.append(np.empty_like(q))
+        on_engine(cache.attend, view, q, start, outputs[-1])
+    return outputs, chosen
+
+
+@pytest.mark.parametrize("kv", ["f16/f16", "q8_0/q8_0", "q4_0/q4_0", "q8_0/q4_0"])
+def test_outputs_and_choices_are_those_of_one_context(
+    model: kvarn.Model, tmp_path: Path, kv: str
+) -> None:
+    pack, rng = tmp_path / "pack", np.random.default_rng(0)
+    build_pack(model, kvarn.Disk(pack, *kv.split("/")), ids_of(model, N), N)
+    index_pack(model, pack, METHODS[1])
+    with shards(pack, (0, 1), (1, 3), (3, 4)) as processes:
+        for method in METHODS:
+            for some in (processes[:2], processes):
+                addresses = [one.address for one in reversed(some)]  # in any order
+                attend = over(addresses, method)
+                for n_rows in (1, 5):
+                    shape = n_rows, SHAPE.n_heads, SHAPE.head_dim
+                    q = rng.standard_normal(shape).astype(np.float32)
+                    with opened(model, pack, attend) as here, opened(model, pack, method) as one:
+                        found, lists = attended(here, q, N - n_rows)
+                        expected, of_one = attended(one, q, N - n_rows)
+                    assert lists == of_one
+                    assert method.selects == bool(lists)
+                    for x, y in zip(found, expected):
+                        assert np.abs(x - y).max() < 1e-5 * np.abs(y).max(), (method, n_rows)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_greedy_ids_are_those_of_one_context(
+    model: kvarn.Model, pack: Path, method: Attend
+) -> None:
+    ids = []
+    with shards(pack, (0, 1), (1, 4)) as processes:
+        for attend in (method, over([one.address for one in processes], method)):
+            with opened(model, pack, attend) as context:
+                context.prefill(ids_of(model, 20, seed=1))
+                ids.append(greedy(context, 64))
+    assert len(ids[0]) == 64 and ids[0] == ids[1]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_a_trained_model_predicts_the_same(
+    mini: kvarn.Model, mini_pack: Path, method: Attend
+) -> None:
+    """Its activations are rounded to 8 bits, so that outputs which differ in the last bit differ by
+    more in the logits: as much as the same ids do that are read in one pass."""
+    logits: list[np.ndarray] = []
+    with opened(mini, mini_pack, method) as context:
+        context.prefill(context.encode(QUESTION))
+        forced = greedy(context, 64)
+    with shards(mini_pack, (0, 1), (1, 3), (3, 5)) as processes:
+        for attend in (method, over([one.address for one in processes], method)):
+            with opened(mini, mini_pack, attend) as context:
+                context.prefill(context.encode(QUESTION))
+                logits.append(np.stack([context.decode(token).copy() for token in forced]))
+    one, other = logits
+    best = np.sort(one, 1)
+    clear = best[:, -1] - best[:, -2] > 2 * ROUNDING
+    assert clear.mean() > 0.5
+    assert (one.argmax(1) == other.argmax(1))[clear].all()
+    assert np.median(np.abs(one - other).max(1)) < ROUNDING
+
+
+def test_a_prompt_of_many_rows_is_read_as_by_one_context(model: kvarn.Model, pack: Path) -> None:
+    logits = []
+    with shards(pack, (0, 4)) as (shard,):
+        for attend in (Full(), over([shard.address])):
+            with opened(model, pack, attend) as context:
+                context.prefill(ids_of(model, 600, seed=1))
+                logits.append(context.logits.copy())
+    assert np.abs(logits[0] - logits[1]).max() < 1e-4 * np.abs(logits[0]).max()
+
+
+def test_sinks_of_a_model_count_once() -> None:
+    rng, parts = np.random.default_rng(0), []
+    scores = rng.standard_normal((3, 2, 4, 10))
+    values = rng.standard_normal((3, 10, 6))
+    for of_part, v in zip(scores, values):
+        most = of_part.max(-1)
+        weights = np.exp(of_part - most[..., None])
+        total = weights.sum(-1)
+        out = np.einsum("thn,ne->the", weights, v) / total[..., None]
+        parts.append((out.astype(np.float32), np.stack([most, total], -1).astype(np.float32)))
+    sinks = rng.standard_normal(4).astype(np.float32)
+    found = np.empty((2, 4, 6), np.float32)
+    merge(parts, found, sinks)
+    weights = np.exp(np.concatenate([*scores], -1))
+    total = weights.sum(-1) + np.exp(sinks)
+    expected = np.einsum("thn,ne->the", weights, values.reshape(30, 6)) / total[..., None]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
