@@ -66,8 +66,8 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--draft",
         choices=("ngram",),
-        help="guess what followed the last tokens earlier in a prompt or its answer, and verify "
-        "the guesses of all answers in one pass: the same texts, sooner (default: no drafts)",
+        help="guess what followed the last tokens earlier in a prompt or its answer, while one or "
+        "two answers are generated: the same texts, sooner (default: no drafts)",
     )
     group.add_argument(
         "--cache-size",

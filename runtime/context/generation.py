@@ -90,7 +90,7 @@ def before_stop(
     return [*tokens[:k], *ids]
 
 
-def _no_guess(_: int) -> Sequence[int]:
+def _no_guess(token: int, most: int) -> Sequence[int]:
     return ()
 
 
@@ -110,7 +110,7 @@ class Generation:
 
     What decodes several answers together reads the prompts itself and drives each by `begin`, and
     then `sample`, `goes_on` and, once for each token that is to be read, `guess`: the draft to read
-    with it.
+    with it, of so many tokens at most.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Generation:
         )
         self._stop = stop_strings(stop)
         self._draft = draft
-        self.guess: Callable[[int], Sequence[int]] = _no_guess
+        self.guess: Callable[[int, int], Sequence[int]] = _no_guess
         if draft is not None:
             draft.prepare(context)
 
@@ -150,7 +150,7 @@ class Generation:
             yield token
             if not self.goes_on():
                 return
-            context.decode(token, self.guess(token))
+            context.decode(token, self.guess(token, context.draft_room))
 
     def begin(self) -> bool:
         """Begin after the tokens of the context, which are the prompt; whether a token follows."""
@@ -195,7 +195,7 @@ class Generation:
         self.finish = "length"
         return True
 
-    def _guesses(self, draft: Draft) -> Callable[[int], Sequence[int]]:
+    def _guesses(self, draft: Draft) -> Callable[[int, int], Sequence[int]]:
         """A function that drafts the tokens after a sampled one."""
         context, stats = self.context, self.context.stats
         clock = Clock()
@@ -203,7 +203,7 @@ class Generation:
         stats.add_draft_start(clock)
         tokens, n_read, decoding = list(context.tokens), 0, stats.passes_seconds
 
-        def guess(token: int) -> Sequence[int]:
+        def guess(token: int, most: int) -> Sequence[int]:
             nonlocal n_read, decoding
             tokens.append(token)
             if context.reads_ahead(token):
@@ -211,7 +211,7 @@ class Generation:
             clock = Clock()
             if n_read:
                 drafter.verified(n_read, stats.passes_seconds - decoding)
-            room = context.draft_room
+            room = min(most, context.draft_room)
             if self._max_tokens is not None:  # the last token is sampled and not read
                 room = min(room, self._max_tokens - self.n_tokens - 1)
             draft = drafter.propose(tokens, room)

@@ -83,7 +83,7 @@ class Answering(Task):
     tokens.
 
     next_token: the one to be read next, with the guesses `next_draft` after it; None: there is none
-    yet, or the answer has ended.
+    yet, or the answer has ended. draft_room: the most guesses, which the scheduler sets.
     """
 
     def __init__(
@@ -110,6 +110,7 @@ class Answering(Task):
         self._weighing: Generator[None, int | None, Lens] | None = None
         self.next_token: int | None = None
         self.next_draft: Sequence[int] = ()
+        self.draft_room = 0
 
     def open(self) -> None:
         asked = self._prepared
@@ -214,7 +215,7 @@ class Answering(Task):
         if self._text.stop:
             generation.finish = "stop"
         elif generation.goes_on():
-            self.next_token, self.next_draft = token, generation.guess(token)
+            self.next_token, self.next_draft = token, generation.guess(token, self.draft_room)
         self._seconds[1] = time.perf_counter() - self._began
 
     def _send_text(self, text: str) -> None:
