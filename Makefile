@@ -117,7 +117,7 @@ $(VENV_CUDA)/.ready: pyproject.toml setup.py
 test-cuda: $(VENV_CUDA)/.ready
 	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" tests/cuda_ops
 
-# For machines with a GPU (not run: there was none). All that is found goes to build/gpu-report.md.
+# For machines with a GPU. All that is found goes to build/gpu-report.md.
 # Without a network, kvarn's packages come from the wheels of `gpu-wheels`, made elsewhere for the
 # machine's Python, and PyTorch and Triton are those that its Python has:
 #     make gpu-wheels FOR=3.12; make gpu-check OFFLINE=build/gpu-wheels

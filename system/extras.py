@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("torch>=2.6",),
-    "cuda": ("torch>=2.13", "triton>=3.7"),
+    "cuda": ("torch>=2.11", "triton>=3.6"),
     "lib": ("cffi>=2",),
     "docs": ("beautifulsoup4>=4.13", "lxml>=5.3", "mammoth>=1.9", "markdownify>=1", "pypdf>=6"),
     "ray": ("ray>=2.60",),

@@ -88,10 +88,13 @@ def _scaled(
 
 @triton.jit
 def _tile(
-    tile, vectors, planes, out, n_rows, stride, magic, F: tl.constexpr, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, TOKENS: tl.constexpr,
+    tile, vectors, planes, out, n_rows, stride, magic, FORMATS: tl.constexpr, SHAPES: tl.constexpr,
+    TOKENS: tl.constexpr, M: tl.constexpr,
 ):  # fmt: skip
-    """Products of ROWS rows of one matrix with TOKENS tokens."""
+    """Products of ROWS rows of matrix M with TOKENS tokens."""
+    F: tl.constexpr = FORMATS[M]
+    ROWS: tl.constexpr = SHAPES[M][0]
+    STEPS: tl.constexpr = SHAPES[M][1]
     token = tl.program_id(1) * TOKENS
     r = tile * ROWS + tl.arange(0, ROWS)
     row = tl.minimum(r, n_rows - 1).to(tl.int64)
@@ -121,8 +124,8 @@ def product_kernel(
         n_tiles = (n_rows[m] + SHAPES[m][0] - 1) // SHAPES[m][0]
         if (tile >= 0) & (tile < n_tiles):
             _tile(
-                tile, vectors, matrices[m], outs[m], n_rows[m], strides[m], magic, FORMATS[m],
-                SHAPES[m][0], SHAPES[m][1], TOKENS,
+                tile, vectors, matrices[m], outs[m], n_rows[m], strides[m], magic, FORMATS, SHAPES,
+                TOKENS, m,
             )  # fmt: skip
         tile -= n_tiles
 

@@ -36,19 +36,19 @@ GOOD = Machine(
     compiler="/usr/bin/gcc",
     headers=True,
 )
-NEEDS = "--device cuda needs PyTorch and Triton: pip install 'torch>=2.13' 'triton>=3.7'"
+NEEDS = "--device cuda needs PyTorch and Triton: pip install 'torch>=2.11' 'triton>=3.6'"
 LACKING: list[tuple[dict[str, Any], str]] = [
     ({"torch": None, "cuda": None, "cards": ()}, NEEDS),
     ({"triton": None}, NEEDS),
     (
         {"broken": "ImportError: libcudnn.so.9"},
         "--device cuda: PyTorch 2.13.0+cu130 cannot be imported (ImportError: libcudnn.so.9): "
-        "install it anew, pip install 'torch>=2.13' 'triton>=3.7'",
+        "install it anew, pip install 'torch>=2.11' 'triton>=3.6'",
     ),
     (
         {"torch": "2.13.0+cpu", "cuda": None, "cards": ()},
         "--device cuda: PyTorch 2.13.0+cpu was built without CUDA: remove it (pip uninstall "
-        "torch), then pip install 'torch>=2.13' 'triton>=3.7'",
+        "torch), then pip install 'torch>=2.11' 'triton>=3.6'",
     ),
     (
         {"driver_cuda": None, "driver": None, "cards": ()},
