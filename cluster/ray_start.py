@@ -8,9 +8,9 @@ import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ..jit.machine import usable_cpus
@@ -20,7 +20,17 @@ from ..system.text import one_line
 
 LOCAL = "local"
 """The address that stands for a Ray of this machine alone."""
-_CONNECT_SECONDS, _HEALTH_SECONDS = 5.0, 30.0
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
+_CONNECTS = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+except Exception as error:
+    print("refused:", error)
+    sys.exit(1)
+"""
+_TOKEN_FILE = "~/.ray/auth_token"
+_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _OBJECT_BYTES = 256 << 20
 """Shared memory for texts on their way to workers; more than that goes through files."""
 _QUIET = {
@@ -40,18 +50,21 @@ def connected(address: str, n_workers: int, threads: int | None) -> Iterator[Any
     no cluster of the same versions answers.
     """
     if address == LOCAL:
-        with tempfile.TemporaryDirectory(prefix="kvarn-") as folder:
-            _use_token(folder)
-            os.environ.update({name: os.environ.get(name, _QUIET[name]) for name in _QUIET})
-            ray = _imported()
-            options: dict[str, Any] = {
-                "num_cpus": max(len(usable_cpus()), n_workers * (threads or 1)),
-                "include_dashboard": False,
-                "object_store_memory": _OBJECT_BYTES,
-            }
-            with _running(ray, address, options):
-                yield ray
+        os.environ.update({name: os.environ.get(name, _QUIET[name]) for name in _QUIET})
+        if not any(name in os.environ for name in _TOKENS):
+            # A secret of this Ray alone: else Ray keeps one in the user's home folder.
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        ray = _imported()
+        options: dict[str, Any] = {
+            "num_cpus": max(len(usable_cpus()), n_workers * (threads or 1)),
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_BYTES,
+        }
+        with _running(ray, address, options):
+            yield ray
         return
+    if any(name in os.environ for name in _TOKENS) or Path(_TOKEN_FILE).expanduser().is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # as `ray start` does, but not `ray.init`
     ray = _imported()
     if address != "auto":
         _check(address)
@@ -73,17 +86,6 @@ def _imported() -> Any:
 
 def _print_nothing(*_: object, **__: object) -> None:
     pass
-
-
-def _use_token(folder: str) -> None:
-    """A secret of this Ray alone: else Ray keeps one in the user's home folder."""
-    if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
-        return
-    path = os.path.join(folder, "token")  # noqa: PTH118
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(secrets.token_hex(16))
-    os.environ["RAY_AUTH_TOKEN_PATH"] = path
 
 
 @contextmanager
@@ -119,10 +121,18 @@ def _check(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise KvarnError(f"--ray {address} does not answer: {error}") from error
-    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    command = [sys.executable, "-c", _CONNECTS, address]
     try:
-        healthy = subprocess.run(command, check=False, capture_output=True, timeout=_HEALTH_SECONDS)
+        tried = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=_ANSWER_SECONDS
+        )
     except subprocess.TimeoutExpired:
-        healthy = None
-    if healthy is None or healthy.returncode:
-        raise KvarnError(f"--ray {address}: what answers there is no Ray of this version and token")
+        tried = None
+    if tried is not None and tried.returncode == 0:
+        return
+    reason = "what answers there is no Ray"
+    if tried is not None and "InvalidAuthToken" in tried.stderr:
+        reason = f"it wants another token than this machine has in {_TOKEN_FILE}"
+    elif tried is not None and tried.stdout.startswith("refused:"):
+        reason = _reason(tried.stdout.removeprefix("refused: "))
+    raise KvarnError(f"--ray {address}: {reason}")

@@ -33,8 +33,7 @@ class RayWorkers(Workers):
         self._looked = 0.0
         self._look()
         if not self._actors:
-            need = threads or 1
-            raise KvarnError(f"no machine of the cluster has {need} CPUs for a worker")
+            raise KvarnError(f"no machine has the CPUs for a worker: it takes {threads or 1}")
 
     def wait(self, seconds: float) -> list[Event]:
         if time.monotonic() - self._looked > _LOOK_SECONDS:

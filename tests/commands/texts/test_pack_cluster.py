@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -60,6 +62,42 @@ def test_addresses_where_no_cluster_is_are_refused(
     monkeypatch.setattr(ray_start, "_imported", object)
     with pytest.raises(KvarnError, match=told), connected(address, 1, 1):
         pass
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "told"),
+    [
+        (
+            "refused: Version mismatch: The cluster: 2.60\n This: 2.61",
+            "",
+            "cluster: 2.60 This: 2.61 (all",
+        ),
+        (
+            "refused: not reached",
+            "InvalidAuthToken",
+            "it wants another token than this machine has",
+        ),
+        ("", "Fatal Python error: Aborted", "what answers there is no Ray"),
+    ],
+)
+def test_clusters_that_refuse_are_told_in_one_line(
+    stdout: str, stderr: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the process says that tries to connect first."""
+
+    def tried(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, stdout, stderr)
+
+    monkeypatch.setattr(ray_start, "_imported", object)
+    monkeypatch.setattr(ray_start.subprocess, "run", tried)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(KvarnError) as raised, connected(address, 1, 1):
+            pass
+    line = str(raised.value)
+    assert line.startswith(f"--ray {address}: ") and told in line and "\n" not in line
 
 
 @pytest.mark.parametrize(
