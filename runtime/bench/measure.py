@@ -18,6 +18,7 @@ from ..engine import on_engine
 from ..methods import called
 from ..store import Disk, KVStore, Ram, RamStore, Saved, Store
 from ..store.resident import Resident, ResidentStore
+from ..token_ids import TokenIds
 from . import page_cache
 from .cases import Case, Result, Setting, method_name
 
@@ -115,7 +116,7 @@ class _FilledRam(Ram):
         return super().open(model, n_ctx)
 
     def with_tokens(self, store: S) -> S:
-        store.saved = Saved(list(self.tokens), None)
+        store.saved = Saved(TokenIds(self.tokens), None)
         return store
 
 

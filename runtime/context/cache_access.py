@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..methods import Progress
     from ..store import StoreError
     from ..store.base import Allow
+    from ..token_ids import TokenIds
     from .planning.plan import ContextPlan
     from .reading.token_reader import TokenReader
     from .saving import Saving
@@ -29,7 +30,7 @@ class CacheAccess:
     """A context's KV cache, seen from outside: store, size, kept tokens, index, selections."""
 
     model: LoadedModel
-    tokens: list[int]
+    tokens: TokenIds
     plan: ContextPlan
     """What the context is."""
     _cache: KVCache

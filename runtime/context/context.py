@@ -130,7 +130,7 @@ class Context(CacheAccess):
 
         Once tokens have been evicted, no part can stay: it is 0. See `cut_back` for the rest.
         """
-        shared = n_shared(ids, self.tokens[after:])
+        shared = n_shared(ids, self.tokens[after:] if after else self.tokens)
         if not self.can_truncate(after + shared):
             shared = 0
         return self.cut_back(after + shared, after) - after

@@ -10,6 +10,7 @@ from ...ops.arrays import F32
 from ..sampling import NotFinite, Sampler
 from ..stats import Clock, Stats
 from ..stops import StopMatcher, stop_strings
+from ..token_ids import TokenIds
 
 if TYPE_CHECKING:
     from ..draft import Draft
@@ -25,7 +26,7 @@ class GenerationContext(Protocol):
     """What a generation needs of a context."""
 
     model: LoadedModel
-    tokens: list[int]
+    tokens: TokenIds
     stats: Stats
 
     @property
@@ -201,7 +202,7 @@ class Generation:
         clock = Clock()
         drafter = draft.start(context, self.sampler)
         stats.add_draft_start(clock)
-        tokens, n_read, decoding = list(context.tokens), 0, stats.passes_seconds
+        tokens, n_read, decoding = TokenIds(context.tokens), 0, stats.passes_seconds
 
         def guess(token: int, most: int) -> Sequence[int]:
             nonlocal n_read, decoding

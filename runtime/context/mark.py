@@ -8,6 +8,7 @@ from ...ops.arrays import F32
 from ..cache import KVCache
 from ..engine import on_engine
 from ..store.ram.slots import SlotCopy
+from ..token_ids import TokenIds
 from .reading.prompt import ContextError, n_common
 from .reading.token_reader import TokenReader
 
@@ -19,7 +20,7 @@ class Mark:
     known. n_apart: see `KVStore`."""
 
     cache: KVCache
-    tokens: list[int]
+    tokens: TokenIds
     of_prompt: bytes
     hidden: F32 | None
     copy: SlotCopy | None
@@ -34,7 +35,7 @@ def mark(cache: KVCache, reader: TokenReader) -> Mark:
     cache.store.pin(len(reader.tokens))
     copy = on_engine(cache.copied)
     of_prompt, n_apart = bytes(reader.of_prompt), cache.store.n_apart
-    return Mark(cache, list(reader.tokens), of_prompt, hidden, copy, n_apart)
+    return Mark(cache, TokenIds(reader.tokens), of_prompt, hidden, copy, n_apart)
 
 
 def return_to(mark: Mark, cache: KVCache, reader: TokenReader) -> None:

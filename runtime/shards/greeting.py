@@ -18,13 +18,14 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import xxhash
 
 from ... import __version__
 from ...ops.attention.layout import SEGMENT
 from ...system.text import one_line
-from ..store.disk.folder import PackFolder
-from ..store.disk.format.log import KV, Tables
+from ..store.disk.folder import PackFolder, State
+from ..store.disk.format.log import KV
 from .frames import MOST_GREETING, FrameError, Kind, receive, send, text_array, text_of
 
 PROTOCOL = 1
@@ -65,22 +66,23 @@ class ShardFacts:
         return replace(facts, columns=tuple(columns))
 
 
-def digest_of(tables: Tables, n_segments: int) -> str:
+def digest_of(state: State, n_segments: int) -> str:
     """Digest of the token ids, K and V of a pack's first full segments, by those in its log."""
     digest = xxhash.xxh3_128()
-    for ids, place in zip(tables.tokens[:n_segments], tables.places[KV][:n_segments], strict=True):
-        digest.update(ids.data)
+    ids = np.asarray(state.tokens, "<u4")[: n_segments * SEGMENT].reshape(n_segments, SEGMENT)
+    for row, place in zip(ids, state.tables.places[KV][:n_segments], strict=True):
+        digest.update(row.tobytes())
         for part in place.digests:
             digest.update(part)
     return digest.hexdigest()
 
 
-def facts_of(folder: PackFolder, tables: Tables, first: int, stop: int) -> ShardFacts:
+def facts_of(folder: PackFolder, state: State, first: int, stop: int) -> ShardFacts:
     """What a shard of segments first … stop - 1 of a pack says of itself."""
-    manifest, places = folder.manifest, tables.places
+    manifest, places = folder.manifest, state.tables.places
     columns = tuple(name for name in places if name != KV and len(places[name]) >= stop)
     kv = f"{manifest.k_type}/{manifest.v_type}"
-    digest = digest_of(tables, stop)
+    digest = digest_of(state, stop)
     return ShardFacts(manifest.id, digest, kv, first * SEGMENT, stop * SEGMENT, columns)
 
 

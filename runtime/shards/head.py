@@ -20,7 +20,7 @@ def opened(
     layers differ in their heads."""
     if not model.config.one_geometry:
         raise AttendError("shards do not serve models whose layers differ in keys and values")
-    tables, manifest = store.folder.state().tables, store.folder.manifest
+    state, manifest = store.folder.state(), store.folder.manifest
     kv = f"{manifest.k_type}/{manifest.v_type}"
     column = method.encoder_or_simhash(model)[0].name if isinstance(method, Hash) else ""
 
@@ -29,8 +29,8 @@ def opened(
         if facts.kv != kv:
             return f"its K and V are {facts.kv}, those of pack {store.folder.path} {kv}"
         n_segments = facts.stop // SEGMENT
-        same = facts.pack == manifest.id and n_segments <= len(tables.tokens)
-        if not same or facts.digest != digest_of(tables, n_segments):
+        same = facts.pack == manifest.id and n_segments <= state.n_full
+        if not same or facts.digest != digest_of(state, n_segments):
             return f"it holds another pack than {store.folder.path}, or other tokens in it"
         if column and column not in facts.columns:
             return (

@@ -45,8 +45,8 @@ class Shard:
         if folder.manifest.slots is not None:
             raise PackError(path, "it keeps some tokens only (--keep), which shards cannot serve")
         self._store = store = DiskStore(folder)
-        tables = folder.state().tables
-        n_full = len(tables.tokens)
+        state = folder.state()
+        n_full = state.n_full
         stop = n_full if stop is None else stop
         if not 0 <= first < stop <= n_full:
             raise PackError(
@@ -54,7 +54,7 @@ class Shard:
                 f"it has {n_full:,} full segments of {SEGMENT:,} tokens, asked for are those from "
                 f"{first:,} to {stop:,}",
             )
-        self.facts = facts_of(folder, tables, first, stop)
+        self.facts = facts_of(folder, state, first, stop)
         self._part = Part(store, self.facts.first, self.facts.stop)
         self._whole = frozenset(folder.whole_layers)
         self._answers: dict[Kind, Callable[[list[NDArray[Any]]], Arrays]] = {

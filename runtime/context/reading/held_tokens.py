@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...token_ids import TokenIds
 from .prompt import ContextError, check_readable, n_shared
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class HeldTokens:
                 f"the pack holds {len(saved.tokens)} tokens and the context has room for "
                 f"{cache.most_tokens}: use a larger --ctx"
             )
-        self.tokens: list[int] = list(saved.tokens)
+        read = saved.tokens  # of millions, there is no second copy
+        self.tokens = read if isinstance(read, TokenIds) else TokenIds(read)
         self.of_prompt = bytearray(len(saved.tokens))
         """Of each token, 1 if it was read as part of a prompt, 0 if it was generated or filled."""
         self.of_prompt[: saved.n_prompt] = b"\1" * saved.n_prompt

@@ -10,6 +10,9 @@ from ....system.errors import KvarnError
 from ...prefill import CHUNK as CHUNK  # noqa: PLC0414 - a name imported as itself is exported
 from ...tokenizer import Rendered, Tokenizer
 
+_COMPARED = 1 << 16
+"""Tokens that are compared at once, as lists."""
+
 
 class ContextError(KvarnError):
     """The context cannot take what it was given."""
@@ -68,9 +71,13 @@ def check_readable(ids: Sequence[int], n_held: int, n_vocab: int, most_tokens: i
 def n_common(a: Sequence[int], b: Sequence[int]) -> int:
     """How many first items two sequences share."""
     n = min(len(a), len(b))
-    if a[:n] == b[:n]:  # the usual case: of lists, a hundred times as fast
-        return n
-    return next((i for i in range(n) if a[i] != b[i]), n)
+    for start in range(0, n, _COMPARED):
+        stop = min(start + _COMPARED, n)
+        if a[start:stop] != b[start:stop]:  # usually not: of lists, a hundred times as fast
+            differs = (i for i in range(start, stop) if a[i] != b[i])
+            if (first := next(differs, None)) is not None:
+                return first
+    return n
 
 
 def n_shared(ids: Sequence[int], tokens: Sequence[int]) -> int:

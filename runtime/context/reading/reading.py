@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ...engine import on_engine
 from ...stats import Clock, Stats
+from ...token_ids import TokenIds
 from .prompt import ContextError
 from .token_reader import TokenReader
 
@@ -17,7 +18,7 @@ INDEX_SECONDS = 0.1
 class ReadingContext(Protocol):
     """What a reading needs of a context."""
 
-    tokens: list[int]
+    tokens: TokenIds
     stats: Stats
 
     @property

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 
+import numpy as np
+
 from ....ops.attention.layout import KV_TYPES, layout_of
 from ...methods import option
 from ..base import SlotPlan, StoreError
@@ -248,6 +250,6 @@ def _is_long(model: ModelInfo, n_ctx: int, slots: SlotPlan | None) -> bool:
 
 def _with_known_tokens(store: S, path: Path, model: ModelInfo) -> S:
     """The store; `PackError` if it holds ids that the model does not have."""
-    if max(store.saved.tokens, default=0) >= model.config.n_vocab:
+    if np.asarray(store.saved.tokens).max(initial=0) >= model.config.n_vocab:
         raise PackError(path, "it holds token ids outside the model's vocabulary")
     return store

@@ -32,6 +32,7 @@ from ....ops.arrays import F32, U8, U32
 from ....ops.attention.layout import SEGMENT, TileLayout, layout_of, n_segments
 from ....ops.errors import OpsError
 from ....system.text import one_line
+from ...token_ids import TokenIds
 from ..base import Saved
 from ..rows import Rows
 from . import files
@@ -67,7 +68,7 @@ class State:
     tables: Tables
     rows: U8
     """uint8 (tokens after the full segments, bytes of a row)."""
-    tokens: list[int]
+    tokens: TokenIds
     hidden: F32 | None
     recent: U8
 
@@ -210,8 +211,8 @@ class PackFolder(PackFiles):
         def read(commit: Commit, hidden: F32 | None) -> U32:
             tables = self._full(commit)
             _, last = self.read_tail(commit.tail, commit.n_tokens)
-            data = b"".join(segment.data for segment in tables.tokens)
-            return np.concatenate([np.frombuffer(data, "<u4"), np.asarray(last, np.uint32)])
+            ids = np.frombuffer(b"".join(tables.tokens), "<u4")
+            return np.concatenate([ids, np.asarray(last, np.uint32)])
 
         return self._newest(read)
 
@@ -241,10 +242,14 @@ class PackFolder(PackFiles):
         tables = self._full(commit)
         n_full = commit.n_tokens // SEGMENT
         rows, last = self.read_tail(commit.tail, commit.n_tokens)
-        ids = [token for segment in tables.tokens for token in segment.ids]
+        ids = TokenIds()
+        for part in tables.tokens:
+            ids.frombytes(part)
+        tables.tokens.clear()
+        ids.extend(last)
         named = {c.segment: c for c in commit.checkpoints}
         before = self.read_recent(named, n_full if recent else 0)
-        return State(commit, tables, rows, ids + last, hidden, before)
+        return State(commit, tables, rows, ids, hidden, before)
 
     def read_tail(self, place: Tail, n_tokens: int) -> tuple[U8, list[int]]:
         """Rows and ids of the tokens of the open segment of a commit with so many tokens in all;
@@ -262,7 +267,7 @@ class PackFolder(PackFiles):
         if self.parent is not None and inherited is not None:
             tables = self.parent._tables(inherited.log_bytes, inherited.log_chain).for_child()
             tables.cut(inherited.n_segments)
-        data = self.read(log.NAME, log_bytes)
+        data = memoryview(self.read(log.NAME, log_bytes))
         log.replay(data, bytes.fromhex(chain), tables, self, len(self.names(KV)))
         return tables
 

@@ -89,7 +89,12 @@ def beginning(folder: PackFolder, state: State, n_tokens: int) -> State:
     n_prompt = min(state.commit.n_prompt, n_tokens)
     commit = replace(state.commit, n_tokens=n_tokens, n_prompt=n_prompt)
     return replace(
-        state, commit=commit, rows=rows, tokens=state.tokens[:n_tokens], hidden=None, recent=recent
+        state,
+        commit=commit,
+        rows=rows,
+        tokens=state.tokens.first(n_tokens),
+        hidden=None,
+        recent=recent,
     )
 
 

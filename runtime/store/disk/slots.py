@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from ....ops.arrays import F32
+from ...token_ids import TokenIds
 from ..base import Saved
 from .checking.verify import check
 from .errors import PackError
@@ -34,7 +35,8 @@ class DiskSlots(SavedSlots):
     def commit(self, tokens: Sequence[int], hidden: F32 | None, n_prompt: int = 0) -> None:
         if not self.saves:
             return
-        self._unsaved = Saved(list(tokens), hidden if hidden is None else hidden.copy(), n_prompt)
+        hidden = hidden if hidden is None else hidden.copy()
+        self._unsaved = Saved(TokenIds(tokens), hidden, n_prompt)
         if time.perf_counter() >= self._next:
             self._write()
 

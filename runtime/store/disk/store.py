@@ -101,7 +101,7 @@ class DiskStore(HostStore[DiskColumn]):
                 if name != KV and (filled := self.columns[name].filled)[0] == n_tokens - SEGMENT:
                     filled[:] = n_tokens
         if n_tokens % COPIED == 0:
-            self.commit(state.tokens[:n_tokens], None, min(state.commit.n_prompt, n_tokens))
+            self.commit(state.tokens.first(n_tokens), None, min(state.commit.n_prompt, n_tokens))
 
     def _begin(self, state: State) -> None:
         """Hold the tokens after a state's full segments."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from .....ops.attention.layout import SEGMENT
 from .....system.files import new_file
 from ..errors import PackError, checked_path
@@ -136,7 +138,8 @@ def log_of(state: State) -> tuple[bytes, bytes]:
     for plane, places in tables.places.items():
         item_bytes = tables.item_bytes.get(plane, 0)
         for segment, place in enumerate(places):
-            moved, ids = replace(place, slot=segment), tables.tokens[segment].data
-            record, chain = log.record(plane, segment, moved, ids, item_bytes, chain)
+            ids = state.tokens[segment * SEGMENT : (segment + 1) * SEGMENT]
+            moved, data = replace(place, slot=segment), np.array(ids, "<u4").tobytes()
+            record, chain = log.record(plane, segment, moved, data, item_bytes, chain)
             records.append(record)
     return b"".join(records), chain

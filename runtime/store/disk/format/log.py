@@ -16,13 +16,8 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
-import weakref
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-
-import numpy as np
 
 from .....ops.attention.layout import SEGMENT
 from ..errors import PackDamaged
@@ -38,31 +33,6 @@ _HEAD, _PLACE, _ITEM = struct.Struct("<II"), struct.Struct("<II"), struct.Struct
 _MOST_SLOTS = 1 << 24
 MOST_COLUMNS = 256
 MOST_ITEM_BYTES = 1 << 14  # per token and KV head; K and V themselves take 1 KiB at most
-
-
-class SegmentIds:
-    """The token ids of a full segment, as 1,024 x u32 (`data`) and, once a context asks for them,
-    as numbers: once in memory for all contexts of the process. A number takes 32 bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    @cached_property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(np.frombuffer(self.data, "<u4").tolist())
-
-
-_segment_ids: weakref.WeakValueDictionary[bytes, SegmentIds] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-
-
-def shared_ids(data: bytes) -> SegmentIds:
-    """The ids of a full segment, given as 1,024 x u32."""
-    with _lock:
-        ids = _segment_ids.get(data)
-        if ids is None:
-            _segment_ids[data] = ids = SegmentIds(data)
-        return ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +53,8 @@ class Tables:
 
     places: dict[str, list[Place]] = field(default_factory=lambda: {KV: []})
     item_bytes: dict[str, int] = field(default_factory=dict)
-    tokens: list[SegmentIds] = field(default_factory=list)
-    """Of each full segment."""
+    tokens: list[memoryview] = field(default_factory=list)
+    """Of each full segment, 1,024 x u32 in what was read of the log; a `State` has a copy."""
     next_slot: dict[str, int] = field(default_factory=dict)
 
     def cut(self, n_segments: int) -> None:
@@ -120,7 +90,7 @@ def most_record(n_files: int) -> int:
 
 
 def replay(
-    data: bytes, last_chain: bytes, tables: Tables, folder: PackFiles, n_layers: int
+    data: memoryview, last_chain: bytes, tables: Tables, folder: PackFiles, n_layers: int
 ) -> None:
     """Apply the records in `data` to `tables`; `PackDamaged` if they are not sound."""
     chain, start, path = b"", 0, folder.path
@@ -131,7 +101,7 @@ def replay(
         stop = start + _HEAD.size + n
         if stop + DIGEST > len(data):
             raise _damaged(path, start)
-        chain = digest(memoryview(data)[start:stop], chain)
+        chain = digest(data[start:stop], chain)
         if data[stop : stop + DIGEST] != chain:
             raise _damaged(path, start)
         _apply(kind, data[start + _HEAD.size : stop], tables, folder, n_layers)
@@ -144,19 +114,23 @@ def _damaged(path: Path, offset: int) -> PackDamaged:
     return PackDamaged(path, f"{NAME} is damaged: the record at byte {offset} is not sound")
 
 
-def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFiles, n_layers: int) -> None:
+def _apply(
+    kind: int, payload: memoryview, tables: Tables, folder: PackFiles, n_layers: int
+) -> None:
     ids_end = _PLACE.size + 4 * SEGMENT
     if kind == _KIND_KV and len(payload) == ids_end + DIGEST * n_layers:
         segment, slot = _PLACE.unpack_from(payload)
-        digests = tuple(payload[i : i + DIGEST] for i in range(ids_end, len(payload), DIGEST))
+        digests = tuple(
+            bytes(payload[i : i + DIGEST]) for i in range(ids_end, len(payload), DIGEST)
+        )
         _check(segment, slot, len(tables.places[KV]), folder.path)
         tables.cut(segment)
-        tables.tokens.append(shared_ids(payload[_PLACE.size : ids_end]))
+        tables.tokens.append(payload[_PLACE.size : ids_end])
         _put(tables, KV, Place(folder, slot, digests))
     elif kind == _KIND_COLUMN and len(payload) > _PLACE.size + _ITEM.size + DIGEST:
         segment, slot = _PLACE.unpack_from(payload)
         (item_bytes,) = _ITEM.unpack_from(payload, _PLACE.size)
-        rest = payload[_PLACE.size + _ITEM.size :]
+        rest = bytes(payload[_PLACE.size + _ITEM.size :])
         name = rest[DIGEST:].decode("ascii", "replace")
         places = tables.places.setdefault(name, [])
         if (

@@ -69,7 +69,8 @@ class Parts:
                 for name in names:
                     data = (path / name).read_bytes()[place.slot * stride_of(n) :][:n]
                     slots[name, place.slot] = bytearray(data)
-                body = state.tables.tokens[segment].data
+                ids = state.tokens[segment * 1024 : (segment + 1) * 1024]
+                body = struct.pack("<1024I", *ids)
                 if plane:
                     body = struct.pack("<I", item_bytes) + plane.encode()
                 kind = 2 if plane else 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import shutil
-from operator import is_
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,6 @@ from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.errors import PackDamaged
 from kvarn.runtime.store.disk.files import digest
 from kvarn.runtime.store.disk.folder import PackFolder
-from kvarn.runtime.store.disk.format import log
 from kvarn.runtime.store.disk.format.log import KV
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.planes import shared
@@ -36,6 +35,7 @@ from .packs import (
     fill_column,
     holds,
     items_of,
+    make,
     opened,
     random_tokens,
     save,
@@ -188,17 +188,17 @@ def test_only_what_is_not_held_yet_needs_memory(pack: Path) -> None:
     assert next(p for p in planes_of(other) if p.name != KV).bytes_to_hold == 0
 
 
-def test_ids_of_full_segments_are_there_once_as_long_as_somebody_reads_them(pack: Path) -> None:
-    write(pack, TOKENS)
-    gc.collect()
-    before = len(log._segment_ids)
-    stores = [opened(pack, writable=False) for _ in range(2)]
-    first, second = (store._tables.tokens for store in stores)
-    assert len(first) == 3 and all(map(is_, first, second))
-    assert [token for segment in first for token in segment.ids] == TOKENS[: 3 * SEGMENT]
-    assert all(map(is_, stores[0].saved.tokens[: 3 * SEGMENT], stores[1].saved.tokens))
-    assert len(log._segment_ids) == before + 3
-    del first, second
-    stores.clear()
-    gc.collect()
-    assert len(log._segment_ids) == before
+def test_ids_take_four_bytes_each(tmp_path: Path) -> None:
+    """Of packs that are open, beside what each segment takes."""
+    n_bytes = []
+    for n in (8 * SEGMENT, 24 * SEGMENT):
+        path = tmp_path / f"{n}"
+        make(path)
+        write(path, random_tokens(n), column=False)
+        tracemalloc.start()
+        reader = opened(path, writable=False)
+        gc.collect()
+        n_bytes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert reader.saved.tokens == random_tokens(n)
+    assert n_bytes[1] - n_bytes[0] < 6 * 16 * SEGMENT
