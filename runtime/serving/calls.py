@@ -13,7 +13,7 @@ import msgspec
 
 from ...system.errors import KvarnError
 from .flags import SLOTS, Flags
-from .protocol import Digests, Done, Packs, Pieces, Progress, Refused, Rendered, Vectors
+from .protocol import Digests, Done, Numbered, Packs, Pieces, Progress, Refused, Rendered, Vectors
 
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -107,9 +107,9 @@ class Calls:
                 self._running[id] = slot, None
                 self._flags.end(slot)
 
-    def take(self, message: msgspec.Struct) -> None:
+    def take(self, message: Numbered) -> None:
         """Give a message of the engine to the call that it answers."""
-        id: int = message.id  # type: ignore[attr-defined]  # all that answer have one
+        id = message.id
         if id not in self._running:
             return
         slot, call = self._running[id]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...system.terminal import say
-from .calls import Call, Calls, RequestRefused
+from .calls import Call, Calls, M, RequestRefused
 from .flags import Flags
 from .frames import LENGTH, BadMessage, Decoder, FrameError, checked_length, encoded
 from .protocol import (
@@ -29,6 +29,7 @@ from .protocol import (
     Generate,
     ListPacks,
     Loading,
+    Numbered,
     PackFacts,
     Packs,
     Pieces,
@@ -121,35 +122,26 @@ class EngineClient:
 
     async def render(self, prompt: Prompt, with_ids: bool = False, alone: bool = False) -> Rendered:
         """The text and the tokens of a prompt; alone: of a text as it stands."""
-        with self._call() as call:
-            await self._send(Render(call.id, prompt, with_ids, alone))
-            return await call.answer(Rendered)
+        return await self._ask(Rendered, lambda call: Render(call.id, prompt, with_ids, alone))
 
     async def beginnings(
         self, prompt: Prompt | None = None, reading: Reading | None = None
     ) -> list[str]:
         """The digests of a prompt's beginnings, or without one of all that was read."""
-        with self._call() as call:
-            await self._send(FindBeginnings(call.id, prompt, reading or Reading()))
-            return (await call.answer(Digests)).digests
+        asked = reading or Reading()
+        return (await self._ask(Digests, lambda it: FindBeginnings(it.id, prompt, asked))).digests
 
     async def embed(self, prompts: list[Prompt], truncate: bool = False) -> Vectors:
         """A vector for each prompt."""
-        with self._call() as call:
-            await self._send(Embed(call.id, call.slot, prompts, truncate))
-            return await call.answer(Vectors)
+        return await self._ask(Vectors, lambda call: Embed(call.id, call.slot, prompts, truncate))
 
     async def packs(self) -> list[PackFacts]:
         """The packs that requests may name."""
-        with self._call() as call:
-            await self._send(ListPacks(call.id))
-            return (await call.answer(Packs)).packs
+        return (await self._ask(Packs, lambda call: ListPacks(call.id))).packs
 
     async def remove_pack(self, name: str) -> list[PackFacts]:
         """Remove a pack; those that are left."""
-        with self._call() as call:
-            await self._send(RemovePack(call.id, name))
-            return (await call.answer(Packs)).packs
+        return (await self._ask(Packs, lambda call: RemovePack(call.id, name))).packs
 
     async def remember(self, id: int, message: dict[str, Any]) -> None:
         """See `protocol.Remember`."""
@@ -184,6 +176,12 @@ class EngineClient:
             "stopped": "the server is ending",
         }[self.state]
         raise RequestRefused(Refused(0, "engine", f"{why}: try again later"))
+
+    async def _ask(self, answer: type[M], asked: Callable[[Call], Numbered]) -> M:
+        """The answer to what is asked in a call of its own."""
+        with self._call() as call:
+            await self._send(asked(call))
+            return await call.answer(answer)
 
     async def _send(self, message: msgspec.Struct) -> None:
         if self._writer is not None:

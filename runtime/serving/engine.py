@@ -29,17 +29,15 @@ from ...models.config import ModelConfig
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
 from ..batch import Batch
-from ..context.planning.plan import plan_of, question_prefill
+from ..context.planning.plan import question_prefill
 from ..context.planning.request import ContextRequest
 from ..draft import Ngram
 from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.adapter_files import adapter_files
 from ..loading.load import load
-from ..memory import available_bytes
 from ..packs import remove_pack
 from ..rehearsal import rehearsals
-from ..store import Ram
 from .beginnings import Beginnings
 from .contexts import listed_packs, pack_folder, request_of, using
 from .flags import SLOTS, Flags
@@ -62,6 +60,7 @@ from .protocol import (
     Remember,
     RemovePack,
     Render,
+    Slotted,
     Start,
     Stop,
     ToEngine,
@@ -69,6 +68,7 @@ from .protocol import (
 )
 from .reading_tasks import Embedding, PackReading
 from .refusal import refused, reject
+from .room import check_room, checked, room
 from .scheduler import Scheduler
 from .tasks import Answering
 from .text_encoders import text_encoder_engine
@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..context.generation import Generation
-    from ..model import Model
 
 MODEL_WORDS = ("device", "kv_on", "lora", "draft")
 _DRAFTS = {"": None, "ngram": Ngram()}
@@ -107,7 +106,7 @@ class Engine:
         request = request_of(words)
         if start.n_ctx and start.words.get("device", "cpu") == "cpu":
             config = ModelConfig.from_metadata(open_gguf(Path(start.model)).metadata)
-            _check_room(config, request, start)
+            check_room(config, request, start)
         self._send(Loading(f"loading {Path(start.model).name}"))
         self._lora = adapter_files(start.words.get("lora", ()))
         self._model = load(
@@ -118,17 +117,16 @@ class Engine:
             kv_on=start.words.get("kv_on", "auto"),
             lora=self._lora,
         )
-        self._n_ctx = start.n_ctx or _room(self._model, request, start.parallel)
+        self._n_ctx = start.n_ctx or room(self._model, request, start.parallel)
         if start.n_ctx:
-            self._notices += _checked(self._model, replace(request, n_ctx=start.n_ctx), start)
+            self._notices += checked(self._model, replace(request, n_ctx=start.n_ctx), start)
         self._compile(request)
         folder = Path(start.cache_path)
         self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
         self._preparing = Preparing(self._model, self._n_ctx, words, self._library.answers)
         self._preparing.template.start()
         self._beginnings, self._finding = Beginnings(self._model, self._library), threading.Lock()
-        batch = Batch(self._model)
-        self._scheduler = Scheduler(start.parallel, batch, self._library, self._send)
+        self._scheduler = Scheduler(start.parallel, Batch(self._model), self._library, self._send)
         self._scheduler.notices = self._notices
         self._draft = _DRAFTS[start.words.get("draft", "")]
         self._answered: OrderedDict[int, _Answered] = OrderedDict()
@@ -156,7 +154,8 @@ class Engine:
         self._send(self._ready())
         computing.start()
         try:
-            self._receive()
+            for message in self._connection.messages(partial(reject, self._send)):
+                self._take(message)
             if not self._scheduler.is_stopping:  # the server is gone, and cannot do it
                 Path(self._start.cancel_path).unlink(missing_ok=True)
         finally:
@@ -168,7 +167,7 @@ class Engine:
         try:
             on_engine(self._scheduler.run)
         finally:
-            self._connection.close()  # ends `_receive`
+            self._connection.close()  # after which `run` gets no more messages
 
     def _ready(self) -> Ready:
         model = self._model
@@ -187,24 +186,19 @@ class Engine:
             notices=list(self._notices),
         )
 
-    def _receive(self) -> None:
-        """Take messages as long as there are any."""
-        for message in self._connection.messages(partial(reject, self._send)):
-            self._take(message)
-
     def _take(self, message: ToEngine) -> None:
         if isinstance(message, Stop):
             self._scheduler.stop(message.seconds)
         elif isinstance(message, Generate):
-            self._begin(message.id, message.slot, lambda: self._answer(message))
+            self._begin(message, lambda: self._answer(message))
         elif isinstance(message, Render):
             self._prepare(message.id, lambda: self._send(self._preparing.render(message)))
         elif isinstance(message, FindBeginnings):
             self._prepare(message.id, lambda: self._find_beginnings(message))
         elif isinstance(message, Embed):
-            self._begin(message.id, message.slot, lambda: self._embed(message))
+            self._begin(message, lambda: self._embed(message))
         elif isinstance(message, ReadPack):
-            self._begin(message.id, message.slot, lambda: self._read_pack(message))
+            self._begin(message, lambda: self._read_pack(message))
         elif isinstance(message, ListPacks):
             self._prepare(message.id, lambda: self._send(Packs(message.id, listed_packs())))
         elif isinstance(message, RemovePack):
@@ -212,15 +206,15 @@ class Engine:
         elif isinstance(message, Remember):
             self._prepare(message.id, lambda: self._remember(message))
 
-    def _begin(self, id: int, slot: int, prepare: Callable[[], None]) -> None:
+    def _begin(self, asked: Slotted, prepare: Callable[[], None]) -> None:
         """Take a request that computes, if the queue has room."""
-        room = self._start.parallel + self._start.queue
+        most, id, slot = self._start.parallel + self._start.queue, asked.id, asked.slot
         if self._scheduler.is_stopping:
             self._send(Refused(id, "busy", "the server is ending"))
         elif not 0 <= slot < SLOTS:
             self._send(Refused(id, "engine", f"slot {slot}: expected 0 to {SLOTS - 1}"))
-        elif len(self._open) >= room:
-            line = f"{room} requests are waiting or running, the most there may be: try again later"
+        elif len(self._open) >= most:
+            line = f"{most} requests are waiting or running, the most there may be: try again later"
             self._send(Refused(id, "busy", line))
         else:
             self._open.add(id)
@@ -257,7 +251,7 @@ class Engine:
             self._preparing.ids(it, request, self._n_ctx, cuts=asked.truncate)
             for it in asked.prompts
         ]
-        task = Embedding(asked.id, asked.slot, texts, self._model, self._flags, self._send)
+        task = Embedding(asked, texts, self._model, self._flags, self._send)
         self._scheduler.put(task)
 
     def _read_pack(self, asked: ReadPack) -> None:
@@ -273,7 +267,7 @@ class Engine:
         """Keep the ids of an answer to a chat until the server has told its message."""
         if asked.chat is not None:
             kept = np.asarray(ids, np.uint32)
-            self._answered[asked.id] = _Answered(asked.chat, kept, generation.end_token)
+            self._answered[asked.asked.id] = _Answered(asked.chat, kept, generation.end_token)
             while len(self._answered) > _MOST_ANSWERED:
                 self._answered.popitem(last=False)
 
@@ -288,39 +282,8 @@ class Engine:
     def _send(self, message: msgspec.Struct) -> None:
         if isinstance(message, Done | Refused | Vectors):
             self._open.discard(message.id)
-        with suppress(OSError):  # if the server is gone, `_receive` ends
+        with suppress(OSError):  # if the server is gone, `run` ends
             self._connection.send(message)
-
-
-def _room(model: Model, request: ContextRequest, parallel: int) -> int:
-    """The room of each context where none is asked for: the training length, or what fits."""
-    limit = model.config.n_ctx_train
-    if request.keep.evicts(limit):
-        return limit
-    fits = request.store.tokens_in(model.config, available_bytes() // parallel)
-    if fits is None or fits >= limit:
-        return limit
-    if fits < 1:
-        raise KvarnError(
-            f"no memory for {parallel} contexts: close other programs, use a smaller model or "
-            "--parallel"
-        )
-    return fits
-
-
-def _checked(model: Model, request: ContextRequest, start: Start) -> tuple[str, ...]:
-    """What there is to say of the room that is asked for. Raises what `Model.open` raises."""
-    plan = plan_of(model, request)
-    if plan.placement.device is CPU:
-        _check_room(model.config, request, start)
-    return plan.notices
-
-
-def _check_room(config: ModelConfig, request: ContextRequest, start: Start) -> None:
-    """Raises `StoreError` where neither memory nor the disk that the library may take has room for
-    a context of `start.n_ctx` tokens."""
-    if isinstance(request.store, Ram) and not request.keep.evicts(start.n_ctx):
-        request.store.check(config, start.n_ctx, start.cache_bytes)
 
 
 def main(descriptor: int) -> int:

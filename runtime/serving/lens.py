@@ -38,15 +38,13 @@ def neutral_ids(
     line, of at most 32 tokens. ids: of the prompt; ids_of: gives those of another chat.
     """
     encode = tokenizer.encode
-    if isinstance(prompt, Chat):
-        messages = prompt.messages[:-1] if prompt.continues else prompt.messages
-        if messages:
-            *before, last = messages
-            text = last.get("content") if alone else None
-            head = text.rstrip().rpartition("\n") if isinstance(text, str) else ("", "", "")
-            asked = {"role": last.get("role"), "content": f"{head[0]}{head[1]}{NEUTRAL}"}
-            chat = Chat([*before, asked], prompt.tools, prompt.extra)
-            return [*ids_of(chat), *encode(NEUTRAL_ANSWER)]
+    if isinstance(prompt, Chat) and prompt.finished:
+        *before, last = prompt.finished
+        text = last.get("content") if alone else None
+        head = text.rstrip().rpartition("\n") if isinstance(text, str) else ("", "", "")
+        asked = {"role": last.get("role"), "content": f"{head[0]}{head[1]}{NEUTRAL}"}
+        chat = Chat([*before, asked], prompt.tools, prompt.extra)
+        return [*ids_of(chat), *encode(NEUTRAL_ANSWER)]
     n = question_start(tokenizer, ids) if alone else 0
     return [*ids[:n], *encode(f"{NEUTRAL} {NEUTRAL_ANSWER}")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,35 +37,31 @@ _GIVEN = {"messages", "tools", "add_generation_prompt", "self"}
 @dataclass(frozen=True)
 class Prepared:
     """A request, checked. ids: of its prompt, which follows `pack`; n_ctx: room of its context.
-    keeps: what it reads and generates is kept. chat: the conversation that it answers.
-    neutral: see `lens.neutral_ids`, if a lens is asked for; sources: what it quotes of a prompt
-    that follows no pack, None where that is not known."""
+    stop: all strings that end the answer. neutral: see `lens.neutral_ids`, if a lens is asked for;
+    sources: what it quotes of a prompt that follows no pack, None where that is not known."""
 
-    id: int
-    slot: int
+    asked: Generate
     tokenizer: Tokenizer
     ids: list[int]
     request: ContextRequest
     n_ctx: int
-    pack: Path | None = None
-    keeps: bool = True
-    chat: Chat | None = None
-    max_tokens: int | None = None
-    sampler: Sampler = field(default_factory=Sampler)
-    logprobs: bool = False
-    stop: tuple[str, ...] = ()
-    special: bool = False
-    echo: bool = False
-    neutral: list[int] | None = None
-    sources: list[Source] | None = None
+    pack: Path | None
+    sampler: Sampler
+    stop: tuple[str, ...]
+    neutral: list[int] | None
+    sources: list[Source] | None
+
+    @property
+    def chat(self) -> Chat | None:
+        """The conversation that it answers."""
+        return self.asked.prompt if isinstance(self.asked.prompt, Chat) and not self.pack else None
 
 
 @dataclass(frozen=True)
 class PackRequest:
     """A pack to make, checked. path: its folder, which is that of the request's store."""
 
-    id: int
-    slot: int
+    asked: ReadPack
     path: Path
     ids: list[int]
     request: ContextRequest
@@ -103,24 +99,10 @@ class Preparing:
             of_chat = partial(self.ids, request=request, n_ctx=LARGEST, begins=pack is None)
             neutral = neutral_ids(self.tokenizer, asked.prompt, ids, of_chat, pack is None)
         stops = asked.stop + (list(self.template.stop) if isinstance(asked.prompt, Chat) else [])
+        sampler = self._model.sampler(**_checked_options(asked, self._model.config.n_vocab))
+        strings, tokenizer = stop_strings(stops), self.tokenizer
         return Prepared(
-            asked.id,
-            asked.slot,
-            self.tokenizer,
-            ids,
-            request,
-            n_ctx,
-            pack,
-            asked.reading.keep_in_library,
-            asked.prompt if isinstance(asked.prompt, Chat) and pack is None else None,
-            asked.max_tokens,
-            self._model.sampler(**_checked_options(asked, self._model.config.n_vocab)),
-            "n_probs" in asked.sampling,
-            stop_strings(stops),
-            asked.special,
-            asked.echo,
-            neutral,
-            sources,
+            asked, tokenizer, ids, request, n_ctx, pack, sampler, strings, neutral, sources
         )
 
     def prompt_ids(self, prompt: Prompt, reading: Reading) -> tuple[list[int], Path | None]:
@@ -143,8 +125,8 @@ class Preparing:
         """What a lens quotes of a prompt: of a chat, the contents of its messages."""
         if not isinstance(prompt, Chat):
             return [Source(0, question_start(self.tokenizer, ids))]
-        messages = prompt.messages[:-1] if prompt.continues else prompt.messages
-        return contents_of(self.tokenizer, messages, ids, lambda it: self._template_of(prompt, it))
+        texts = prompt.finished
+        return contents_of(self.tokenizer, texts, ids, lambda it: self._template_of(prompt, it))
 
     def _room(self, asked: int | None) -> int:
         if asked is not None and asked < 1:
@@ -190,7 +172,7 @@ class Preparing:
             raise Refusal("invalid", f"--keep {request.keep.name} keeps no pack of a text")
         store = Disk(path, *request.store.types(), goal=len(ids))
         request = replace(request, n_ctx=self._n_ctx, store=store)
-        return PackRequest(asked.id, asked.slot, path, ids, request)
+        return PackRequest(asked, path, ids, request)
 
     def render(self, asked: Render) -> Rendered:
         """The text and tokens of a prompt."""
@@ -216,8 +198,7 @@ class Preparing:
 
     def _rendered(self, prompt: Chat) -> Marked:
         _check_chat(prompt)
-        messages = prompt.messages[:-1] if prompt.continues else prompt.messages
-        text = self._template_of(prompt, messages)
+        text = self._template_of(prompt, prompt.finished)
         return text + (prompt.messages[-1].get("content") or "") if prompt.continues else text
 
     def _template_of(self, prompt: Chat, messages: lenient.Messages) -> Marked:

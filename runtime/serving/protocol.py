@@ -27,6 +27,18 @@ class _Message(msgspec.Struct, tag=True, omit_defaults=True):
     """A message; its type's name is its tag."""
 
 
+class Numbered(_Message):
+    """A request, or what answers one: both have its number."""
+
+    id: int
+
+
+class Slotted(Numbered):
+    """A request that computes, in a slot of `flags.py`."""
+
+    slot: int
+
+
 class Chat(_Message):
     """A conversation to render with the model's chat template.
 
@@ -39,6 +51,11 @@ class Chat(_Message):
     extra: dict[str, Any] = {}
     continues: bool = False
     """The last message is an answer to go on with, and not to answer."""
+
+    @property
+    def finished(self) -> list[dict[str, Any]]:
+        """The messages but for one to go on with."""
+        return self.messages[:-1] if self.continues else self.messages
 
 
 class Text(_Message):
@@ -85,7 +102,7 @@ class Start(_Message):
     queue: int = 64
 
 
-class Generate(_Message):
+class Generate(Slotted):
     """Read a prompt and generate; answered by `Progress`, `Pieces`, and `Done` or `Refused`.
 
     sampling: the options of `Sampler` by name, those that differ from its defaults; `n_probs`, 0
@@ -95,8 +112,6 @@ class Generate(_Message):
     `Done` says what the answer attended to.
     """
 
-    id: int
-    slot: int
     prompt: Prompt
     max_tokens: int | None = None
     sampling: dict[str, Any] = {}
@@ -110,60 +125,52 @@ class Generate(_Message):
     lens: bool = False
 
 
-class Remember(_Message):
+class Remember(Numbered):
     """The message that the server made of an answer, so that a later prompt with the same message
     finds the tokens as they were generated. id: of the `Generate`, which has ended."""
 
-    id: int
     message: dict[str, Any]
 
 
-class Render(_Message):
+class Render(Numbered):
     """The text and ids of a prompt; answered by `Rendered`. with_ids: the ids, not only a count.
     alone: those of a `Text` as it stands, without what a prompt begins with."""
 
-    id: int
     prompt: Prompt
     with_ids: bool = False
     alone: bool = False
 
 
-class FindBeginnings(_Message):
+class FindBeginnings(Numbered):
     """The digests of a prompt's beginnings, or without one of all that was read; answered by
     `Digests`."""
 
-    id: int
     prompt: Prompt | None = None
     reading: Reading = msgspec.field(default_factory=Reading)
 
 
-class Embed(_Message):
+class Embed(Slotted):
     """One vector for each prompt; answered by `Vectors`. truncate: cut those that are too long."""
 
-    id: int
-    slot: int
     prompts: list[Prompt]
     truncate: bool = False
 
 
-class ReadPack(_Message):
+class ReadPack(Slotted):
     """Read a text into a pack; answered by `Progress`, then `Done` or `Refused`."""
 
-    id: int
-    slot: int
     name: str
     text: str
     reading: Reading = msgspec.field(default_factory=Reading)
 
 
-class ListPacks(_Message):
-    id: int
+class ListPacks(Numbered):
+    """Answered by `Packs`."""
 
 
-class RemovePack(_Message):
+class RemovePack(Numbered):
     """Answered by `Packs` with those that are left, or by `Refused`."""
 
-    id: int
     name: str
 
 
@@ -212,21 +219,19 @@ class Ready(_Message):
     notices: list[str] = []
 
 
-class Progress(_Message):
+class Progress(Numbered):
     """Progress of a prompt of `total` tokens: `done` are in the context, `cached` of them unread.
 
     Sent before the first chunk, and after each."""
 
-    id: int
     done: int
     total: int
     cached: int
 
 
-class Pieces(_Message):
+class Pieces(Numbered):
     """Text of an answer, and the ids that it ends: none, one or more."""
 
-    id: int
     text: str
     tokens: list[int] = []
     logprobs: list[Logprob] = []
@@ -235,10 +240,9 @@ class Pieces(_Message):
 Finish: TypeAlias = Literal["stop", "eos", "length", "context", "cancelled"]
 
 
-class Done(_Message):
+class Done(Numbered):
     """A request has ended. stop: the stop string, or the text of the token, at which it did."""
 
-    id: int
     finish: Finish
     n_prompt: int = 0
     n_cached: int = 0
@@ -252,36 +256,32 @@ class Done(_Message):
 Kind: TypeAlias = Literal["invalid", "too long", "not found", "busy", "engine"]
 
 
-class Refused(_Message):
+class Refused(Numbered):
     """A request that cannot be done, in one sentence. kind: why, for the status of the answer;
     "busy": later it may be; "engine": a fault of kvarn or of the machine."""
 
-    id: int
     kind: Kind
     message: str
 
 
-class Rendered(_Message):
+class Rendered(Numbered):
     """text: what the prompt renders to; ids: its tokens, if they were asked for."""
 
-    id: int
     text: str
     n_tokens: int
     ids: list[int] = []
     pieces: list[bytes] = []
 
 
-class Digests(_Message):
+class Digests(Numbered):
     """See `serving.beginnings`; a prompt's are in order, the shortest first."""
 
-    id: int
     digests: list[str]
 
 
-class Vectors(_Message):
+class Vectors(Numbered):
     """float32, little endian, of each prompt, with an L2 norm of 1; the tokens of all."""
 
-    id: int
     vectors: list[bytes]
     n_tokens: int
 
@@ -296,8 +296,7 @@ class PackFacts(msgspec.Struct, omit_defaults=True):
     is_sound: bool = True
 
 
-class Packs(_Message):
-    id: int
+class Packs(Numbered):
     packs: list[PackFacts]
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..model import Model
     from .flags import Flags
     from .preparing import PackRequest
+    from .protocol import Embed
 
 _LAST = 3
 """The number of pooling by the last token in a GGUF file; any other is the mean of all."""
@@ -35,9 +36,9 @@ class Embedding(Task):
     """
 
     def __init__(
-        self, id: int, slot: int, texts: Sequence[list[int]], model: Model, flags: Flags, send: Send
+        self, asked: Embed, texts: Sequence[list[int]], model: Model, flags: Flags, send: Send
     ) -> None:
-        super().__init__(id, slot, flags, send)
+        super().__init__(asked, flags, send)
         self._model, self._texts = model, deque(texts)
         self._n_tokens = sum(map(len, texts))
         self._vectors: list[bytes] = []
@@ -96,7 +97,7 @@ class PackReading(Task):
     earlier reading of the same text has ended."""
 
     def __init__(self, asked: PackRequest, model: Model, flags: Flags, send: Send) -> None:
-        super().__init__(asked.id, asked.slot, flags, send)
+        super().__init__(asked.asked, flags, send)
         self._asked, self._model = asked, model
         self._context: Context | None = None
         self._reading: Reading | None = None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..draft import Draft
     from .flags import Flags
     from .preparing import Prepared
+    from .protocol import Slotted
 
 Send = Callable[["msgspec.Struct"], None]
 
@@ -37,8 +38,8 @@ class Task(ABC):
     Its methods run on the engine thread.
     """
 
-    def __init__(self, id: int, slot: int, flags: Flags, send: Send) -> None:
-        self.id, self.slot, self._flags, self._send = id, slot, flags, send
+    def __init__(self, asked: Slotted, flags: Flags, send: Send) -> None:
+        self.id, self.slot, self._flags, self._send = asked.id, asked.slot, flags, send
 
     @property
     def is_cancelled(self) -> bool:
@@ -95,9 +96,9 @@ class Answering(Task):
         on_end: Callable[[Prepared, Generation, list[int]], None],
         draft: Draft | None = None,
     ) -> None:
-        super().__init__(prepared.id, prepared.slot, flags, send)
+        super().__init__(prepared.asked, flags, send)
         self._prepared, self._library, self._on_end = prepared, library, on_end
-        self._draft = draft
+        self._draft, self._asked = draft, prepared.asked
         self._lease: Lease | None = None
         self._generation: Generation | None = None
         self._reading: PromptReading | None = None
@@ -113,22 +114,22 @@ class Answering(Task):
         self.draft_room = 0
 
     def open(self) -> None:
-        asked = self._prepared
-        ids: Sequence[int] = asked.ids
-        with using(asked.pack):
-            if asked.pack is not None:
-                pack = self._library.include(asked.pack)
+        prepared = self._prepared
+        ids: Sequence[int] = prepared.ids
+        with using(prepared.pack):
+            if prepared.pack is not None:
+                pack = self._library.include(prepared.pack)
                 ids, self._n_pack = [*pack, *ids], len(pack)
-                if len(ids) > asked.n_ctx:
-                    raise too_long(len(ids), asked.n_ctx)
-            self._lease = self._library.open(ids, asked.request, asked.n_ctx, asked.pack)
+                if len(ids) > prepared.n_ctx:
+                    raise too_long(len(ids), prepared.n_ctx)
+            self._lease = self._library.open(ids, prepared.request, prepared.n_ctx, prepared.pack)
         self.context.stop_at(self._flags.address(self.slot))
         self._reading = self.context.reading(ids[self._lease.cached :])
         self._n_cached, self._n_prompt = self._lease.cached, len(ids)
         self._generation = self.context.generation(
-            (), asked.max_tokens, asked.sampler, asked.stop, self._draft
+            (), self._asked.max_tokens, prepared.sampler, prepared.stop, self._draft
         )  # its constraint is compiled while the prompt is read
-        self._text = self._generation.text(asked.special)
+        self._text = self._generation.text(self._asked.special)
         self._tell_progress()
 
     @property
@@ -157,19 +158,19 @@ class Answering(Task):
 
     def _weigh(self, n_tokens: int) -> None:
         """A step towards the lens."""
-        asked, lease, context = self._prepared, self._lease, self.context
-        assert lease is not None and asked.neutral is not None
-        if asked.request.keep.evicts(asked.n_ctx):
+        prepared, lease, context = self._prepared, self._lease, self.context
+        assert lease is not None and prepared.neutral is not None
+        if prepared.request.keep.evicts(prepared.n_ctx):
             self._lens = Lens(note="tokens were evicted, so that nothing can be weighed")
             return
         if self._weighing is None:
             self._send_rest()
             tokens = self._prompt_and_answer(context)
-            neutral = [*tokens[: self._n_pack], *asked.neutral]
-            sources = [Source(0, self._n_pack)] if asked.pack else asked.sources
+            neutral = [*tokens[: self._n_pack], *prepared.neutral]
+            sources = [Source(0, self._n_pack)] if prepared.pack else prepared.sources
             beside = partial(self._beside, lease)
             self._weighing = lens_steps(
-                beside, asked.request, tokens, neutral, sources, asked.tokenizer
+                beside, prepared.request, tokens, neutral, sources, prepared.tokenizer
             )
             n_tokens = 0  # of what only begins
         try:
@@ -190,10 +191,10 @@ class Answering(Task):
 
     def _begin(self) -> None:
         """The prompt is read: sample the first token."""
-        asked = self._prepared
-        if asked.echo:
-            text = asked.tokenizer.decode(asked.ids, special=asked.special)
-            self._send(Pieces(self.id, text, list(asked.ids)))
+        prepared = self._prepared
+        if self._asked.echo:
+            text = prepared.tokenizer.decode(prepared.ids, special=self._asked.special)
+            self._send(Pieces(self.id, text, list(prepared.ids)))
         assert self._generation is not None
         self._began = time.perf_counter()
         if self._generation.begin():
@@ -201,14 +202,13 @@ class Answering(Task):
 
     def sample(self) -> None:
         """Choose the next token and send its text."""
-        generation, asked = self._generation, self._prepared
+        generation, self.next_token = self._generation, None
         assert generation is not None
-        self.next_token = None
         token = generation.sample()
         if token is None:
             return
         self._tokens.append(token)
-        if asked.logprobs:
+        if "n_probs" in self._asked.sampling:
             self._logprobs.append(Logprob.of(generation, token))
         if text := self._text.push(token):
             self._send_text(text)
@@ -234,7 +234,7 @@ class Answering(Task):
             lease.context.stop_at(0)
             if finish not in (None, "cancelled"):
                 self._tell_end(lease.context)
-            self._library.give_back(lease, self._prepared.keeps)
+            self._library.give_back(lease, self._asked.reading.keep_in_library)
         if finish is None:
             return
         generation, stop = self._generation, ""
@@ -264,19 +264,19 @@ class Answering(Task):
             self._send_text(rest)
 
     def _tell_end(self, context: Context) -> None:
-        generation, asked = self._generation, self._prepared
+        generation = self._generation
         if generation is not None and generation.n_tokens and generation.last_token is not None:
-            self._on_end(asked, generation, self._prompt_and_answer(context))
+            self._on_end(self._prepared, generation, self._prompt_and_answer(context))
 
     def _prompt_and_answer(self, context: Context) -> list[int]:
         """The ids of the prompt and of the text of an answer that has ended."""
-        generation, asked = self._generation, self._prepared
+        generation, prepared = self._generation, self._prepared
         assert generation is not None
         prompt, said = context.tokens[: self._n_prompt], context.tokens[self._n_prompt :]
         if len(said) < generation.n_tokens and generation.last_token is not None:
             said.append(generation.last_token)  # which was sampled, and not read
         if generation.finish == "stop":
-            said = before_stop(asked.tokenizer, said, asked.stop, asked.special)
+            said = before_stop(prepared.tokenizer, said, prepared.stop, self._asked.special)
         return [*prompt, *said]
 
     @property
