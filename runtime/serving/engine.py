@@ -14,16 +14,13 @@ import signal
 import socket
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ...models.config import ModelConfig
 from ...ops.cpu import CPU
@@ -38,14 +35,10 @@ from ..loading.adapter_files import adapter_files
 from ..loading.load import load
 from ..packs import remove_pack
 from ..rehearsal import rehearsals
-from .beginnings import Beginnings
-from .contexts import listed_packs, pack_folder, request_of, using
 from .flags import SLOTS, Flags
 from .frames import Connection
 from .library import LONG, Library
-from .preparing import Prepared, Preparing, variables_of
 from .protocol import (
-    Chat,
     Digests,
     Done,
     Embed,
@@ -68,31 +61,22 @@ from .protocol import (
 )
 from .reading_tasks import Embedding, PackReading
 from .refusal import refused, reject
-from .room import check_room, checked, room
+from .requests.answered_chats import AnsweredChats
+from .requests.beginnings import Beginnings
+from .requests.context_sizes import check_memory, fitting_size, notices_of
+from .requests.contexts import listed_packs, pack_folder, request_of, using
+from .requests.preparing import Preparing
 from .scheduler import Scheduler
 from .tasks import Answering
 from .text_encoders import text_encoder_engine
 
 if TYPE_CHECKING:
     import msgspec
-    from numpy.typing import NDArray
 
-    from ..context.generation import Generation
 
 MODEL_WORDS = ("device", "kv_on", "lora", "draft")
 _DRAFTS = {"": None, "ngram": Ngram()}
 """By the word of `Start`. A model that drafts would read each prompt, while all streams wait."""
-_MOST_ANSWERED = 64
-"""Answers whose messages the server may still tell."""
-
-
-class _Answered(NamedTuple):
-    """A chat, the ids of its prompt and answer, and the token that ended it; None: a constraint, a
-    stop string or a limit did."""
-
-    chat: Chat
-    ids: NDArray[np.uint32]
-    end_token: int | None
 
 
 class Engine:
@@ -106,7 +90,7 @@ class Engine:
         request = request_of(words)
         if start.n_ctx and start.words.get("device", "cpu") == "cpu":
             config = ModelConfig.from_metadata(open_gguf(Path(start.model)).metadata)
-            check_room(config, request, start)
+            check_memory(config, request, start)
         self._send(Loading(f"loading {Path(start.model).name}"))
         self._lora = adapter_files(start.words.get("lora", ()))
         self._model = load(
@@ -117,19 +101,19 @@ class Engine:
             kv_on=start.words.get("kv_on", "auto"),
             lora=self._lora,
         )
-        self._n_ctx = start.n_ctx or room(self._model, request, start.parallel)
+        self._n_ctx = start.n_ctx or fitting_size(self._model, request, start.parallel)
         if start.n_ctx:
-            self._notices += checked(self._model, replace(request, n_ctx=start.n_ctx), start)
+            self._notices += notices_of(self._model, replace(request, n_ctx=start.n_ctx), start)
         self._compile(request)
         folder = Path(start.cache_path)
         self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
         self._preparing = Preparing(self._model, self._n_ctx, words, self._library.answers)
         self._preparing.template.start()
-        self._beginnings, self._finding = Beginnings(self._model, self._library), threading.Lock()
+        self._beginnings = Beginnings(self._model, self._library)
         self._scheduler = Scheduler(start.parallel, Batch(self._model), self._library, self._send)
         self._scheduler.notices = self._notices
         self._draft = _DRAFTS[start.words.get("draft", "")]
-        self._answered: OrderedDict[int, _Answered] = OrderedDict()
+        self._answered = AnsweredChats(self._library.answers)
         self._pool = ThreadPoolExecutor(2, "kvarn-prepare")
         self._open: set[int] = set()
         """Requests that are waiting or running."""
@@ -204,7 +188,7 @@ class Engine:
         elif isinstance(message, RemovePack):
             self._prepare(message.id, lambda: self._remove_pack(message))
         elif isinstance(message, Remember):
-            self._prepare(message.id, lambda: self._remember(message))
+            self._prepare(message.id, lambda: self._answered.remember(message))
 
     def _begin(self, asked: Slotted, prepare: Callable[[], None]) -> None:
         """Take a request that computes, if the queue has room."""
@@ -233,16 +217,15 @@ class Engine:
 
     def _answer(self, asked: Generate) -> None:
         prepared = self._preparing.generate(asked)
-        ways = self._library, self._flags, self._send, self._has_answered, self._draft
+        ways = self._library, self._flags, self._send, self._answered.add, self._draft
         self._scheduler.put(Answering(prepared, *ways))
 
     def _find_beginnings(self, asked: FindBeginnings) -> None:
-        with self._finding:
-            if asked.prompt is None:
-                digests = self._beginnings.held()
-            else:
-                ids, pack = self._preparing.prompt_ids(asked.prompt, asked.reading)
-                digests = self._beginnings.of_prompt(ids, pack)
+        if asked.prompt is None:
+            digests = self._beginnings.held()
+        else:
+            ids, pack = self._preparing.prompt_ids(asked.prompt, asked.reading)
+            digests = self._beginnings.of_prompt(ids, pack)
         self._send(Digests(asked.id, digests))
 
     def _embed(self, asked: Embed) -> None:
@@ -262,22 +245,6 @@ class Engine:
         with using(path := pack_folder(asked.name)):
             remove_pack(path)
         self._send(Packs(asked.id, listed_packs()))
-
-    def _has_answered(self, asked: Prepared, generation: Generation, ids: list[int]) -> None:
-        """Keep the ids of an answer to a chat until the server has told its message."""
-        if asked.chat is not None:
-            kept = np.asarray(ids, np.uint32)
-            self._answered[asked.asked.id] = _Answered(asked.chat, kept, generation.end_token)
-            while len(self._answered) > _MOST_ANSWERED:
-                self._answered.popitem(last=False)
-
-    def _remember(self, asked: Remember) -> None:
-        answered = self._answered.pop(asked.id, None)
-        if answered is not None:
-            messages = [*answered.chat.messages, asked.message]
-            variables = variables_of(answered.chat)
-            ids = answered.ids.tolist()
-            self._library.answers.remember(messages, variables, ids, answered.end_token)
 
     def _send(self, message: msgspec.Struct) -> None:
         if isinstance(message, Done | Refused | Vectors):

@@ -274,7 +274,7 @@ class Rendered(Numbered):
 
 
 class Digests(Numbered):
-    """See `serving.beginnings`; a prompt's are in order, the shortest first."""
+    """See `requests.beginnings`; a prompt's are in order, the shortest first."""
 
     digests: list[str]
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..context.planning.request import ContextRequest
 from ..context.reading.prompt import n_common
-from .contexts import using
 from .protocol import Done, Finish, Progress, Vectors
 from .refusal import Refusal
+from .requests.contexts import using
 from .tasks import Send, Task
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..context.reading.reading import Reading
     from ..model import Model
     from .flags import Flags
-    from .preparing import PackRequest
     from .protocol import Embed
+    from .requests.preparing import PackRequest
 
 _LAST = 3
 """The number of pooling by the last token in a GGUF file; any other is the mean of all."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ..chat.replies import Logprob
 from ..context.generation import before_stop
 from ..lens.passages import Lens, Source
-from .contexts import using
-from .lens import lens_steps
 from .library import Lease, Library
 from .protocol import Done, Finish, Pieces, Progress
 from .refusal import too_long
+from .requests.contexts import using
+from .requests.lens import lens_steps
 
 if TYPE_CHECKING:
     import msgspec
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..context.reading.reading import Reading as PromptReading
     from ..draft import Draft
     from .flags import Flags
-    from .preparing import Prepared
     from .protocol import Slotted
+    from .requests.preparing import Prepared
 
 Send = Callable[["msgspec.Struct"], None]
 

@@ -22,8 +22,8 @@ import kvarn
 from kvarn.commands.answering.route import address
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.loading.default_model import default_model_path
-from kvarn.runtime.serving.beginnings import digests_of
 from kvarn.runtime.serving.protocol import Pieces, Refused
+from kvarn.runtime.serving.requests.beginnings import digests_of
 from kvarn.serve.native import documents
 from kvarn.serve.route import Replicas, proxy, replicas
 from kvarn.serve.running import listen, server

@@ -8,27 +8,27 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...system.values import LARGEST
-from ..chat import lenient
-from ..chat.template import ChatTemplate
-from ..context.planning.request import ContextRequest
-from ..context.reading.prompt import check_readable, prompt_ids
-from ..embedding.texts import shortened
-from ..lens.passages import Source
-from ..sampling import Constraint, Sampler, SamplingError
-from ..stops import stop_strings
-from ..store import Disk
-from ..tokenizer import Rendered as Marked
-from ..tokenizer import Tokenizer
+from ....system.values import LARGEST
+from ...chat import lenient
+from ...chat.template import ChatTemplate
+from ...context.planning.request import ContextRequest
+from ...context.reading.prompt import check_readable, prompt_ids
+from ...embedding.texts import shortened
+from ...lens.passages import Source
+from ...sampling import Constraint, Sampler, SamplingError
+from ...stops import stop_strings
+from ...store import Disk
+from ...tokenizer import Rendered as Marked
+from ...tokenizer import Tokenizer
+from ..protocol import Chat, Generate, Prompt, Reading, ReadPack, Render, Rendered, Text
+from ..refusal import Refusal, too_long
 from .contents import contents_of, question_start
 from .contexts import following, pack_folder, request_of, using
 from .lens import neutral_ids
-from .protocol import Chat, Generate, Prompt, Reading, ReadPack, Render, Rendered, Text
-from .refusal import Refusal, too_long
 
 if TYPE_CHECKING:
-    from ..model import Model
-    from .library.answers import Answers
+    from ...model import Model
+    from ..library.answers import Answers
 
 _GIVEN = {"messages", "tools", "add_generation_prompt", "self"}
 """Names that a chat's further variables cannot have."""

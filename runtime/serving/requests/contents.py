@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..chat.sandbox.errors import TemplateError
-from ..lens.passages import Source
+from ...chat.sandbox.errors import TemplateError
+from ...lens.passages import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..tokenizer import Tokenizer
+    from ...tokenizer import Tokenizer
 
     Render = Callable[[Sequence[Mapping[str, Any]]], str]
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...system.errors import KvarnError
-from ...system.values import WrongValue
-from ..context.planning.request import ContextRequest, context_words
-from ..home import pack_path
-from ..packs import all_packs, pack_info
-from ..store import Disk, OtherModel, PackBusy, PackError, Ram
-from .protocol import Kind, PackFacts
-from .refusal import Refusal
+from ....system.errors import KvarnError
+from ....system.values import WrongValue
+from ...context.planning.request import ContextRequest, context_words
+from ...home import pack_path
+from ...packs import all_packs, pack_info
+from ...store import Disk, OtherModel, PackBusy, PackError, Ram
+from ..protocol import Kind, PackFacts
+from ..refusal import Refusal
 
 _NAME_BYTES = 200
 """Of a pack's name; file systems allow 255, of which temporary files beside it need some."""

@@ -3,6 +3,7 @@ prompt (`kvarn route`), without knowing the tokenizer, the chat template or any 
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xxhash
 
-from ..home import pack_path
-from ..packs import all_packs
-from ..store import PackError
-from ..store.disk.info import pack_head, pack_ids
+from ...home import pack_path
+from ...packs import all_packs
+from ...store import PackError
+from ...store.disk.info import pack_head, pack_ids
 
 if TYPE_CHECKING:
-    from ...ops.arrays import U32
-    from ..model import Model
-    from .library import Library
+    from ....ops.arrays import U32
+    from ...model import Model
+    from ..library import Library
 
 STEP = 1024
 """Tokens from one digest to the next."""
@@ -36,11 +37,11 @@ def digests_of(ids: U32, model: str) -> list[str]:
 
 
 class Beginnings:
-    """What a server has read: its library, and the user's packs. For one thread at a time."""
+    """What a server has read: its library, and the user's packs. Any thread may call it."""
 
     def __init__(self, model: Model, library: Library) -> None:
         self.model = model.info.fingerprint
-        self._library = library
+        self._library, self._lock = library, threading.Lock()
         self._known: dict[Path, tuple[int, list[str]]] = {}
 
     def held(self) -> list[str]:
@@ -61,11 +62,12 @@ class Beginnings:
         head = pack_head(path)
         if head.fingerprint != self.model:
             return []
-        n_tokens, digests = self._known.get(path, (0, []))
-        if n_tokens != head.n_tokens:
-            digests = digests_of(pack_ids(path), self.model)
-            self._known[path] = head.n_tokens, digests
-        return digests
+        with self._lock:
+            n_tokens, digests = self._known.get(path, (0, []))
+            if n_tokens != head.n_tokens:
+                digests = digests_of(pack_ids(path), self.model)
+                self._known[path] = head.n_tokens, digests
+            return digests
 
     def of_prompt(self, ids: list[int], pack: Path | None) -> list[str]:
         """Those of a prompt, which follows a pack."""

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...system.errors import KvarnError, message_of
-from ..context.reading.prompt import n_common
-from ..lens.passages import Lens, Source
-from ..lens.quotes import quotes_of
-from ..lens.weights import NEUTRAL, NEUTRAL_ANSWER, SINK, weighing
+from ....system.errors import KvarnError, message_of
+from ...context.reading.prompt import n_common
+from ...lens.passages import Lens, Source
+from ...lens.quotes import quotes_of
+from ...lens.weights import NEUTRAL, NEUTRAL_ANSWER, SINK, weighing
+from ..protocol import Chat, Prompt
 from .contents import question_start
-from .protocol import Chat, Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from ..context import Context
-    from ..context.planning.request import ContextRequest
-    from ..tokenizer import Tokenizer
+    from ...context import Context
+    from ...context.planning.request import ContextRequest
+    from ...tokenizer import Tokenizer
 
 
 def neutral_ids(
