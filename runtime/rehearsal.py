@@ -27,6 +27,7 @@ from .loading.load import load
 from .methods import called
 from .prefill import PREFILLS, Exact, Prefill
 from .store import Ram
+from .store.base import types_text
 
 if TYPE_CHECKING:
     from .context import Context
@@ -146,13 +147,12 @@ def rehearsals(
 ) -> list[Rehearsal]:
     """A rehearsal of each thing that contexts with these methods do, the longest first; lora: the
     model's adapters."""
-    types = kv[0] if kv[0] == kv[1] else "/".join(kv)
     choosing = [attend for attend in attends if attend.selects]
     evicting = [keep for keep in keeps if keep.shortened(SLOTS).evicts(N_FILLED)]
     over_slots = [attend for attend in choosing if not attend.needs_all_tokens]
 
     def feature(name: str, run: Callable[[Context], None], **methods: Any) -> Rehearsal:
-        return Rehearsal(f"{name}, {types}", path, run, kv, lora=lora, **methods)
+        return Rehearsal(f"{name}, {types_text(*kv)}", path, run, kv, lora=lora, **methods)
 
     features = [
         *(feature(called(a), generate_deep, attend=a.shortened()) for a in choosing),

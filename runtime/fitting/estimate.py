@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...models.config import ModelConfig
 from ..attend import Full
 from ..loading.adapters import load_adapters
+from ..store.base import types_text
 from ..store.ram.factory import SPARE
 from . import sizes
 from .sizes import WeightBytes
@@ -64,7 +65,7 @@ class Estimate:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        facts = asdict(self) | {"kv": spelt(self.kv)}
+        facts = asdict(self) | {"kv": types_text(*self.kv)}
         facts["weights"] |= {"resident": self.weights.resident}
         return facts | {"context_bytes": self.context_bytes, "memory_bytes": self.memory_bytes}
 
@@ -129,11 +130,6 @@ def with_beside(
     return replace(asked, adapter_bytes=n_bytes, draft_bytes=n_draft)
 
 
-def spelt(kv: tuple[str, str]) -> str:
-    """Types of K and V as `--kv-type` has them."""
-    return kv[0] if kv[0] == kv[1] else "/".join(kv)
-
-
 def advice(
     file: GGUFFile, asked: Estimate, attend: Attend, memory: int, disk: int
 ) -> tuple[str, list[str]]:
@@ -146,9 +142,9 @@ def advice(
     types = [asked.kv, *((t, t) for t in KV_TYPES[1:] if (t, t) != asked.kv)]
     for kv in types:
         if estimate(file, asked.n_ctx, kv, attend).memory_bytes <= most:
-            fits = "it fits" if kv == asked.kv else f"it fits with --kv-type {spelt(kv)}"
+            fits = "it fits" if kv == asked.kv else f"it fits with --kv-type {types_text(*kv)}"
             few = ", and auto makes long contexts faster" if long else ""
-            return fits + few, [*words, "--kv-type", spelt(kv), *method]
+            return fits + few, [*words, "--kv-type", types_text(*kv), *method]
     q8_0 = ("q8_0", "q8_0")
     on_disk = estimate(file, asked.n_ctx, q8_0, attend)
     if on_disk.disk_bytes <= disk and on_disk.weights.resident <= most:

@@ -26,6 +26,11 @@ class StoreError(KvarnError):
     """A KV store cannot hold what was asked of it."""
 
 
+def types_text(k: str, v: str) -> str:
+    """The types of K and V as `--kv-type` has them: q8_0, or q8_0/q4_0."""
+    return k if k == v else f"{k}/{v}"
+
+
 class Column(ABC):
     """Index data beside K and V: `item_bytes` for each token of each KV head, in every layer.
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ....ops.arrays import U32
+from ..base import types_text
 from ..facts import PackHead, PackInfo, ProbeFacts
 from .errors import PackError, opening
 from .folder import PackFolder
@@ -69,7 +70,7 @@ def _info(
     return PackInfo(
         **vars(_head(folder, n_tokens)),
         id=manifest.id,
-        kv=manifest.kv,
+        kv=types_text(manifest.k_type, manifest.v_type),
         commits=commits,
         indexes=indexes,
         prefill=str(manifest.prefill or "exact"),

@@ -143,11 +143,6 @@ class Manifest:
     state_bytes: int = 0
     id: str = field(default_factory=new_id)
 
-    @property
-    def kv(self) -> str:
-        """The types of K and V, for messages."""
-        return self.k_type if self.k_type == self.v_type else f"{self.k_type}/{self.v_type}"
-
     def write(self, folder: Path) -> None:
         """Write `pack.json`; OSError if that fails."""
         files.replace(folder / NAME, self.encode())
