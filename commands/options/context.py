@@ -12,6 +12,7 @@ from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
 from ...runtime.context.planning.request import ContextRequest, kv_types
 from ...runtime.keep import KEEPS
 from ...runtime.methods import Kind, Method
+from ...runtime.shards.method import CHOICES
 from ...runtime.store import Disk, Ram
 from ...system.text import shown
 from .address import add_token_options
@@ -125,7 +126,13 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT,…",
         help="its first segments are held at these addresses (see `kvarn shard`)",
     )
-    for action in add_token_options(group, "the token of the shards"):
+    choice = group.add_argument(
+        "--shards-choice",
+        choices=CHOICES,
+        help="what methods that choose take: the best of all shards' tokens, in two exchanges a "
+        "layer (all, the default), or each shard's part, the best of its own, in one",
+    )
+    for action in (choice, *add_token_options(group, "the token of the shards")):
         mark_rare(action)
     declared = Disk.options()["io"]
     group.add_argument(

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from ...ops.arrays import F32, F64, U32, U64
+from ...ops.arrays import F32, F64, U8, U32, U64
 from ...ops.attention.softmax import Softmax
 from ...ops.select import Range
 from ..attend.base import BoundAttend, LayerView
@@ -20,11 +20,11 @@ from ..attend.full import FullAttention
 from ..attend.hash import SignatureIndex
 from ..attend.indexes import FlatIndex
 from ..attend.sparse import SparseAttention
-from .choosing import lists_of, part_of
+from .choosing import lists_of, outside, part_of
 from .errors import ShardError
 from .frames import Arrays, Kind, text_array
-from .links import Link, Links
-from .part import Output, Part
+from .links import Expected, Link, Links
+from .part import Output, Part, Query
 
 ROWS = 64
 """Rows of a prompt that are asked about at a time."""
@@ -64,12 +64,12 @@ class ShardedFull(BoundAttend):
         if layer.config.window is not None:
             self._full(layer, q, start, out)
             return
-        self._check(int(start))
+        self.check(int(start))
         for i in range(0, len(q), ROWS):
             rows = slice(i, i + ROWS)
             self._attend(layer, q[rows], int(start) + i, out[rows])
 
-    def _check(self, start: int) -> None:
+    def check(self, start: int) -> None:
         """Raise `ShardError` for a context that was cut into the tokens of its shards."""
         for link in self._links:
             if link.facts.stop > start:
@@ -107,8 +107,13 @@ class ShardedFull(BoundAttend):
 
 def _output(link: Link, shape: tuple[int, ...]) -> Output:
     """The answer of a shard to rows of queries (T, H, E)."""
-    out, masses = link.receive((np.float32, shape), (np.float32, (*shape[:2], 2)))
+    out, masses = link.receive(*_shapes(shape))
     return out, masses
+
+
+def _shapes(shape: tuple[int, ...]) -> tuple[Expected, Expected]:
+    """Types and shapes of an output."""
+    return (np.float32, shape), (np.float32, (*shape[:2], 2))
 
 
 class ShardedChoice(SparseAttention):
@@ -118,9 +123,10 @@ class ShardedChoice(SparseAttention):
     _full: ShardedFull  # type: ignore[assignment]
     _index: SignatureIndex | FlatIndex
 
-    def spread(self, links: Links, part: Part) -> ShardedChoice:
-        """The same over the shards' tokens, too."""
-        self._links, self._part, self.records = links, part, False
+    def spread(self, links: Links, part: Part, each: bool) -> ShardedChoice:
+        """The same over the shards' tokens, too. each: each process reads its part of the tokens
+        that are wanted, the best of its own."""
+        self._links, self._part, self._each, self.records = links, part, each, False
         self._full = ShardedFull(links, part)
         return self
 
@@ -130,32 +136,76 @@ class ShardedChoice(SparseAttention):
             self._full(layer, q, stored - 1, out)
             reads.full_steps += 1
             return
-        self._full._check(stored - 1)
-        began = time.perf_counter()
+        self._full.check(stored - 1)
         k = self._layers.takes(layer.number, stored)
+        reading = self._of_each if self._each else self._of_all
+        began = time.perf_counter()
         with self._links.asking():
-            entries = self._best(layer, q, among, k)
-            lists = lists_of(entries, self._config.n_kv_heads, k, among)
-            chose = time.perf_counter()
-            parts = self._read_lists(layer, q, lists)
+            parts, n_read, chose = reading(layer, self._query(layer, q), among, k)
         merge(parts, out, layer.softmax.sinks)
-        counts = np.array([len(tokens) for tokens in lists], np.int64)
-        if self.observer is not None:
-            self.observer.add(layer.number, stored, _table(lists), counts)
         index_bytes = self._index.bytes_read(layer.index, among, 0)
-        self._count([(layer.number, among, index_bytes, int(counts.sum()))])
+        self._count([(layer.number, among, index_bytes, n_read)])
         reads.index_seconds += chose - began
         reads.attention_seconds += time.perf_counter() - chose
 
-    def _best(self, layer: LayerView, q: F32, among: Range, k: int) -> U64:
-        """The entries of the k best of each process, (H, n) in all."""
-        index, asked = self._index, []
-        kind: Kind = Kind.LARGEST
-        arrays: Arrays = [q]
-        signatures = np.empty((0, 0), np.uint64)
+    def _query(self, layer: LayerView, q: F32) -> Query:
+        index = self._index
         if isinstance(index, SignatureIndex):
-            signatures = index.sign(layer, q)
-            kind, arrays = Kind.NEAREST, [signatures, text_array(index.encoder.name)]
+            return Query(q, index.sign(layer, q), index.column)
+        return Query(q, np.empty((0, 0), np.uint64))
+
+    @property
+    def _name(self) -> U8:
+        """The name of the column of signatures; no bytes without one."""
+        index = self._index
+        return text_array(index.encoder.name if isinstance(index, SignatureIndex) else "")
+
+    def _of_each(
+        self, layer: LayerView, query: Query, among: Range, k: int
+    ) -> tuple[list[Output], int, float]:
+        """The part of each process, by its share of the tokens that compete; how many tokens were
+        read, and when they were chosen."""
+        softmax, numbers = _scoring(layer)
+
+        def share(first: int, stop: int) -> int:
+            n = max(0, min(stop, among.last) - max(first, among.first))
+            return max(1, -(-k * n // (among.last - among.first)))
+
+        for link in self._links:
+            facts = link.facts
+            choice = np.array([*among[:2], share(facts.first, facts.stop)], np.int64)
+            link.send(Kind.CHOSEN, [choice, numbers, query.q, query.signatures, self._name])
+        own = share(self._part.first, among.stop)
+        here = self._part.chosen(layer.index, query, among, own, softmax)
+        parts, n_read, chose = [here[:2]], int(here[2].sum()), time.perf_counter()
+        for link in self._links:
+            counts_of = np.int64, (self._config.n_kv_heads,)
+            out, masses, counts = link.receive(*_shapes(query.q.shape), counts_of)
+            parts.append((out, masses))
+            n_read += int(counts.sum())
+        return parts, n_read, chose
+
+    def _of_all(
+        self, layer: LayerView, query: Query, among: Range, k: int
+    ) -> tuple[list[Output], int, float]:
+        """The same for the best of all processes."""
+        entries = self._best(layer, query, among, k)
+        always = outside(among, 0, among.stop)
+        lists = lists_of(entries, self._config.n_kv_heads, k, always)
+        chose = time.perf_counter()
+        parts = self._read_lists(layer, query.q, lists)
+        counts = np.array([len(tokens) for tokens in lists], np.int64)
+        if self.observer is not None:
+            self.observer.add(layer.number, among.stop, _table(lists), counts)
+        return parts, int(counts.sum()), chose
+
+    def _best(self, layer: LayerView, query: Query, among: Range, k: int) -> U64:
+        """The entries of the k best of each process, (H, n) in all."""
+        asked = []
+        kind: Kind = Kind.LARGEST
+        arrays: Arrays = [query.q]
+        if query.column is not None:
+            kind, arrays = Kind.NEAREST, [query.signatures, self._name]
         for link in self._links:
             first, last = max(among.first, link.facts.first), min(among.last, link.facts.stop)
             if first < last:
@@ -164,14 +214,9 @@ class ShardedChoice(SparseAttention):
                 asked.append((link, min(k, last - first)))
         entries, first = [], max(among.first, self._part.first)
         if first < among.last:
-            here = first, among.last
-            if isinstance(index, SignatureIndex):
-                assert index.column is not None
-                entries = [self._part.nearest(layer.index, signatures, index.column, here, k)]
-            else:
-                entries = [self._part.largest(layer.index, q, *here, k)]
+            entries = [self._part.best(layer.index, query, first, among.last, k)]
         for link, n in asked:
-            entries += link.receive((np.uint64, (q.shape[1], n)))
+            entries += link.receive((np.uint64, (query.q.shape[1], n)))
         return np.concatenate(entries, 1)
 
     def _read_lists(self, layer: LayerView, q: F32, lists: list[U32]) -> list[Output]:

@@ -43,18 +43,22 @@ def best_entries(costs: U32, positions: U32, k: int) -> U64:
     return _entries(costs[best], positions[best])
 
 
-def lists_of(entries: U64, n_kv_heads: int, k: int, among: Range) -> list[U32]:
+def lists_of(entries: U64, n_kv_heads: int, k: int, always: U32) -> list[U32]:
     """The tokens that each KV head reads, ascending: of the entries (H, n) of each query head the k
-    best, and the tokens below `stop` that do not compete."""
+    best, and those that are read without being chosen."""
     costs, positions = (entries >> _HALF).astype(np.uint32), (entries & _LOW).astype(np.uint32)
     keys = _keys(costs, positions)
     if k < keys.shape[1]:
         best = np.argpartition(keys, k - 1, axis=1)[:, :k]
         positions = np.take_along_axis(positions, best, 1)
-    first, last, stop = among
-    always = np.concatenate([np.arange(first), np.arange(last, stop)]).astype(np.uint32)
     groups = positions.reshape(n_kv_heads, -1)
     return [np.union1d(always, chosen) for chosen in groups]
+
+
+def outside(among: Range, first: int, stop: int) -> U32:
+    """Of the tokens first … stop - 1, those that do not compete."""
+    before = np.arange(first, min(stop, max(first, among.first)))
+    return np.concatenate([before, np.arange(max(first, among.last), stop)]).astype(np.uint32)
 
 
 def part_of(lists: Sequence[U32], first: int, stop: int) -> tuple[U32, I64]:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ops.arrays import U8
 from ...system.errors import KvarnError
 
 MOST_BYTES = 256 << 20
@@ -48,6 +49,7 @@ class Kind(IntEnum):
     NEAREST = 7
     LARGEST = 8
     LISTED = 9
+    CHOSEN = 10
 
 
 class Frame(NamedTuple):
@@ -70,7 +72,7 @@ class Gone(ConnectionError):
     """The other side has closed the connection."""
 
 
-def text_array(text: str) -> NDArray[Any]:
+def text_array(text: str) -> U8:
     """A text as an array, uint8 (bytes,)."""
     return np.frombuffer(text.encode(), np.uint8)
 

@@ -14,10 +14,16 @@ from .part import Part
 
 
 def opened(
-    shards: Shards, method: Attend, model: ModelInfo, store: DiskStore, n_ctx: int
+    shards: Shards,
+    method: Attend,
+    each: bool,
+    model: ModelInfo,
+    store: DiskStore,
+    n_ctx: int,
 ) -> BoundAttend:
-    """A method over a pack and its shards. Raises `ShardError`, and `AttendError` for a model whose
-    layers differ in their heads."""
+    """A method over a pack and its shards; each: see `ShardedChoice.spread`.
+
+    Raises `ShardError`, and `AttendError` for a model whose layers differ in their heads."""
     if not model.config.one_geometry:
         raise AttendError("shards do not serve models whose layers differ in keys and values")
     state, manifest = store.folder.state(), store.folder.manifest
@@ -45,4 +51,4 @@ def opened(
         return ShardedFull(links, part)
     dense, index = method.dense_in(model.config), method.make_index(model, store)
     choice = ShardedChoice(method, dense, model.config, store, n_ctx, index)
-    return choice.spread(links, part)
+    return choice.spread(links, part, each)

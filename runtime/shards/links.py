@@ -21,6 +21,8 @@ AGAIN_SECONDS = 5.0
 """In which a shard that is gone has to be there again."""
 ANSWER_SECONDS = 60.0
 """In which a shard has to answer."""
+Expected = tuple[type[np.generic], tuple[int, ...]]
+"""Type and shape of an array of an answer."""
 _PAUSE = 0.1
 _ALIVE_SECONDS = 5
 """After which the system gives up a machine that vanished."""
@@ -59,7 +61,7 @@ class Link:
             except OSError:
                 self._again()
 
-    def receive(self, *shapes: tuple[type[np.generic], tuple[int, ...]]) -> list[NDArray[Any]]:
+    def receive(self, *shapes: Expected) -> list[NDArray[Any]]:
         """The arrays of the answer, of these types and shapes.
 
         Raises `ShardError` for anything else, or if no answer comes.

@@ -12,6 +12,8 @@ from ..store import KVStore
 from ..store.disk.store import DiskStore
 from .addresses import Shards
 
+CHOICES = ("all", "each")
+
 
 @dataclass(frozen=True)
 class Sharded(Attend):
@@ -19,8 +21,10 @@ class Sharded(Attend):
 
     shards: see `Shards`; they hold tokens 0 to N - 1 of the pack, without gaps, and this process
     those after them and the layers with a window. method: `Full()`, `Hash()` or
-    `TopK(index="flat")`, whose choices and outputs are those of one context. For contexts with
-    `store=Disk(…, read_only=True)`, whose prompts are read exactly.
+    `TopK(index="flat")`. choice: what methods that choose take, "all": the best of all processes'
+    tokens, which one context takes, in two exchanges a layer; "each": of each process its part, the
+    best of its own, in one. For contexts with `store=Disk(…, read_only=True)`, whose prompts are
+    read exactly.
     """
 
     name: ClassVar[str] = "sharded"
@@ -30,8 +34,11 @@ class Sharded(Attend):
 
     shards: Shards
     method: Attend = Full()  # noqa: RUF009 - frozen, without fields
+    choice: str = "all"
 
     def __post_init__(self) -> None:
+        if self.choice not in CHOICES:
+            raise AttendError(f"choice is {self.choice!r:.40}, expected {' or '.join(CHOICES)}")
         if (reason := self._unserved()) is not None:
             raise AttendError(
                 f"shards do not serve {reason}: use --method full, --method hash, or --method topk "
@@ -60,8 +67,8 @@ class Sharded(Attend):
 
     @property
     def selects(self) -> bool:  # type: ignore[override]
-        """Whether the method chooses."""
-        return self.method.selects
+        """Whether the method chooses, and is told what."""
+        return self.method.selects and self.choice == "all"
 
     def shortened(self) -> Attend:
         return self.method.shortened()
@@ -75,4 +82,4 @@ class Sharded(Attend):
                 f"{called(self.method)} over shards continues after their pack, which does not "
                 "change: give --pack NAME (in Python, store=Disk(path, read_only=True))"
             )
-        return opened(self.shards, self.method, model, store, n_ctx)
+        return opened(self.shards, self.method, self.choice == "each", model, store, n_ctx)

@@ -6,6 +6,8 @@ row and head, and the total of exp(score - m). With these, `merge` joins those o
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ...ops.arrays import F32, I64, U32, U64
@@ -16,7 +18,14 @@ from ...ops.attention.softmax import Softmax
 from ...ops.select import ExactScratch, Range, RowSignatureScratch, Wanted, nearest_rows, products
 from ..attend.sparse import SEED
 from ..store import Column, KVStore
-from .choosing import best_entries, costs_of_products, costs_of_signatures
+from .choosing import (
+    best_entries,
+    costs_of_products,
+    costs_of_signatures,
+    lists_of,
+    outside,
+    part_of,
+)
 
 NOTHING = np.float32(-1e30)
 """m where no token is read."""
@@ -25,6 +34,15 @@ _MOST_BLOCKS = 64 << 20
 _MOST_SCRATCHES = 4
 Output = tuple[F32, F32]
 """Attention float32 (T, H, E), and its masses."""
+
+
+class Query(NamedTuple):
+    """What a choice is made by: the queries (1, H, E), and where it is made by signatures, those of
+    the queries (J, G), and the column with those of the keys."""
+
+    q: F32
+    signatures: U64
+    column: Column | None = None
 
 
 class Part:
@@ -95,6 +113,27 @@ class Part:
             masses[0] = scratch.masses
         masses[0, np.repeat(counts == 0, n_heads // self._kv_heads)] = NOTHING, 1.0
         return out, masses
+
+    def best(self, layer: int, query: Query, first: int, last: int, k: int) -> U64:
+        """The entries (H, n) of the k best of each query head among tokens first … last - 1, or of
+        all if they are fewer."""
+        if query.column is None:
+            return self.largest(layer, query.q, first, last, k)
+        return self.nearest(layer, query.signatures, query.column, (first, last), k)
+
+    def chosen(
+        self, layer: int, query: Query, among: Range, k: int, softmax: Softmax
+    ) -> tuple[F32, F32, I64]:
+        """Attention to the k best of this part's tokens among those that compete, and to those that
+        do not; how many each KV head has read."""
+        stop = min(among.stop, self.n_ctx)
+        first, last = max(among.first, self.first), min(among.last, stop)
+        entries = np.empty((query.q.shape[1], 0), np.uint64)
+        if first < last:
+            entries = self.best(layer, query, first, last, k)
+        lists = lists_of(entries, self._kv_heads, k, outside(among, self.first, stop))
+        read = part_of(lists, self.first, stop)
+        return *self.listed(layer, query.q, read, softmax), read[1]
 
     def largest(self, layer: int, q: F32, first: int, last: int, k: int) -> U64:
         """The entries (H, n) of the k largest q · key of each query head among tokens first … last

@@ -15,16 +15,19 @@ from numpy.typing import NDArray
 from ...ops.attention.layout import SEGMENT
 from ...ops.attention.softmax import Softmax
 from ...ops.errors import OpsError
+from ...ops.select import Range
 from ...system.errors import KvarnError, message_of
 from ...system.text import one_line
+from ...system.values import LARGEST
 from ..engine import on_engine
+from ..store import Column
 from ..store.disk.errors import PackError
 from ..store.disk.folder import PackFolder
 from ..store.disk.store import DiskStore
 from .frames import Arrays, Frame, FrameError, Kind, receive, send, text_array, text_of
 from .greeting import admit, facts_of
 from .links import stay_alive
-from .part import Part
+from .part import Part, Query
 
 MOST_ROWS = 64
 """Rows of a question, at most."""
@@ -62,6 +65,7 @@ class Shard:
             Kind.NEAREST: self._nearest,
             Kind.LARGEST: self._largest,
             Kind.LISTED: self._listed,
+            Kind.CHOSEN: self._chosen,
         }
 
     @property
@@ -100,19 +104,42 @@ class Shard:
         return [self._part.largest(layer, self._queries(q, 1), first, last, k)]
 
     def _nearest(self, arrays: list[NDArray[Any]]) -> Arrays:
-        numbers, queries, name = arrays
+        numbers, signatures, name = arrays
         layer, first, last, k = self._choice(numbers)
-        kv_heads = self._store.n_kv_heads
-        if queries.ndim != 2 or queries.size > _MOST_HEADS:
-            raise FrameError(f"signatures have the shape {queries.shape}")
-        _check("signatures", queries, np.uint64, (kv_heads, queries.shape[1]))
+        column = self._column(signatures, name)
+        return [self._part.nearest(layer, signatures, column, (first, last), k)]
+
+    def _chosen(self, arrays: list[NDArray[Any]]) -> Arrays:
+        choice, numbers, q, signatures, name = arrays
+        _check("numbers", choice, np.int64, (3,))
+        first, last, k = map(int, choice)
+        if not 0 <= first <= last <= LARGEST or k < 1:
+            raise FrameError("a question names tokens that cannot be")
+        layer, q, column = self._layer(numbers[0]), self._queries(q, 1), None
+        if name.size:
+            column = self._column(signatures, name)
+            _check(
+                "signatures",
+                signatures,
+                np.uint64,
+                (len(signatures), q.shape[1] // len(signatures)),
+            )
+        query, among = Query(q, signatures, column), Range(first, last, LARGEST)
+        return self._part.chosen(layer, query, among, k, _softmax(numbers))
+
+    def _column(self, signatures: NDArray[Any], name: NDArray[Any]) -> Column:
+        """The column of a name, for signatures of queries."""
+        if signatures.ndim != 2 or signatures.size > _MOST_HEADS:
+            raise FrameError(f"signatures have the shape {signatures.shape}")
+        shape = self._store.n_kv_heads, signatures.shape[1]
+        _check("signatures", signatures, np.uint64, shape)
         column = text_of(name)
         if column not in self.facts.columns:
             raise FrameError(f"it has no index {one_line(column, 80)} of its tokens")
         stored = self._store.columns[column]
         if stored.item_bytes not in (4, 8):
             raise FrameError(f"index {one_line(column, 80)} has no signatures")
-        return [self._part.nearest(layer, queries, stored, (first, last), k)]
+        return stored
 
     def _layer(self, number: float) -> int:
         if number not in self._whole:

@@ -86,9 +86,14 @@ def _attend(words: Mapping[str, Any], spell: Spell) -> Attend:
     """What tokens read, some of which shards may hold."""
     attend, shards = ATTEND_AXIS.chosen(words, spell), words.get("shards")
     if shards is None:
-        if words.get("token") is not None:
-            raise RequestError(f"{spell('token')} has no effect without {spell('shards')}")
+        for word in ("token", "shards_choice"):
+            if words.get(word) is not None:
+                raise RequestError(f"{spell(word)} has no effect without {spell('shards')}")
         return attend
+    if words.get("store") not in (None, Ram.name):
+        raise RequestError(
+            f"{spell('shards')} and {spell('store')} exclude each other: their pack is only read"
+        )
     if words.get("pack") is None:
         raise RequestError(
             f"{spell('shards')} needs {spell('pack')}: the pack whose segments they hold"
@@ -97,7 +102,8 @@ def _attend(words: Mapping[str, Any], spell: Spell) -> Attend:
         raise RequestError(
             f"{spell('shards')} and {spell('keep')} {keep} exclude each other: shards keep all"
         )
-    return Sharded(Shards(tuple(shards.split(",")), words.get("token") or ""), attend)
+    choice = words.get("shards_choice") or "all"
+    return Sharded(Shards(tuple(shards.split(",")), words.get("token") or ""), attend, choice)
 
 
 def _store(words: Mapping[str, Any], spell: Spell) -> Store:

@@ -25,6 +25,8 @@ def test_a_question_to_a_pack_over_shards(run: Kvarn, pack: Path, method: str) -
         addresses = f"{first.address},{second.address}"
         code, out, err = run(*words, "--shards", addresses, "--token", "k")
         assert (code, out) == (0, expected), err
+        each = run(*words, "--shards", addresses, "--token", "k", "--shards-choice", "each")
+        assert each[0] == 0 and (each[1] == expected or method != "full")
         code, out, err = run(*words, "--shards", addresses)
         assert (code, out) == (1, "") and f"shard {first.address}: the token is wrong" in err
         code, out, err = run(*words, "--shards", second.address, "--token", "k")
@@ -51,6 +53,8 @@ def test_tokens_are_read_from_files(run: Kvarn, pack: Path, tmp_path: Path) -> N
         ("shard mill --segments 0:1 --listen 192.0.2.1:9 --token k", "cannot listen on"),
         ("shard none --segments 0:1", "not a context pack"),
         ("run -p x --shards 127.0.0.1:1", "--shards needs --pack"),
+        ("run -p x --shards-choice each", "--shards-choice has no effect without --shards"),
+        ("run --kv d -p x --pack mill --shards h:1", "exclude each other"),
         ("run -p x --token k", "--token has no effect without --shards"),
         ("run --pack mill -p x --shards 127.0.0.1", "expected HOST:PORT"),
         ("run --pack mill -p x --shards h:1 --method auto", "do not serve --method auto"),

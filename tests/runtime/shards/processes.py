@@ -50,8 +50,10 @@ def shards(pack: Path, *ranges: Range, options: Sequence[str] = ()) -> Iterator[
         yield started
 
 
-def over(addresses: list[str], method: Attend | None = None, token: str = "") -> kvarn.Sharded:
-    return kvarn.Sharded(kvarn.Shards(addresses, token), method or Full())
+def over(
+    addresses: list[str], method: Attend | None = None, token: str = "", choice: str = "all"
+) -> kvarn.Sharded:
+    return kvarn.Sharded(kvarn.Shards(addresses, token), method or Full(), choice)
 
 
 def opened(model: kvarn.Model, pack: Path, attend: Attend) -> kvarn.Context:

@@ -14,6 +14,7 @@ from kvarn.runtime.shards.choosing import (
     costs_of_products,
     costs_of_signatures,
     lists_of,
+    outside,
     part_of,
 )
 
@@ -34,12 +35,12 @@ def cases(draw: st.DrawFn) -> tuple[Range, int, list[int], np.random.Generator]:
 
 def merged(costs: np.ndarray, among: Range, k: int, cuts: list[int]) -> list[list[int]]:
     """The lists where each process names its k best; costs (H, tokens up to last)."""
-    entries = []
+    entries, always = [], outside(among, 0, among.stop)
     for first, stop in pairwise(cuts):
         positions = np.arange(first, stop, dtype=np.uint32)
         n = min(k, stop - first)
         entries.append(np.stack([best_entries(row[first:stop], positions, n) for row in costs]))
-    return [x.tolist() for x in lists_of(np.concatenate(entries, 1), HEADS, k, among)]
+    return [x.tolist() for x in lists_of(np.concatenate(entries, 1), HEADS, k, always)]
 
 
 @given(cases())

@@ -1,12 +1,16 @@
 """A context over shards is one context: outputs, choices and ids."""
 
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kvarn
+from kvarn.ops.reference.select import largest_reference, nearest_reference
 from kvarn.runtime.attend import Attend, Full
+from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.packs import build_pack, index_pack
 from kvarn.runtime.shards.attention import merge
@@ -66,6 +70,55 @@ def test_outputs_and_choices_are_those_of_one_context(
                     assert method.selects == bool(lists)
                     for x, y in zip(found, expected):
                         assert np.abs(x - y).max() < 1e-5 * np.abs(y).max(), (method, n_rows)
+
+
+@pytest.mark.parametrize("method", METHODS[1:], ids=lambda method: method.name)
+def test_each_shard_takes_its_part_of_its_own_tokens(
+    model: kvarn.Model, pack: Path, method: Attend
+) -> None:
+    """Beside what is read without being chosen, the outputs are attention to the best of each range
+    of tokens, by NumPy over the keys as stored."""
+    rng, start = np.random.default_rng(0), 5199
+    q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
+    cuts, k, heads = (0, 1024, 3072, 5200), 100, SHAPE.n_kv_heads  # 200 for two query heads
+    with shards(pack, (0, 1), (1, 3)) as processes:
+        attend = over([one.address for one in processes], method, choice="each")
+        with opened(model, pack, attend) as context:
+            found, chosen = attended(context, q, start)
+            cache, index = context._cache, context._cache.attend._index
+            assert not chosen and cache.attend.reads[0].steps == 1
+            for view, out in zip(cache.layers, found):
+                keys, values = view.device.read_kv(
+                    view.store.segments(view.index), view.store.layout, heads, 0, 5200
+                )
+                if isinstance(method, kvarn.Hash):
+                    signatures = (
+                        view.device.read_items(
+                            index.column.segments(view.index), heads, index.column.item_bytes
+                        )[:, :5200]
+                        .copy()
+                        .view(f"<u{index.column.item_bytes}")[..., 0]
+                    )
+                    of_queries = index.sign(view, q)
+                    pick = partial(nearest_reference, of_queries, signatures.astype(np.uint64), 32)
+                else:
+                    of_heads = q[0].reshape(heads, -1, SHAPE.head_dim)
+                    scores = np.einsum("jge,tje->jgt", of_heads, keys).reshape(SHAPE.n_heads, -1)
+                    pick = partial(largest_reference, scores, heads)
+                among = method.sink, 5200 - method.window
+                lists: list[set[int]] = [set() for _ in range(heads)]
+                for first, stop in pairwise(cuts):
+                    inside = max(first, among[0]), min(stop, among[1])
+                    share = -(-k * (inside[1] - inside[0]) // (among[1] - among[0]))
+                    for tokens, best in zip(lists, pick((*inside, inside[1]), share, SEED)):
+                        tokens |= {t for t in best.tolist() if t >= inside[0]}
+                for j, tokens in enumerate(lists):
+                    listed = [*range(among[0]), *sorted(tokens), *range(among[1], 5200)]
+                    for h in range(2 * j, 2 * j + 2):
+                        s = view.softmax.scale * (keys[listed, j].astype(float) @ q[0, h])
+                        weights = np.exp(s - s.max())
+                        expected = weights @ values[listed, j] / weights.sum()
+                        np.testing.assert_allclose(out[0, h], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

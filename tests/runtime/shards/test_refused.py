@@ -238,6 +238,11 @@ def _questions() -> list[tuple[Kind, list[np.ndarray]]]:
         (Kind.NEAREST, [choice, signatures[:1], name]),
         (Kind.NEAREST, [choice, signatures.astype(np.int64), name]),
         (Kind.NEAREST, [choice, signatures, signatures[0]]),
+        (Kind.CHOSEN, [choice[1:], plain, q, signatures, name[:3]]),
+        (Kind.CHOSEN, [choice[1:], plain, q, signatures.T.copy()[:1], name]),
+        (Kind.CHOSEN, [choice[1:], plain, q, signatures[:, :1].copy(), name]),
+        (Kind.CHOSEN, [choice[1:] - 2000, plain, q, signatures, name]),
+        (Kind.CHOSEN, [choice, plain, q, signatures, name]),
         (Kind.HELLO, []),
         (Kind.ANSWER, [q]),
     ]
