@@ -16,6 +16,7 @@ import torch
 import kvarn
 from kvarn.cuda_ops.linear.linear import MAX_TOKENS
 from kvarn.jit.arena import Arena
+from kvarn.runtime.batch import Batch
 from kvarn.runtime.model import Model
 
 from ..models import tiny_cases, tiny_models
@@ -179,6 +180,24 @@ def test_drafts_give_what_single_tokens_give(models, method: str) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
     assert recorded == before + 1 == len(launches_of(model))
     assert drafted.tokens == single.tokens
+
+
+@pytest.mark.parametrize("method", ["full", "hash"])
+def test_several_contexts_draft_in_one_pass_as_each_does(models, method: str) -> None:
+    """A right draft, a wrong one and none."""
+    _, model = models(DEFAULT)
+    prompt, batch = tiny_models.prompt(DEFAULT, SEED), Batch(model)
+    singles, contexts = (
+        [context_of(model, "f16", method, prompt[:n]) for n in (12, 9)] for _ in range(2)
+    )
+    guesses: list[list[list[int]]] = [[[1, 7], []], [[], [2]], [[1], []], [[], []]]
+    for tokens, drafts in zip(((3, 5), (1, 9), (4, 2), (1, 6)), guesses):
+        batch.decode_together(contexts, tokens, drafts)
+        for single, context, token, draft in zip(singles, contexts, tokens, drafts):
+            want = single.decode(token, draft)
+            np.testing.assert_allclose(context.logits, want, rtol=0, atol=1e-5)
+    assert [one.stats.accepted_tokens for one in contexts] == [2, 1]
+    assert [one.tokens for one in contexts] == [one.tokens for one in singles]
 
 
 def test_a_context_that_was_cut_goes_on(models) -> None:
