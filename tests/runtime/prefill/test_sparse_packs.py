@@ -1,18 +1,13 @@
 """Packs whose prompts were read sparsely: marked, bound to their mode, the same in any sessions."""
 
 import json
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import kvarn
-from kvarn.jit.launch.launcher import Stopped
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.select import means_item_bytes
 from kvarn.runtime.attend import Hash
@@ -24,10 +19,9 @@ from kvarn.runtime.store.disk import store as disk_store
 from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
 from kvarn.runtime.store.disk.checking.verify import verify
-from kvarn.runtime.store.disk.files import digest
-from kvarn.runtime.store.disk.format.prompts import probe_of
 
 from ..reading import ids_of
+from .pack_files import bytes_of, write_checked
 
 SPARSE = SparsePrefill(k=40, index="hash", from_=1024, rerank=1)
 RERANKED = SparsePrefill(k=40, index="hash", from_=1024)
@@ -49,12 +43,6 @@ def sketched(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefill = SparsePrefill(k=40, from_=1024)
     build_pack(model, path, ids_of(model, N), N + 100, prefill=prefill)
     return path
-
-
-def _bytes_of(path: Path) -> dict[str, bytes]:
-    """Full segments of K, V and columns, and the tail; not what differs by id or number."""
-    files = [*path.glob("layer-*.kv"), *path.glob("index-*")]
-    return {file.name: file.read_bytes() for file in sorted(files)}
 
 
 def test_a_pack_says_how_it_was_read(pack: Path, model: Model, tmp_path: Path) -> None:
@@ -105,118 +93,16 @@ def test_a_pack_goes_on_with_as_many_candidates_as_it_was_begun_with(
             pack_info(path)
 
 
-def test_sessions_give_the_bytes_of_one(pack: Path, model: Model, tmp_path: Path) -> None:
+def test_sessions_give_thebytes_of_one(pack: Path, model: Model, tmp_path: Path) -> None:
     ids, path, start = ids_of(model, N), tmp_path / "pack", 0
     for stop in (300, 1100, 1536, 2600, N):
         prefill = SPARSE if start == 0 else None  # a pack goes on in its own mode
         with model.context(N + 100, store=Disk(path), prefill=prefill) as context:
             logits = context.prefill(ids[start:stop]).copy()
         start = stop
-    assert _bytes_of(path) == _bytes_of(pack)
+    assert bytes_of(path) == bytes_of(pack)
     with model.context(N + 100, store=Disk(pack, read_only=True)) as context:
         np.testing.assert_array_equal(context.logits, logits)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import kvarn
-from kvarn.runtime.packs import build_pack
-
-def kill(done, total):
-    if done == 2048:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-path, pack, ids = sys.argv[1:]
-prefill = kvarn.SparsePrefill(k=40, index="hash", from_=1024, rerank=1, probe=64)
-ids = [int(i) for i in ids.split(",")]
-build_pack(kvarn.load(path, threads=1), Path(pack), ids, len(ids), prefill=prefill, progress=kill)
-"""
-
-
-def test_what_a_killed_process_has_measured_is_kept(model: Model, tmp_path: Path) -> None:
-    """Numbers, K, V and columns are those of a process that nobody killed."""
-    ids, prefill = ids_of(model, N), replace(SPARSE, probe=64)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    build_pack(model, whole, ids, N, prefill=prefill)
-    code = [sys.executable, "-c", KILLED, str(model.path), str(killed), ",".join(map(str, ids))]
-    assert subprocess.run(code, timeout=300, check=False).returncode == -signal.SIGKILL
-    assert pack_info(killed).n_tokens == 2048
-    assert pack_info(killed).probe[0].n_tokens == 1024 // 64
-    build_pack(model, killed, ids, N, prefill=prefill)
-    assert pack_info(killed).probe == pack_info(whole).probe
-    assert _bytes_of(killed) == _bytes_of(whole)
-
-
-def test_what_a_stopped_pass_has_measured_does_not_count(model: Model, tmp_path: Path) -> None:
-    """Stopped in its second layer, and read again by the same context."""
-    ids, prefill, flag = ids_of(model, 2048), replace(SPARSE, probe=64), np.zeros(1, np.int64)
-    for name in ("whole", "stopped"):
-        with model.context(N, store=Disk(tmp_path / name), prefill=prefill) as context:
-            context.prefill(ids[:1536])
-            context.stop_at(flag.ctypes.data)
-            if name == "stopped":
-                cache = context.reader.cache
-                context.reader.cache = Stopping(cache, flag)
-                with pytest.raises(Stopped):
-                    context.prefill(ids[1536:])
-                flag[0], context.reader.cache = 0, cache
-            context.prefill(ids[1536:])
-    assert pack_info(tmp_path / "stopped").probe == pack_info(tmp_path / "whole").probe
-
-
-class Stopping:
-    """Sets the flag once the last layer has attended."""
-
-    def __init__(self, inner: Any, flag: np.ndarray) -> None:
-        self._inner, self._flag = inner, flag
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def __call__(self, layer: int, *arrays: Any) -> None:
-        self._inner(layer, *arrays)
-        self._flag[0] = layer == 1
-
-
-def test_what_a_probe_measures_is_kept_and_grows(model: Model, tmp_path: Path) -> None:
-    """The means over all sessions."""
-    ids, path = ids_of(model, N), tmp_path / "pack"
-    with pytest.raises(InterruptedError):
-        build_pack(model, path, ids, N, progress=_stop_at(1536), prefill=replace(SPARSE, probe=64))
-    (first,) = pack_info(path).probe
-    assert (first.layer, first.n_tokens) == (0, (1536 - 1024) // 64)
-    build_pack(model, path, ids, N, prefill=replace(SPARSE, probe=32))
-    (both,) = pack_info(path).probe
-    assert both.n_tokens == first.n_tokens + -(-(N - 1536) // 32)
-    build_pack(model, path, ids, N)  # nothing is left to read
-    assert pack_info(path).probe == [both]
-    assert not list(verify(path))
-    with model.context(N, prefill=replace(SPARSE, probe=32)) as context:
-        context.prefill(ids)
-        whole = context.stats.as_dict()["prompt_layers"][0]
-    share = first.n_tokens / both.n_tokens
-    later = (both.output_error - share * first.output_error) / (1 - share)
-    assert 0.5 * whole["output_error"] < later < 2 * whole["output_error"]
-    assert 0 < first.output_error != both.output_error
-    for probe in ({"7": [1, 0.5, 0.5]}, {"0": [0, 0.5, 0.5]}, {"0": [1, "a", 0.5]}, {"0": [1]}, []):
-        with pytest.raises(ValueError, match=r"found|unpack|probe is"):
-            probe_of(probe, 4)
-
-
-def _stop_at(n_tokens: int):
-    def progress(done: int, total: int) -> None:
-        if done >= n_tokens:
-            raise InterruptedError
-
-    return progress
-
-
-def write_checked(path: Path, data: dict) -> None:
-    """A pack.json that says something else, with a sound checksum."""
-    rest = {key: value for key, value in data.items() if key != "check"}
-    data["check"] = digest(json.dumps(rest, sort_keys=True).encode()).hex()
-    (path / "pack.json").write_text(json.dumps(data))
 
 
 def test_sketches_are_kept_with_their_centre(sketched: Path, model: Model, tmp_path: Path) -> None:
@@ -235,7 +121,7 @@ def test_sketches_are_kept_with_their_centre(sketched: Path, model: Model, tmp_p
         with model.context(N + 100, store=Disk(path), prefill=prefill) as context:
             logits = context.prefill(ids[start:stop]).copy()
         start = stop
-    assert _bytes_of(path) == _bytes_of(sketched)
+    assert bytes_of(path) == bytes_of(sketched)
     with model.context(N + 100, store=Disk(sketched, read_only=True)) as context:
         np.testing.assert_array_equal(context.logits, logits)
     with pytest.raises(PackError, match=r"sketch-20240517.*scaled.* asked for is .*simhash-32"):
@@ -258,7 +144,7 @@ def test_another_mode_is_refused_with_both_named(pack: Path, model: Model, tmp_p
 
 
 def test_questions_may_be_read_in_any_way(pack: Path, model: Model, tmp_path: Path) -> None:
-    before, question = _bytes_of(pack), [5, 6, 7]
+    before, question = bytes_of(pack), [5, 6, 7]
     answers = []
     for prefill in (None, Exact(), SPARSE):
         store = Disk(pack, read_only=True)
@@ -266,7 +152,7 @@ def test_questions_may_be_read_in_any_way(pack: Path, model: Model, tmp_path: Pa
             answers.append(context.prefill(question).copy())
     np.testing.assert_array_equal(answers[0], answers[1])
     assert not np.array_equal(answers[1], answers[2])
-    assert _bytes_of(pack) == before
+    assert bytes_of(pack) == before
 
 
 def test_a_child_may_differ_and_cannot_be_exported(
@@ -282,7 +168,7 @@ def test_a_child_may_differ_and_cannot_be_exported(
     export_pack(pack, tmp_path / "pack.tar")
     import_pack(tmp_path / "pack.tar", tmp_path / "copy")
     assert pack_info(tmp_path / "copy").prefill == info.parent_prefill
-    assert _bytes_of(tmp_path / "copy") == _bytes_of(pack)
+    assert bytes_of(tmp_path / "copy") == bytes_of(pack)
 
 
 def test_columns_that_are_missing_are_computed_again(
