@@ -11,6 +11,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands import COMMANDS
 
+from ..programs import printed
 from .ctrl_c import said_on_ctrl_c
 
 
@@ -35,15 +36,9 @@ for commands in ([], *([name] for name in json.loads(sys.argv[1]))):
 
 
 def test_a_commands_options_import_no_kernel_and_no_other_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, json.dumps(list(COMMANDS))],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    done = printed(LOADED, json.dumps(list(COMMANDS)), timeout=120)
     modules = {name: f"kvarn.commands.{module}" for name, (module, _) in COMMANDS.items()}
-    (no_command, loaded), *others = map(json.loads, done.stdout.splitlines())
+    (no_command, loaded), *others = map(json.loads, done.splitlines())
     assert no_command == [] and not {"numba", "numpy", "tokenizers", "jinja2"} & set(loaded)
     rooms = {name.split(".")[1] for name in loaded if name.startswith("kvarn.")}
     assert rooms == {"cli", "commands", "system"} and not set(modules.values()) & set(loaded)

@@ -1,7 +1,6 @@
 """What `kvarn.compat.Llama` loads: models, adapters, drafts, text encoders, and what it refuses."""
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from kvarn.runtime.loading.default_model import default_model_path
 
 from ..models import tiny_models, tiny_text_encoders
 from ..models.adapters import CASES, SEED, projections, random_pairs, write_adapter
+from ..programs import printed
 from .test_llama import HELLO, TOOL
 
 PATH = str(default_model_path())
@@ -75,8 +75,8 @@ try:
 except CompatError as error:
     print(error)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "llguidance" in run.stdout and "pip install" in run.stdout
+    run = printed(code)
+    assert "llguidance" in run and "pip install" in run
 
 
 def test_a_model_draws_the_same_with_a_draft() -> None:

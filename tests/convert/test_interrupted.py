@@ -16,6 +16,7 @@ import pytest
 
 from kvarn.cli import main
 
+from ..programs import printed
 from . import hf_folders
 
 
@@ -85,8 +86,7 @@ def test_memory_does_not_grow_with_the_model(at_home: Path) -> None:
         f"code = main(['convert', {str(at_home / 'model')!r}, 'out.gguf', '--type', 'q8_0']); "
         "print(code, peak_resident_bytes() >> 10)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    code, kilobytes = map(int, done.stdout.splitlines()[-1].split())
+    code, kilobytes = map(int, printed(code).splitlines()[-1].split())
     assert code == 0
     print(f"{size >> 20} MiB of weights, {kilobytes >> 10} MiB of memory at most")
     assert kilobytes < 1 << 20  # 1 GiB

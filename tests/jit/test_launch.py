@@ -1,8 +1,6 @@
 """Kernels by address: arguments arrive, parts cover the work, graphs repeat what was recorded."""
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from importlib import import_module
@@ -18,6 +16,8 @@ from kvarn.jit.launch.atomics import take
 from kvarn.jit.launch.define import Share, kernel
 from kvarn.jit.launch.launcher import LONG, Stopped, stopping_at
 from kvarn.jit.simd import load_one_f32, store
+
+from ..programs import printed
 
 
 @kernel
@@ -185,10 +185,7 @@ assert (x == 4).all()
 
 
 def test_a_forked_process_says_that_it_has_no_threads():
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=120
-    )
-    uses_gnu, code = done.stdout.split()
+    uses_gnu, code = printed(FORKED, timeout=120).split()
     if uses_gnu != "True":
         pytest.skip("steps do not run in the threads of GNU's OpenMP here")
     assert code == "7"
@@ -208,14 +205,8 @@ print(threads.n_threads())
 
 
 def test_all_parts_are_done_where_openmp_gives_fewer_threads():
-    done = subprocess.run(
-        [sys.executable, "-c", FEWER],
-        env={**os.environ, "OMP_THREAD_LIMIT": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) == threads.max_threads()
+    done = printed(FEWER, env={**os.environ, "OMP_THREAD_LIMIT": "1"})
+    assert int(done) == threads.max_threads()
 
 
 def test_no_module_that_is_imported_late_takes_the_place_of_a_function():

@@ -5,8 +5,6 @@ No test here needs a GPU or torch, but those of room in its memory, which need t
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +20,7 @@ from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.loading import devices, loaded_model
 
 from ..models import tiny_cases, tiny_models
+from ..programs import printed
 
 GIB = 1 << 30
 CARD = Card("NVIDIA L4", (8, 9), 24 * GIB, 23 * GIB)
@@ -215,13 +214,8 @@ def test_without_the_option_torch_and_triton_are_not_imported(tiny_path: Path) -
         "import sys; from kvarn.cli import main; code = main(sys.argv[1:]); "
         "print(code, sorted({'torch', 'triton'} & sys.modules.keys()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "run", tiny_path, "-p", "x", "-n", "2"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines()[-1].endswith("0 []")
+    done = printed(program, "run", tiny_path, "-p", "x", "-n", "2")
+    assert done.splitlines()[-1].endswith("0 []")
 
 
 def test_doctor_tells_of_the_gpu(

@@ -1,8 +1,6 @@
 """One thread computes, whoever asks."""
 
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kvarn.runtime.engine import on_engine
+
+from ..programs import printed
 
 
 def test_every_caller_computes_on_the_same_thread() -> None:
@@ -76,7 +76,4 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
-    )
-    assert done.stdout == "interrupted\n"
+    assert printed(code, timeout=30) == "interrupted\n"

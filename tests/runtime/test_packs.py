@@ -1,7 +1,5 @@
 """Contexts on packs: what was read once is never read again, and nothing changes by it."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk import files
 from lab.peers.model import Shape, write_model
 
+from ..programs import printed
 from .reading import ids_of
 
 GREEDY = kvarn.Sampler(temp=0)
@@ -65,9 +64,7 @@ def test_a_new_process_goes_on_bit_for_bit(tiny: Model, tiny_path: Path, tmp_pat
         "numpy.save(sys.argv[3], numpy.stack(rows))\n"
     )
     out = tmp_path / "logits.npy"
-    subprocess.run(
-        [sys.executable, "-c", code, tiny_path, tmp_path / "pack", out], check=True, timeout=120
-    )
+    printed(code, tiny_path, tmp_path / "pack", out)
     np.testing.assert_array_equal(np.load(out), np.stack(wanted))
 
 

@@ -1,11 +1,10 @@
 """With kernels in the cache a process gets to its first tokens without importing Numba."""
 
-import subprocess
-import sys
-
 import pytest
 
 from kvarn.runtime.loading.default_model import default_model_path
+
+from ..programs import printed
 
 MODEL = default_model_path()
 PROGRAM = """
@@ -41,13 +40,8 @@ print(n, ("numba" in sys.modules) == needs_numba)
 )
 def test_the_default_model_starts_without_numba(kv_type: str, attend: str, keep: str) -> None:
     for _ in range(2):  # the first may compile
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, MODEL, kv_type, attend, keep],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    assert done.stdout.split() == ["3", "True"]
+        done = printed(PROGRAM, MODEL, kv_type, attend, keep)
+    assert done.split() == ["3", "True"]
 
 
 SHORT = """
@@ -63,10 +57,5 @@ print(code, *sorted((set(sys.modules) - before) & set(sys.argv[2:])))
 def test_a_short_prompt_loads_no_bars_and_no_processes() -> None:
     needless = ["tqdm", "multiprocessing", "numba"]
     for _ in range(2):  # the first may compile
-        done = subprocess.run(
-            [sys.executable, "-c", SHORT, MODEL, *needless],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    assert done.stdout.splitlines()[-1] == "0", done.stderr
+        done = printed(SHORT, MODEL, *needless)
+    assert done.splitlines()[-1] == "0"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from kvarn.system.errors import KvarnError
 
 from ...models import tiny_cases, tiny_models
 from ...models.tiny_models import finish
+from ...programs import printed
 from ...runtime.gguf import gguf_bytes
 
 
@@ -230,12 +229,4 @@ def test_a_narrow_terminal_encoding_and_no_numba(tmp_path: Path) -> None:
         "import sys; from kvarn.cli import main; code = main(['inspect', sys.argv[1]]); "
         "sys.exit(code or 'numba' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
-        capture_output=True,
-        timeout=60,
-        check=False,
-        env={"PYTHONIOENCODING": "ascii"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert rb"gr\xf6\xdfe" in done.stdout
+    assert r"gr\xf6\xdfe" in printed(code, path, env={"PYTHONIOENCODING": "ascii"})

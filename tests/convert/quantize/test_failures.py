@@ -16,6 +16,7 @@ from kvarn.convert.quantize.files import quantise_file
 from kvarn.convert.quantize.mixes import mix_of
 from kvarn.runtime.gguf import GGUFError, open_gguf
 
+from ...programs import printed
 from ...runtime.gguf import gguf_bytes
 from . import models
 from .models import Sizes
@@ -50,11 +51,7 @@ def test_memory_does_not_grow_with_the_model(large: Path, tmp_path: Path) -> Non
     peaks = []
     for source in (small, large):
         arguments = ["quantize", str(source), str(tmp_path / "out.gguf"), "--type", "q8_0"]
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            capture_output=True, text=True, check=True, timeout=60,
-        )  # fmt: skip
-        peaks.append(int(done.stdout))
+        peaks.append(int(printed(code, *arguments, timeout=60)))
     assert peaks[1] - peaks[0] < 48 << 20
 
 

@@ -1,13 +1,13 @@
 """Where bytes lie: sizes stated by the format, rows that never overlap, no Numba on import."""
 
 import itertools
-import subprocess
-import sys
 
 import pytest
 
 from kvarn.ops.attention.layout import KV_TYPES, TileLayout, n_segments
 from kvarn.ops.errors import OpsError
+
+from ...programs import printed
 
 DIMS = (8, 32, 33, 64, 80, 96, 128, 256, 512)
 ALL = list(itertools.product(DIMS, KV_TYPES, KV_TYPES))
@@ -53,5 +53,4 @@ def test_refuses_in_words(bad: dict[str, object]) -> None:
 
 def test_layout_needs_no_numba() -> None:
     code = "import sys; from kvarn.ops.attention import TileLayout; print('numba' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert printed(code).strip() == "False"

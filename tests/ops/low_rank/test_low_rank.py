@@ -1,8 +1,6 @@
 """B (A x) against float64 arithmetic on the adapter's own numbers."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,6 +13,8 @@ from kvarn.ops.errors import OpsError
 from kvarn.ops.linear import Activations
 from kvarn.ops.low_rank import LowRank, LowRankScratch, add_low_rank, thin_bytes
 from kvarn.ops.low_rank.thin import PAIR, ThinMatrix
+
+from ...programs import printed
 
 F32 = NDArray[np.float32]
 
@@ -151,9 +151,7 @@ def test_other_cpus_compute_the_same_in_fewer_registers() -> None:
     )
     found = {}
     for variant in ("avx512", "avx2"):
-        env = os.environ | {"KVARN_SIMD": variant}
-        command = [sys.executable, "-c", code]
-        run = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-        name, found[variant] = run.stdout.split()
+        made = printed(code, env=os.environ | {"KVARN_SIMD": variant})
+        name, found[variant] = made.split()
         assert name == variant
     assert found["avx512"] == found["avx2"]

@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from kvarn.runtime.chat.sandbox.errors import TemplateError
 from kvarn.runtime.chat.sandbox.limits import MAX_SOURCE, Limits
 from kvarn.runtime.chat.sandbox.process import Worker
 from kvarn.runtime.chat.template import ChatTemplate
+
+from ...programs import printed
 
 USER = [{"role": "user", "content": "hi"}]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -144,10 +145,7 @@ assert mine.poll() is None and chat._renderer._worker._process is mine
 print(chat.render([{"b": 2}]))
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
-    assert ran.stdout == "{'b': 2}\n", ran.stderr
+    assert printed(code, env=environment) == "{'b': 2}\n"
 
 
 def test_messages_of_ten_megabytes_are_rendered() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from kvarn.runtime.gguf import GGUFError, open_gguf
 from kvarn.runtime.gguf import strings as walking
 
+from ...programs import printed
 from . import gguf_bytes as made
 from .gguf_bytes import ARRAY, F32, STRING, U8, U32, build, info, pair
 
@@ -161,7 +160,4 @@ def test_arrays_outlive_the_file(written: Write) -> None:
 
 def test_reading_needs_neither_numba_nor_gguf_py() -> None:
     code = "import sys, kvarn; kvarn.open_gguf; print({'numba', 'gguf'} & set(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "set()"
+    assert printed(code, timeout=60).strip() == "set()"

@@ -1,9 +1,6 @@
 """What became of each text of a folder of packs, also where processes die of one."""
 
 import os
-import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +17,7 @@ from kvarn.runtime.packs import remove_pack
 from kvarn.runtime.store import PackBusy, PackError
 from kvarn.system.errors import KvarnError
 
+from ...programs import killed
 from ..reading import ids_of
 
 CTX = 4096
@@ -37,8 +35,7 @@ DIES = textwrap.dedent(
 
 def die(pack: Path) -> None:
     """A process that begins to read the text, and dies of it."""
-    died = subprocess.run([sys.executable, "-c", DIES, str(pack)], check=False, timeout=60)
-    assert died.returncode == -signal.SIGKILL
+    killed(DIES, pack)
 
 
 def by_name(folder: Path) -> dict[str, notes.TextState]:

@@ -1,9 +1,6 @@
 """Packs whose prompts were read in blocks: the same in any sessions, bound to their blocks."""
 
 import json
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
 from kvarn.runtime.store.disk.checking.verify import verify
 
+from ...programs import killed
 from ..reading import ids_of
 from .pack_files import bytes_of, write_checked
 from .sparse_reading import N, read_prompt
@@ -84,15 +82,14 @@ context.prefill(ids, kill)
 
 def test_a_killed_process_is_gone_on_from(pack: Path, model: Model, tmp_path: Path) -> None:
     """In a folder without a goal."""
-    ids, killed = ids_of(model, N), tmp_path / "killed"
-    code = [sys.executable, "-c", KILLED, str(model.path), str(killed), ",".join(map(str, ids))]
-    assert subprocess.run(code, timeout=300, check=False).returncode == -signal.SIGKILL
-    assert pack_info(killed).n_tokens == 1024
-    assert pack_info(killed).prefill == "blocks (of 1,024 tokens, up to token 2,048)"
-    with model.context(N + 100, store=Disk(killed)) as context:
+    ids, path = ids_of(model, N), tmp_path / "pack"
+    killed(KILLED, model.path, path, ",".join(map(str, ids)))
+    assert pack_info(path).n_tokens == 1024
+    assert pack_info(path).prefill == "blocks (of 1,024 tokens, up to token 2,048)"
+    with model.context(N + 100, store=Disk(path)) as context:
         assert context.plan.prefill == BLOCKS
         context.prefill(ids[1024:])
-    assert bytes_of(killed) == bytes_of(pack)
+    assert bytes_of(path) == bytes_of(pack)
 
 
 def test_a_pack_says_how_it_was_read_and_refuses_another(

@@ -1,8 +1,5 @@
 """What packs keep of their probes, of processes that are killed or stopped."""
 
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from kvarn.runtime.store import Disk
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.format.prompts import probe_of
 
+from ...programs import killed
 from ..reading import ids_of
 from .pack_files import bytes_of
 from .sparse_reading import N
@@ -44,15 +42,14 @@ build_pack(kvarn.load(path, threads=1), Path(pack), ids, len(ids), prefill=prefi
 def test_what_a_killed_process_has_measured_is_kept(model: Model, tmp_path: Path) -> None:
     """Numbers, K, V and columns are those of a process that nobody killed."""
     ids, prefill = ids_of(model, N), replace(SPARSE, probe=64)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole, path = tmp_path / "whole", tmp_path / "pack"
     build_pack(model, whole, ids, N, prefill=prefill)
-    code = [sys.executable, "-c", KILLED, str(model.path), str(killed), ",".join(map(str, ids))]
-    assert subprocess.run(code, timeout=300, check=False).returncode == -signal.SIGKILL
-    assert pack_info(killed).n_tokens == 2048
-    assert pack_info(killed).probe[0].n_tokens == 1024 // 64
-    build_pack(model, killed, ids, N, prefill=prefill)
-    assert pack_info(killed).probe == pack_info(whole).probe
-    assert bytes_of(killed) == bytes_of(whole)
+    killed(KILLED, model.path, path, ",".join(map(str, ids)))
+    assert pack_info(path).n_tokens == 2048
+    assert pack_info(path).probe[0].n_tokens == 1024 // 64
+    build_pack(model, path, ids, N, prefill=prefill)
+    assert pack_info(path).probe == pack_info(whole).probe
+    assert bytes_of(path) == bytes_of(whole)
 
 
 def test_what_a_stopped_pass_has_measured_does_not_count(model: Model, tmp_path: Path) -> None:

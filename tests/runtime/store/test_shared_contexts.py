@@ -4,7 +4,6 @@ them takes memory for what it reads itself, not for the pack."""
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from kvarn.runtime.prefill import Exact
 from kvarn.runtime.store import Disk
 from kvarn.runtime.store.disk import store as disk_store
 
+from ...programs import printed
 from ..reading import ids_of
 
 N_CTX, N_TOKENS, N_ANSWERED = 8192, 5000, 12
@@ -93,9 +93,7 @@ def test_eight_readers_take_no_memory_for_the_pack(model: Model, tmp_path: Path)
             context.prefill(ids_of(model, 1500))
             context.fill(n_segments * 1024 + 5)
             context.index()
-        command = [sys.executable, "-c", READERS, str(model.info.path), str(pack)]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        n_private, n_index = json.loads(told)
+        n_private, n_index = json.loads(printed(READERS, model.info.path, pack))
         grown.append(n_private)
         index.append(n_index)
     assert index[1] > 14 * index[0] > 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 
 from kvarn.runtime.chat.tool_calls import CallArguments, CallBegins
 
+from ....programs import printed
 from .cases import CASES, HARMONY, HERMES, JSON_NOW, JSON_OSLO, THINKS, TOOLS, parser, said
 
 
@@ -118,7 +117,4 @@ def test_the_http_process_gets_it_without_numpy() -> None:
         "import sys; import kvarn.runtime.chat.tool_calls; "
         "print(sorted({'numpy', 'numba', 'llguidance'} & sys.modules.keys()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert printed(program).strip() == "[]"

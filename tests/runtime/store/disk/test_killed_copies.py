@@ -11,6 +11,7 @@ import pytest
 from kvarn.runtime.packs import all_packs
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 
+from ....programs import printed
 from .packs import holds, random_tokens, write
 
 TOKENS = random_tokens(2600)
@@ -63,15 +64,9 @@ def killed(kind: str, source: Path, folder: Path, lives: int, seed: int) -> None
     """Copy `source` to folder/0, folder/1, … in as many lives, each killed at a random call."""
     folder.mkdir()
     shares = [str(random.Random(seed + i).random()) for i in range(lives)]
-    done = subprocess.run(
-        [sys.executable, "-c", COPIES, kind, str(source), str(folder), *shares],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    done = printed(COPIES, kind, source, folder, *shares)
     # A life may need a few calls less than the first one, and end before it is killed.
-    assert done.stdout.split().count("True") >= 0.8 * lives
+    assert done.split().count("True") >= 0.8 * lives
 
 
 def exports(full: Path, folder: Path, lives: int, seed: int) -> None:

@@ -1,12 +1,12 @@
 """What a pack takes of the system does not grow with its tokens: open files, mappings."""
 
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from ....programs import printed
 from .packs import LAYERS, check, opened, random_tokens, write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -78,11 +78,7 @@ COMMAND = textwrap.dedent(
 def test_sixty_four_segments_with_sixty_four_open_files(tmp_path: Path) -> None:
     """Written, read in both ways, as a child, exported, imported, verified."""
     here = str(Path(__file__).parent)
-    arguments = [here, str(tmp_path), str(N_SEGMENTS), str(OPEN_FILES)]
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    printed(COMMAND, here, tmp_path, N_SEGMENTS, OPEN_FILES)
 
 
 def of_process(path: Path) -> tuple[int, int]:
