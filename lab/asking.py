@@ -1,6 +1,6 @@
 """What choosing among many packs takes, the first stage of `kvarn ask --packs`.
 
-    python -m lab.asking FOLDER [--packs 200] [--characters 48000] [--questions 5] [--text NOVEL]
+    python -m lab.asking FOLDER [--packs 200] [--characters 60500] [--questions 5] [--text NOVEL]
 
 Makes the packs that FOLDER lacks, with kvarn's own model: each has facts of its own between the
 sentences of a novel, or made-up ones; if interrupted, the same command goes on. Then asks for facts
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="of the packs")
     add("--packs", type=int, default=200, metavar="N")
-    add("--characters", type=int, default=48_000, metavar="N", help="of each text")
+    add("--characters", type=int, default=60_500, metavar="N", help="of each text: 16K tokens")
     add("--questions", type=int, default=5, metavar="N")
     add("--text", type=Path, metavar="NOVEL", help="default: made-up sentences")
     return parser
