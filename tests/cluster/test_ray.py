@@ -25,6 +25,7 @@ from kvarn.cluster.reading import Homes, Reader, Reading, TextBytes, TextRead, r
 from kvarn.cluster.shelf import Asking, Call, Shelf
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
+from kvarn.runtime.pack_folders.notes import texts_in
 from kvarn.runtime.pack_folders.ranking import ranked
 from kvarn.runtime.store import Disk
 
@@ -95,9 +96,11 @@ def written(folder: Path, names: Any) -> dict[str, list[bytes]]:
 
 @dataclass(frozen=True)
 class Deadly(Reading):
-    """Readings whose process dies, once, in the text `dies`, or hangs for a long time."""
+    """Readings whose process dies in the text `dies`, so many times, or hangs for a long time."""
 
     dies: str = ""
+    times: int = 1
+    at: int = DIES_AT
     hangs: bool = False
 
     def __call__(self, threads: int) -> Reader:
@@ -111,8 +114,9 @@ class DeadlyReader(Reader):
 
         def dying(done: int, total: int) -> None:
             tell(done, total)
-            if work.name == deadly.dies and done >= DIES_AT and not mark.exists():
-                mark.touch()
+            n_died = len(mark.read_text()) if mark.exists() else 0
+            if work.name == deadly.dies and done >= deadly.at and n_died < deadly.times:
+                mark.write_text("x" * (n_died + 1))
                 if deadly.hangs:
                     time.sleep(600)
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -141,13 +145,44 @@ def test_a_killed_worker_goes_on_from_its_last_commit(
     assert [one.result.outcome.n_read for one in again] == [0] * len(texts)
 
 
+def test_a_text_that_kills_workers_is_given_up(
+    cluster: Any, tiny_path: Path, texts: dict[str, Path], wanted: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "library").mkdir()
+    folder, few = tmp_path / "library", {name: texts[name] for name in ("t1", "t2")}
+    reading = Deadly(folder, tiny_path, n_ctx=CTX, dies="t1", times=99, at=0)
+    with connected(cluster.address, 1, 1) as module:
+        outcomes = {one.key: one for one in read_texts(reading_queue(module, reading, []), few)}
+    assert "given up: 4 workers died of it" in str(outcomes["t1"].result)
+    assert (folder / ".died").read_text() == "xxxx"
+    assert written(folder, ["t2"]) == {"t2": wanted["t2"]}
+    states = {one.name: one.state for one in texts_in(folder)}
+    assert states == {"t1": "given up", "t2": "read"}
+
+
+def build_command(cluster: Any, model: Path, texts: dict[str, Path], folder: Path) -> list[str]:
+    words = ["pack", "build", "--each", "-m", str(model), "--ctx", str(CTX), "-t", "1"]
+    files = [str(file) for file in texts.values()]
+    line = [*words, "--ray", cluster.address, "-f", *files, "-o", f"{folder}/library/"]
+    return [sys.executable, "-m", "kvarn", *line]
+
+
+def test_a_killed_command_goes_on(
+    cluster: Any, tiny_path: Path, texts: dict[str, Path], wanted: Any, tmp_path: Path
+) -> None:
+    command = build_command(cluster, tiny_path, texts, tmp_path)
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as first:
+        wait_for(tmp_path / "library" / ".kvarn" / "t0")
+        first.kill()
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    assert run.returncode == 0, run.stderr
+    assert written(tmp_path / "library", texts) == wanted
+
+
 def test_the_command_reads_and_asks(
     cluster: Any, tiny_path: Path, texts: dict[str, Path], wanted: Any, tmp_path: Path
 ) -> None:
-    words = ["pack", "build", "--each", "-m", str(tiny_path), "--ctx", str(CTX), "-t", "1"]
-    files = [str(file) for file in texts.values()]
-    line = [*words, "--ray", cluster.address, "-f", *files, "-o", f"{tmp_path}/library/"]
-    command = [sys.executable, "-m", "kvarn", *line]
+    command = build_command(cluster, tiny_path, texts, tmp_path)
     run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert (run.returncode, run.stdout) == (0, ""), run.stderr
     assert "4 of 4 files have a pack" in run.stderr
