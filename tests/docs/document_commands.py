@@ -15,7 +15,7 @@ from typing import Literal
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-PROGRAMS = ("kvarn", "make", "pip", "python", "python3", "git", ".")
+PROGRAMS = ("kvarn", "make", "pip", "python", "python3", "git", "ray", ".")
 SHELLS = ("sh", "bash", "shell", "console")
 _FENCE = re.compile(r"```(\w*)")
 _INLINE = re.compile(r"`([^`]+)`")
