@@ -30,6 +30,7 @@ NOT_TYPED = {
     "pip install '.[cuda]'": "installs PyTorch from the package registry",
     "pip install '.[ray]'": "installs Ray from the package registry",
     "ray start --head --num-cpus 0": "starts a cluster",
+    "ray get-auth-token --generate": "writes to the home folder",
     "ray start --address HEAD:6379": "needs a cluster",
     "kvarn pack build --each --ray HEAD:6379 -m /data/model.gguf -f TEXTS -o /data/library/": (
         "needs a cluster"
