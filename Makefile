@@ -144,10 +144,10 @@ $(VENV_GPU)/.ready: pyproject.toml setup.py
 endif
 
 gpu-check: $(VENV_GPU)/.ready
-	$(VENV_GPU)/bin/python -m lab.gpu_report --model '$(MODEL)'
+	$(VENV_GPU)/bin/python -m lab.gpu.report --model '$(MODEL)'
 
 gpu-bench: $(VENV_GPU)/.ready
-	$(VENV_GPU)/bin/python -m lab.gpu_report bench --model '$(MODEL)'
+	$(VENV_GPU)/bin/python -m lab.gpu.report bench --model '$(MODEL)'
 
 gpu-wheels: $(VENV)/.ready
 	$(BIN)/pip download --quiet --disable-pip-version-check --dest '$(GPU_WHEELS)' \

@@ -1,4 +1,4 @@
-"""What a GPU shows of kvarn, in one file: `python -m lab.gpu_report`.
+"""What a GPU shows of kvarn, in one file: `python -m lab.gpu.report`.
 
 It runs all steps, and goes on after one that fails:
 

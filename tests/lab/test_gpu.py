@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import gpu_report
-from lab.gpu_report import Step, run, steps
+from lab.gpu import report as gpu_report
+from lab.gpu.report import Step, run, steps
 
 
 def _python(name: str, code: str, minutes: float = 1.0) -> Step:
@@ -47,7 +47,7 @@ def test_what_is_not_installed_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_steps_name_what_there_is() -> None:
-    root = Path(gpu_report.__file__).parents[1]
+    root = Path(gpu_report.__file__).parents[2]
     for step in steps(gpu_report.MODEL):
         for word in step.command:
             if word.startswith(("tests/", "runtime/")):

@@ -1,0 +1,6 @@
+"""What a GPU shows of kvarn. Nothing here is imported without one but `report`.
+
+report.py     checks and benches in one file: `make gpu-check`
+profile.py    a prompt's and a token's kernels, by time
+products.py   products of one token: tiles, and integers beside floats
+"""
