@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..runtime.documents import text_of
+from ..runtime.gguf import open_gguf
+from ..runtime.loading.fingerprint import fingerprint
 from ..runtime.store import PackError
 from ..runtime.store.disk.contents import is_busy
 from ..runtime.store.disk.info import pack_head
-from ..runtime.store.disk.models import facts_of
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from .jobs import Job, JobBusy, NodeUnfit, Outcome, Placing
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ..runtime.attend import Attend
     from ..runtime.context import Context, Progress
     from ..runtime.loading.adapter_files import AdapterFile
+    from ..runtime.model import Model
     from ..runtime.pack_folders.building import PackOutcome, Text
     from ..runtime.prefill import Prefill
 
@@ -79,25 +81,38 @@ class NodeFacts:
 
 
 class Reader(Task):
-    """Reads texts into packs. Raises `GGUFError` and others as `kvarn.load` does."""
+    """Reads texts into packs. The model is loaded for the first text: that may take minutes."""
 
     def __init__(self, reading: Reading, threads: int) -> None:
-        from ..runtime.loading.load import load
-
-        self._reading = reading
-        self._model = load(reading.model, threads=threads, lora=reading.lora)
+        self._reading, self._threads = reading, threads
+        self._model: Model | None = None
 
     def facts(self) -> NodeFacts:
-        """Packs that cannot be opened count as empty: whoever reads their texts says why."""
+        """Packs that cannot be opened count as empty: whoever reads their texts says why. Raises
+        `GGUFError` for a model that cannot be read, OSError."""
         held = {}
         folder = self._reading.folder
         for path in folder.iterdir() if folder.is_dir() else ():
             with suppress(PackError):
                 held[path.name] = pack_head(path).n_tokens
-        return NodeFacts(facts_of(self._model.info).fingerprint, held)
+        with open_gguf(self._reading.model) as file:
+            return NodeFacts(fingerprint(file), held)
+
+    def _loaded(self) -> Model:
+        """Raises `NodeUnfit` where that fails."""
+        from ..runtime.loading.load import load
+
+        if self._model is None:
+            reading = self._reading
+            try:
+                self._model = load(reading.model, threads=self._threads, lora=reading.lora)
+            except KvarnError as error:
+                raise NodeUnfit(str(error)) from error
+        return self._model
 
     def do(self, work: TextBytes, tell: Callable[[int, int], None]) -> TextRead:
-        """Raises `JobBusy` where another process is at the pack, `NodeUnfit` for a full disk."""
+        """Raises `JobBusy` where another process is at the pack; `NodeUnfit` for a full disk, and
+        where the model cannot be loaded."""
         from ..runtime.pack_folders.building import TextFile, build_packs
 
         class Travelled(TextFile):
@@ -115,7 +130,7 @@ class Reader(Task):
             raise JobBusy(f"{pack} is busy")
         axes = reading.n_ctx, reading.prefill, reading.attend, reading.kv_type
         texts: dict[str | Path, Text] = {pack: Travelled(work.file, lines.append)}
-        (outcome,) = build_packs(self._model, texts, *axes, begin)
+        (outcome,) = build_packs(self._loaded(), texts, *axes, begin)
         if isinstance(outcome.pack, KvarnError) and _is_of_the_disk(outcome.pack):
             raise NodeUnfit(str(outcome.pack))
         return TextRead(outcome, lines)

@@ -72,6 +72,17 @@ def test_a_full_disk_is_the_machines_fault(reader: Reader, monkeypatch: pytest.M
         reader.do(text("a"), lambda done, total: None)
 
 
+def test_a_model_that_cannot_be_loaded_is_the_machines_fault(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise KvarnError("memory does not suffice")
+
+    monkeypatch.setattr("kvarn.runtime.loading.load.load", refuse)
+    with pytest.raises(NodeUnfit, match="memory does not suffice"):
+        reader.do(text("a"), lambda done, total: None)
+
+
 def test_a_text_goes_where_most_of_its_pack_is() -> None:
     homes, nodes = Homes(), frozenset("abc")
     homes.told("a", NodeFacts("m", {"x": 5, "y": 7}))
