@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -147,7 +146,10 @@ class TextEncoderEngine:
             most = embedder.n_ctx if truncate else 1 << 31
             [ids] = TextIds(embedder.tokenizer, most, truncate).of_texts([prompt.text])
         elif isinstance(prompt, list):
-            _check_ids(prompt, embedder.tokenizer.n_vocab)
+            last = embedder.tokenizer.n_vocab - 1
+            if not prompt or not 0 <= min(prompt) <= max(prompt) <= last:
+                expected = f"expected some of 0 to {last}"
+                raise Refusal("invalid", f"the input has ids of tokens, {expected}")
             ids = Ids(prompt, len(prompt))
         else:
             raise Refusal("invalid", "the input is a chat, expected texts or ids of tokens")
@@ -158,10 +160,3 @@ class TextEncoderEngine:
     def _send(self, message: msgspec.Struct) -> None:
         with suppress(OSError):  # if the server is gone, `_receive` ends
             self._connection.send(message)
-
-
-def _check_ids(ids: Sequence[int], n_vocab: int) -> None:
-    if not ids or min(ids) < 0 or max(ids) >= n_vocab:
-        raise Refusal(
-            "invalid", f"the input has ids of tokens, expected some of 0 to {n_vocab - 1}"
-        )
