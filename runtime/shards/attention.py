@@ -22,12 +22,9 @@ from ..attend.indexes import FlatIndex
 from ..attend.sparse import SparseAttention
 from .choosing import lists_of, outside, part_of
 from .errors import ShardError
-from .frames import Arrays, Kind, text_array
+from .frames import MOST_ROWS, Arrays, Kind, text_array
 from .links import Expected, Link, Links
 from .part import Output, Part, Query
-
-ROWS = 64
-"""Rows of a prompt that are asked about at a time."""
 
 
 def merge(parts: Sequence[Output], out: F32, sinks: F32 | None) -> None:
@@ -65,8 +62,8 @@ class ShardedFull(BoundAttend):
             self._full(layer, q, start, out)
             return
         self.check(int(start))
-        for i in range(0, len(q), ROWS):
-            rows = slice(i, i + ROWS)
+        for i in range(0, len(q), MOST_ROWS):
+            rows = slice(i, i + MOST_ROWS)
             self._attend(layer, q[rows], int(start) + i, out[rows])
 
     def check(self, start: int) -> None:

@@ -30,6 +30,8 @@ MOST_BYTES = 256 << 20
 MOST_GREETING = 32 << 10
 """Of those by which two processes learn whom they talk to."""
 MOST_ARRAYS = 8
+MOST_ROWS = 64
+"""Rows of queries of a question, at most."""
 _MAGIC = b"kvsh"
 _HEAD, _ARRAY = struct.Struct("<4sBBHI"), struct.Struct("<BBH4I")
 _TYPES = tuple(np.dtype(name) for name in ("u1", "<u4", "<u8", "<i8", "<f4", "<f8"))

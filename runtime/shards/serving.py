@@ -24,13 +24,11 @@ from ..store import Column
 from ..store.disk.errors import PackError
 from ..store.disk.folder import PackFolder
 from ..store.disk.store import DiskStore
-from .frames import Arrays, Frame, FrameError, Kind, receive, send, text_array, text_of
+from .frames import MOST_ROWS, Arrays, Frame, FrameError, Kind, receive, send, text_array, text_of
 from .greeting import admit, facts_of
 from .links import stay_alive
 from .part import Part, Query
 
-MOST_ROWS = 64
-"""Rows of a question, at most."""
 _MOST_HEADS = 1 << 12
 _MOST_CONNECTIONS = 64
 _REST_SECONDS = 60.0
