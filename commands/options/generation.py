@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...runtime.sampling import Sampler, SamplingError
@@ -126,7 +127,7 @@ def _add_order(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--samplers",
-        type=_samplers,
+        type=partial(_checked, samplers_named),
         metavar="NAMES",
         help="the samplers in their order (default "
         f"'{';'.join(DEFAULT_ORDER)}'); adaptive_p draws, wherever it stands",
@@ -135,7 +136,7 @@ def _add_order(group: argparse._ArgumentGroup) -> None:
         "--sampler-seq",
         "--sampling-seq",
         dest="samplers",
-        type=_lettered,
+        type=partial(_checked, samplers_lettered),
         metavar="LETTERS",
         help="the same in letters (default edskypmxt, a is adaptive_p)",
     )
@@ -169,14 +170,6 @@ def _after_none(texts: list[str]) -> list[str]:
     """The texts after the last "none", which removes the ones before it."""
     n_after = [*reversed(texts), "none"].index("none")
     return texts[len(texts) - n_after :]
-
-
-def _samplers(text: str) -> tuple[str, ...]:
-    return _checked(samplers_named, text)
-
-
-def _lettered(text: str) -> tuple[str, ...]:
-    return _checked(samplers_lettered, text)
 
 
 def _checked(read: Callable[[str], tuple[str, ...]], text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from ..answers.messages import chat_of
 from ..answers.tools import Choice, Tools, function, named, skipped
 from ..service import Service
 from ..wire.errors import ApiError, invalid
-from .types import ChatRequest, Message, NamedChoice, ResponseFormat, Tool, ToolCall
+from .types import ChatRequest, Message, NamedChoice, ResponseFormat, Tool
 
 ROLES = {"system": "system", "developer": "system", "user": "user"}
 MOST_ANSWERS = 64
@@ -22,7 +22,8 @@ MOST_TOP = 20
 def conversation(service: Service, body: ChatRequest) -> tuple[Chat, Tools]:
     """What is asked, and the tools of it."""
     tools = tools_of(service, body)
-    return chat_of(messages_of(body.messages), tools.offered, extra_of(body)), tools
+    extra = {**effort_words(body.reasoning_effort), **(body.chat_template_kwargs or {})}
+    return chat_of(messages_of(body.messages), tools.offered, extra), tools
 
 
 def messages_of(messages: list[Message]) -> list[dict[str, Any]]:
@@ -36,21 +37,12 @@ def _message(one: Message, path: str) -> dict[str, Any]:
         made = forms.message(ROLES[one.role], text)
         return {**made, "name": one.name} if one.name else made
     if one.role == "assistant":
-        return forms.answer(text, one.reasoning_content, calls_of(one.tool_calls))
+        calls = [call_of(x.id, x.function.name, x.function.arguments) for x in one.tool_calls or ()]
+        return forms.answer(text, one.reasoning_content, calls)
     if one.role in ("tool", "function"):
         return forms.result(text, one.tool_call_id or "", one.name or "")
     roles = ", ".join((*ROLES, "assistant", "tool"))
     raise invalid(f"{path}.role", one.role, f"one of {roles}")
-
-
-def calls_of(calls: list[ToolCall] | None) -> list[dict[str, Any]]:
-    """The calls of an earlier answer."""
-    return [call_of(one.id, one.function.name, one.function.arguments) for one in calls or ()]
-
-
-def extra_of(body: ChatRequest) -> dict[str, Any]:
-    """Variables of the chat template."""
-    return {**effort_words(body.reasoning_effort), **(body.chat_template_kwargs or {})}
 
 
 def effort_words(effort: str | None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class TurnReader:
 
     def __init__(self) -> None:
         self.interactive = sys.stdin.isatty()
-        self._editing = self.interactive and _has_screen() and _load_line_editing()
+        self._editing = self.interactive and any(map(os.isatty, (1, 2))) and _load_line_editing()
         self._ended = False
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(encoding="utf-8", errors="replace")
@@ -90,11 +90,6 @@ def _follows_at_once() -> bool:
         return bool(select.select([number], [], [], _PAUSE)[0])
     finally:
         termios.tcsetattr(number, termios.TCSANOW, before)
-
-
-def _has_screen() -> bool:
-    """Whether stdout or stderr is a terminal."""
-    return os.isatty(1) or os.isatty(2)
 
 
 @contextmanager

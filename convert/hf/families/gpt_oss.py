@@ -65,13 +65,10 @@ def tensors(config: Config, views: Views) -> dict[str, View]:
             made[f"{stem}.experts.{projection}_proj.{ending}"] = whole
             continue
         for half, rows in (("gate", _GATES), ("up", _UPS)):
-            of_half = _of_row(whole, rows) if ending == "bias" else part(whole, rows)
+            chosen = np.arange(whole.shape[-1])[rows]
+            of_half = columns(whole, chosen) if ending == "bias" else part(whole, rows)
             made[f"{stem}.experts.{half}_proj.{ending}"] = of_half
     return made
-
-
-def _of_row(view: View, chosen: slice) -> View:
-    return columns(view, np.arange(view.shape[-1])[chosen])
 
 
 def _turned(name: str, view: View) -> View:
