@@ -18,13 +18,13 @@ from ...ops.select import Range
 from ..attend.base import BoundAttend, LayerView
 from ..attend.full import FullAttention
 from ..attend.hash import SignatureIndex
-from ..attend.indexes import FlatIndex
+from ..attend.indexes import FlatIndex, SketchIndex
 from ..attend.sparse import SparseAttention
 from .choosing import lists_of, outside, part_of
 from .errors import ShardError
 from .frames import MOST_ROWS, Arrays, Kind, text_array
 from .links import Expected, Link, Links
-from .part import Output, Part, Query
+from .part import Output, Part, Query, Sketches
 
 
 def merge(parts: Sequence[Output], out: F32, sinks: F32 | None) -> None:
@@ -118,7 +118,7 @@ class ShardedChoice(SparseAttention):
     reads those of them that are among the best of all. So the tokens are those of one context."""
 
     _full: ShardedFull  # type: ignore[assignment]
-    _index: SignatureIndex | FlatIndex
+    _index: SignatureIndex | SketchIndex | FlatIndex
 
     def spread(self, links: Links, part: Part, each: bool) -> ShardedChoice:
         """The same over the shards' tokens, too. each: each process reads its part of the tokens
@@ -149,7 +149,10 @@ class ShardedChoice(SparseAttention):
         index = self._index
         if isinstance(index, SignatureIndex):
             return Query(q, index.sign(layer, q), index.column)
-        return Query(q, np.empty((0, 0), np.uint64))
+        if isinstance(index, SketchIndex):
+            bits, factors = index.columns(layer)
+            return Query(q, sketches=Sketches(bits, factors, index.frame(layer)))
+        return Query(q)
 
     @property
     def _name(self) -> U8:
@@ -171,7 +174,7 @@ class ShardedChoice(SparseAttention):
         for link in self._links:
             facts = link.facts
             choice = np.array([*among[:2], share(facts.first, facts.stop)], np.int64)
-            link.send(Kind.CHOSEN, [choice, numbers, query.q, query.signatures, self._name])
+            link.send(*self._question(layer, query, [choice, numbers, query.q]))
         own = share(self._part.first, among.stop)
         here = self._part.chosen(layer.index, query, among, own, softmax)
         parts, n_read, chose = [here[:2]], int(here[2].sum()), time.perf_counter()
@@ -181,6 +184,16 @@ class ShardedChoice(SparseAttention):
             parts.append((out, masses))
             n_read += int(counts.sum())
         return parts, n_read, chose
+
+    def _question(self, layer: LayerView, query: Query, arrays: Arrays) -> tuple[Kind, Arrays]:
+        """What a shard is asked that takes its part; arrays: what all questions have."""
+        if query.sketches is None:
+            return Kind.CHOSEN, [*arrays, query.signatures, self._name]
+        assert isinstance(self._index, SketchIndex)
+        frame, head_dim = query.sketches.frame, query.q.shape[2]
+        names = text_array(" ".join(self._index.names(layer)))
+        keys = frame.centre[:, :head_dim], frame.scales[:, :head_dim]
+        return Kind.SKETCHED, [*arrays, *keys, names]
 
     def _of_all(
         self, layer: LayerView, query: Query, among: Range, k: int

@@ -52,9 +52,10 @@ class Kind(IntEnum):
     LARGEST = 8
     LISTED = 9
     CHOSEN = 10
+    SKETCHED = 11
 
 
-class Frame(NamedTuple):
+class Message(NamedTuple):
     """A message as it arrived."""
 
     kind: Kind
@@ -103,7 +104,7 @@ def send(connection: socket.socket, kind: Kind, arrays: Arrays) -> int:
 
 def receive(
     connection: socket.socket, most: int = MOST_BYTES, deadline: float | None = None
-) -> Frame:
+) -> Message:
     """The next message, whose arrays have at most `most` bytes.
 
     deadline: of `time.monotonic`, by which all of it has to be there; None: the connection's
@@ -123,7 +124,7 @@ def receive(
     for dtype, shape in shapes:
         data = _take(connection, _bytes_of(dtype, shape), deadline)
         arrays.append(np.frombuffer(data, dtype).reshape(shape))
-    return Frame(Kind(kind), arrays)
+    return Message(Kind(kind), arrays)
 
 
 def _shape_of(entry: tuple[int, ...]) -> tuple[np.dtype[Any], tuple[int, ...]]:

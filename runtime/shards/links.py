@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .addresses import host_and_port
 from .errors import ShardError
-from .frames import Arrays, Frame, FrameError, Kind, receive, send, text_of
+from .frames import Arrays, FrameError, Kind, Message, receive, send, text_of
 from .greeting import ShardFacts, greet
 
 CONNECT_SECONDS = 5.0
@@ -92,7 +92,7 @@ class Link:
             raise ConnectionError("it is closed")
         self.sent += send(self._connection, *self._asked)
 
-    def _receive(self) -> Frame:
+    def _receive(self) -> Message:
         if self._connection is None:
             raise ConnectionError("it is closed")
         frame = receive(self._connection)

@@ -20,11 +20,11 @@ class Sharded(Attend):
     """Attention to a pack whose first segments are held by shards (`kvarn shard`).
 
     shards: see `Shards`; they hold tokens 0 to N - 1 of the pack, without gaps, and this process
-    those after them and the layers with a window. method: `Full()`, `Hash()` or
-    `TopK(index="flat")`. choice: what methods that choose take, "all": the best of all processes'
-    tokens, which one context takes, in two exchanges a layer; "each": of each process its part, the
-    best of its own, in one. For contexts with `store=Disk(…, read_only=True)`, whose prompts are
-    read exactly.
+    those after them and the layers with a window. choice: what a method that chooses takes, "all":
+    the best of all processes' tokens, which one context takes, in two exchanges a layer; "each": of
+    each process its part, the best of its own, in one. method: `Full()`, `Hash()`,
+    `TopK(index="flat")`, and with choice "each" `TopK()`. For contexts with
+    `store=Disk(…, read_only=True)`, whose prompts are read exactly.
     """
 
     name: ClassVar[str] = "sharded"
@@ -42,7 +42,7 @@ class Sharded(Attend):
         if (reason := self._unserved()) is not None:
             raise AttendError(
                 f"shards do not serve {reason}: use --method full, --method hash, or --method topk "
-                "with --index flat"
+                "with --index flat or --shards-choice each"
             )
 
     def _unserved(self) -> str | None:
@@ -59,7 +59,9 @@ class Sharded(Attend):
             return "--probe"
         if isinstance(method, Hash):
             return "--rerank" if method.rerank != 1 else None
-        return None if method.index == "flat" else f"--index {method.index}"
+        if method.index == "flat" or self.choice == "each":
+            return None
+        return f"--index {method.index} with --shards-choice all"
 
     @property
     def host_only(self) -> str:

@@ -6,6 +6,7 @@ row and head, and the total of exp(score - m). With these, `merge` joins those o
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,20 @@ from ...ops.attention.api import AttentionScratch, attention
 from ...ops.attention.decode.gathered import GatheredScratch, gathered_attention
 from ...ops.attention.layout import SEGMENT, n_segments
 from ...ops.attention.softmax import Softmax
-from ...ops.select import ExactScratch, Range, RowSignatureScratch, Wanted, nearest_rows, products
+from ...ops.select import (
+    ExactScratch,
+    Frame,
+    Range,
+    Rotation,
+    RowSignatureScratch,
+    RowSketchScratch,
+    SketchedKeys,
+    Wanted,
+    best_sketched_rows,
+    nearest_rows,
+    products,
+)
+from ..attend.indexes.sketches import RERANKED
 from ..attend.sparse import SEED
 from ..store import Column, KVStore
 from .choosing import (
@@ -36,13 +50,25 @@ Output = tuple[F32, F32]
 """Attention float32 (T, H, E), and its masses."""
 
 
+class Sketches(NamedTuple):
+    """The columns of a layer's sketches, bits and factors, and their frame."""
+
+    bits: Column
+    factors: Column
+    frame: Frame
+
+
+NO_SIGNATURES: U64 = np.empty((0, 0), np.uint64)
+
+
 class Query(NamedTuple):
     """What a choice is made by: the queries (1, H, E), and where it is made by signatures, those of
-    the queries (J, G), and the column with those of the keys."""
+    the queries (J, G), and the column with those of the keys; or by sketches of keys."""
 
     q: F32
-    signatures: U64
+    signatures: U64 = NO_SIGNATURES
     column: Column | None = None
+    sketches: Sketches | None = None
 
 
 class Part:
@@ -56,6 +82,7 @@ class Part:
         self._gathered: dict[int, GatheredScratch] = {}
         self._exact: dict[int, ExactScratch] = {}
         self._signed: dict[int, RowSignatureScratch] = {}
+        self._sketched: dict[int, RowSketchScratch] = {}
 
     def segments(self, layer: int) -> I64:
         """Addresses of the segments from `first` on."""
@@ -128,10 +155,17 @@ class Part:
         do not; how many each KV head has read."""
         stop = min(among.stop, self.n_ctx)
         first, last = max(among.first, self.first), min(among.last, stop)
-        entries = np.empty((query.q.shape[1], 0), np.uint64)
-        if first < last:
-            entries = self.best(layer, query, first, last, k)
-        lists = lists_of(entries, self._kv_heads, k, outside(among, self.first, stop))
+        always, entries = (
+            outside(among, self.first, stop),
+            np.empty((query.q.shape[1], 0), np.uint64),
+        )
+        if query.sketches is not None and first < last:
+            found = self.sketched(layer, query.q, query.sketches, (first, last), k)
+            lists = [np.union1d(always, tokens) for tokens in found]
+        else:
+            if first < last:
+                entries = self.best(layer, query, first, last, k)
+            lists = lists_of(entries, self._kv_heads, k, always)
         read = part_of(lists, self.first, stop)
         return *self.listed(layer, query.q, read, softmax), read[1]
 
@@ -155,6 +189,42 @@ class Part:
             positions = (first + near).astype(np.uint32)
             row[:] = best_entries(costs_of_products(of_head[near]), positions, k)
         return entries
+
+    def sketched(
+        self, layer: int, q: F32, sketches: Sketches, among: tuple[int, int], k: int
+    ) -> list[U32]:
+        """For each KV head the k largest q · key of its query heads, among the best estimates of
+        tokens first … last - 1 (`among`), as `topk` chooses them; q (1, H, E)."""
+        (first, last), n_heads = among, q.shape[1]
+        k = min(k, last - first)
+        n = min(RERANKED * k, last - first)
+        scratch = self._sketched.get(n_heads)
+        if scratch is None or scratch.k < n:
+            room = n_segments(n) * SEGMENT
+            scratch = RowSketchScratch(n_heads, self._kv_heads, self.n_ctx, room, self._layout)
+            self._sketched[n_heads] = scratch
+        keys = SketchedKeys(
+            np.asarray(self._store.segments(layer)),
+            np.asarray(sketches.bits.segments(layer)),
+            np.asarray(sketches.factors.segments(layer)),
+            self.rotation,
+            sketches.frame,
+        )
+        most = min(k * n_heads // self._kv_heads, last - first)
+        lists, counts = (
+            np.empty((1, self._kv_heads, most), np.uint32),
+            np.empty((1, self._kv_heads), np.int64),
+        )
+        wanted = Wanted(k, n, SEED)
+        best_sketched_rows(
+            q, keys, Range(first, last, last), wanted, lists, counts, scratch=scratch
+        )
+        return [row[:n] for row, n in zip(lists[0], counts[0])]
+
+    @cached_property
+    def rotation(self) -> Rotation:
+        """By which all sketches are rotated."""
+        return Rotation.random(self._layout.head_dim, SEED)
 
     def nearest(
         self, layer: int, queries: U64, column: Column, among: tuple[int, int], k: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...ops.attention.layout import SEGMENT
 from ...ops.attention.softmax import Softmax
 from ...ops.errors import OpsError
-from ...ops.select import Range
+from ...ops.select import Frame, Range
 from ...system.errors import KvarnError, message_of
 from ...system.text import one_line
 from ...system.values import LARGEST
@@ -24,10 +24,10 @@ from ..store import Column
 from ..store.disk.errors import PackError
 from ..store.disk.folder import PackFolder
 from ..store.disk.store import DiskStore
-from .frames import MOST_ROWS, Arrays, Frame, FrameError, Kind, receive, send, text_array, text_of
+from .frames import MOST_ROWS, Arrays, FrameError, Kind, Message, receive, send, text_array, text_of
 from .greeting import admit, facts_of
 from .links import stay_alive
-from .part import Part, Query
+from .part import Part, Query, Sketches
 
 _MOST_HEADS = 1 << 12
 _MOST_CONNECTIONS = 64
@@ -64,6 +64,7 @@ class Shard:
             Kind.LARGEST: self._largest,
             Kind.LISTED: self._listed,
             Kind.CHOSEN: self._chosen,
+            Kind.SKETCHED: self._sketched,
         }
 
     @property
@@ -72,7 +73,7 @@ class Shard:
         folder, n = self._store.folder, self.facts.stop - self.facts.first
         return n // SEGMENT * folder.layer_bytes * len(folder.whole_layers)
 
-    def answer(self, frame: Frame) -> Arrays:
+    def answer(self, frame: Message) -> Arrays:
         """The answer to a question; `FrameError` for one that cannot be."""
         if frame.kind not in self._answers:
             raise FrameError(f"a message of kind {frame.kind.name} is no question")
@@ -109,20 +110,35 @@ class Shard:
 
     def _chosen(self, arrays: list[NDArray[Any]]) -> Arrays:
         choice, numbers, q, signatures, name = arrays
+        query = Query(self._queries(q, 1))
+        if name.size:
+            query = query._replace(signatures=signatures, column=self._column(signatures, name))
+            group = q.shape[1] // len(signatures)
+            _check("signatures", signatures, np.uint64, (len(signatures), group))
+        return self._best_of(query, choice, numbers)
+
+    def _sketched(self, arrays: list[NDArray[Any]]) -> Arrays:
+        choice, numbers, q, centre, scales, names = arrays
+        shape = self._store.n_kv_heads, self._store.layout.head_dim
+        for name, array in (("centres", centre), ("scales", scales)):
+            _check(name, array, np.float32, shape)
+            if not np.isfinite(array).all():
+                raise FrameError(f"{name} are not finite")
+        if not (scales > 0).all():
+            raise FrameError("scales are not above 0")
+        bits, _, factors = text_of(names).partition(" ")
+        sizes = self._part.rotation.bits // 8, 2
+        first, second = (self._stored(x, (n,)) for x, n in zip((bits, factors), sizes))
+        sketches = Sketches(first, second, Frame.of(centre, scales))
+        return self._best_of(Query(self._queries(q, 1), sketches=sketches), choice, numbers)
+
+    def _best_of(self, query: Query, choice: NDArray[Any], numbers: NDArray[Any]) -> Arrays:
+        """Attention to the best of these tokens, and to those that do not compete."""
         _check("numbers", choice, np.int64, (3,))
         first, last, k = map(int, choice)
         if not 0 <= first <= last <= LARGEST or k < 1:
             raise FrameError("a question names tokens that cannot be")
-        layer, q, column = self._layer(numbers[0]), self._queries(q, 1), None
-        if name.size:
-            column = self._column(signatures, name)
-            _check(
-                "signatures",
-                signatures,
-                np.uint64,
-                (len(signatures), q.shape[1] // len(signatures)),
-            )
-        query, among = Query(q, signatures, column), Range(first, last, LARGEST)
+        layer, among = self._layer(numbers[0]), Range(first, last, LARGEST)
         return self._part.chosen(layer, query, among, k, _softmax(numbers))
 
     def _column(self, signatures: NDArray[Any], name: NDArray[Any]) -> Column:
@@ -131,13 +147,20 @@ class Shard:
             raise FrameError(f"signatures have the shape {signatures.shape}")
         shape = self._store.n_kv_heads, signatures.shape[1]
         _check("signatures", signatures, np.uint64, shape)
-        column = text_of(name)
-        if column not in self.facts.columns:
-            raise FrameError(f"it has no index {one_line(column, 80)} of its tokens")
-        stored = self._store.columns[column]
-        if stored.item_bytes not in (4, 8):
-            raise FrameError(f"index {one_line(column, 80)} has no signatures")
-        return stored
+        return self._stored(text_of(name), (4, 8))
+
+    def _stored(self, name: str, sizes: Sequence[int]) -> Column:
+        """The column of a name, with items of one of these sizes."""
+        shown = one_line(name, 80)
+        if name not in self.facts.columns:
+            raise FrameError(
+                f"its pack has no index {shown} of its tokens: `kvarn pack index NAME` with the "
+                "same --method makes it, then start the shard again"
+            )
+        column = self._store.columns[name]
+        if column.item_bytes not in sizes:
+            raise FrameError(f"index {shown} has items of {column.item_bytes} bytes")
+        return column
 
     def _layer(self, number: float) -> int:
         if number not in self._whole:

@@ -42,6 +42,10 @@ class CentredIndex(TokenIndex):
     def _columns_of(self, n: int) -> list[Column]:
         return [self._store.column(f"{name}-c{n}", size) for name, size in self._items.items()]
 
+    def names(self, layer: LayerView) -> list[str]:
+        """The names of those columns."""
+        return [f"{name}-c{self._stages[layer.index]}" for name in self._items]
+
     def cover(self, layer: LayerView, start: int, stop: int) -> None:
         self.cover_with(layer, averaged(stop), start, stop)
 

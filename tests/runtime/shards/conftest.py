@@ -1,4 +1,4 @@
-"""Packs of 5 full segments and an open one, with the index of `hash`."""
+"""Packs of 5 full segments and an open one, with the indexes of `hash` and `topk`."""
 
 from pathlib import Path
 
@@ -35,5 +35,6 @@ def mini_pack(mini: kvarn.Model, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def _made(model: kvarn.Model, ids: list[int], path: Path) -> Path:
     build_pack(model, path, ids, N)
-    index_pack(model, path, kvarn.Hash())
+    for method in (kvarn.Hash(), kvarn.TopK()):
+        index_pack(model, path, method)
     return path

@@ -9,9 +9,11 @@ import pytest
 
 import kvarn
 from kvarn.ops.reference.select import largest_reference, nearest_reference
+from kvarn.ops.select import Lists, Range, SketchScratch, Wanted, best_sketched
 from kvarn.runtime.attend import Attend, Full
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.engine import on_engine
+from kvarn.runtime.methods import called
 from kvarn.runtime.packs import build_pack, index_pack
 from kvarn.runtime.shards.attention import merge
 
@@ -25,6 +27,7 @@ METHODS = [
     kvarn.Hash(budget=200, sink=8, window=32),
     kvarn.TopK(budget=200, index="flat"),
 ]
+SKETCHED = kvarn.TopK(budget=200, sink=8, window=32)
 ROUNDING = 0.2
 """Of logits of a model whose activations are rounded to 8 bits: 0.08 was measured."""
 
@@ -72,12 +75,26 @@ def test_outputs_and_choices_are_those_of_one_context(
                         assert np.abs(x - y).max() < 1e-5 * np.abs(y).max(), (method, n_rows)
 
 
-@pytest.mark.parametrize("method", METHODS[1:], ids=lambda method: method.name)
+def sketched(index, view, q: np.ndarray, among: tuple[int, int, int], k: int, seed: int):
+    """What `topk` chooses by sketches of the tokens that compete, for each KV head."""
+    first, last, _ = among
+    lists = Lists(
+        np.empty((SHAPE.n_kv_heads, last), np.uint32), np.empty(SHAPE.n_kv_heads, np.int64)
+    )
+    scratch = SketchScratch(SHAPE.n_heads, SHAPE.n_kv_heads, last, 2 * k, view.store.layout)
+    wanted = Wanted(k, min(2 * k, last - first), seed)
+    on_engine(
+        best_sketched, q, index.keys(view), Range(first, last, last), wanted, lists, scratch=scratch
+    )
+    return [row[:n] for row, n in zip(*lists)]
+
+
+@pytest.mark.parametrize("method", [*METHODS[1:], SKETCHED], ids=called)
 def test_each_shard_takes_its_part_of_its_own_tokens(
     model: kvarn.Model, pack: Path, method: Attend
 ) -> None:
     """Beside what is read without being chosen, the outputs are attention to the best of each range
-    of tokens, by NumPy over the keys as stored."""
+    of tokens, by NumPy over the keys as stored; for sketches, those that one token chooses."""
     rng, start = np.random.default_rng(0), 5199
     q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
     cuts, k, heads = (0, 1024, 3072, 5200), 100, SHAPE.n_kv_heads  # 200 for two query heads
@@ -91,7 +108,9 @@ def test_each_shard_takes_its_part_of_its_own_tokens(
                 keys, values = view.device.read_kv(
                     view.store.segments(view.index), view.store.layout, heads, 0, 5200
                 )
-                if isinstance(method, kvarn.Hash):
+                if method is SKETCHED:
+                    pick = partial(sketched, index, view, q)
+                elif isinstance(method, kvarn.Hash):
                     signatures = (
                         view.device.read_items(
                             index.column.segments(view.index), heads, index.column.item_bytes

@@ -14,7 +14,7 @@ import kvarn
 from kvarn.runtime.attend import Attend, AttendError
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.shards import ShardError, links
-from kvarn.runtime.shards.frames import Frame, Kind, receive, send, text_array, text_of
+from kvarn.runtime.shards.frames import Kind, Message, receive, send, text_array, text_of
 from kvarn.runtime.shards.greeting import greet
 from kvarn.runtime.store import PackError
 from kvarn.system.errors import KvarnError
@@ -243,6 +243,10 @@ def _questions() -> list[tuple[Kind, list[np.ndarray]]]:
         (Kind.CHOSEN, [choice[1:], plain, q, signatures[:, :1].copy(), name]),
         (Kind.CHOSEN, [choice[1:] - 2000, plain, q, signatures, name]),
         (Kind.CHOSEN, [choice, plain, q, signatures, name]),
+        (Kind.SKETCHED, [choice[1:], plain, q, q[0, :1], q[0, :2] + 1, name]),
+        (Kind.SKETCHED, [choice[1:], plain, q, q[0, :2], q[0, :2], name]),
+        (Kind.SKETCHED, [choice[1:], plain, q, q[0, :2] + np.float32(np.nan), q[0, :2] + 1, name]),
+        (Kind.SKETCHED, [choice[1:], plain, q, q[0, :2], q[0, :2] + 1, name]),
         (Kind.HELLO, []),
         (Kind.ANSWER, [q]),
     ]
@@ -258,7 +262,7 @@ def test_questions_that_cannot_be_answered(pack: Path) -> None:
                 send(connection, *sound)
                 assert receive(connection).kind is Kind.ANSWER
                 send(connection, kind, arrays)
-                answer: Frame = receive(connection)
+                answer: Message = receive(connection)
                 assert answer.kind is Kind.ERROR, (kind, arrays)
                 assert text_of(answer.arrays[0]).isprintable()
         for junk in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"kvsh\x06\x01\0\0\xff\xff\xff\xff"):
