@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ AGAIN_SECONDS = 5.0
 """In which a shard that is gone has to be there again."""
 ANSWER_SECONDS = 60.0
 """In which a shard has to answer."""
+T = TypeVar("T")
 Expected = tuple[type[np.generic], tuple[int, ...]]
 """Type and shape of an array of an answer."""
 _PAUSE = 0.1
@@ -59,7 +60,7 @@ class Link:
             try:
                 self._send()
             except OSError:
-                self._again()
+                self._again(lambda: None)
 
     def receive(self, *shapes: Expected) -> list[NDArray[Any]]:
         """The arrays of the answer, of these types and shapes.
@@ -69,11 +70,11 @@ class Link:
         with self._told():
             try:
                 frame = self._receive()
-            except TimeoutError:
-                raise FrameError(f"it has not answered for {ANSWER_SECONDS:.0f} seconds") from None
-            except OSError:
-                self._again()
-                frame = self._receive()
+            except OSError as error:
+                if isinstance(error, TimeoutError) and error.errno is None:  # the machine is there
+                    waited = f"{ANSWER_SECONDS:.0f} seconds"
+                    raise FrameError(f"it has not answered for {waited}") from None
+                frame = self._again(self._receive)
         found = [(array.dtype.type, array.shape) for array in frame.arrays]
         if found != list(shapes):
             self.close()
@@ -103,8 +104,9 @@ class Link:
         self.received += frame.n_bytes
         return frame
 
-    def _again(self) -> None:
-        """Connect anew and ask again, for as long as the shard may take to come back."""
+    def _again(self, then: Callable[[], T]) -> T:
+        """What `then` gives after connecting anew and asking again; for as long as the shard may
+        take to come back."""
         self.close()
         until = time.monotonic() + AGAIN_SECONDS
         while True:
@@ -113,7 +115,7 @@ class Link:
                 if facts != self.facts:
                     raise FrameError("it has come back with other tokens")
                 self._send()
-                return
+                return then()
             except OSError as error:
                 self.close()
                 if time.monotonic() >= until:

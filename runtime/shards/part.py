@@ -155,16 +155,14 @@ class Part:
         do not; how many each KV head has read."""
         stop = min(among.stop, self.n_ctx)
         first, last = max(among.first, self.first), min(among.last, stop)
-        always, entries = (
-            outside(among, self.first, stop),
-            np.empty((query.q.shape[1], 0), np.uint64),
-        )
-        if query.sketches is not None and first < last:
+        always = outside(among, self.first, stop)
+        if first >= last:
+            lists = [always] * self._kv_heads
+        elif query.sketches is not None:
             found = self.sketched(layer, query.q, query.sketches, (first, last), k)
             lists = [np.union1d(always, tokens) for tokens in found]
         else:
-            if first < last:
-                entries = self.best(layer, query, first, last, k)
+            entries = self.best(layer, query, first, last, k)
             lists = lists_of(entries, self._kv_heads, k, always)
         read = part_of(lists, self.first, stop)
         return *self.listed(layer, query.q, read, softmax), read[1]

@@ -186,6 +186,21 @@ def test_a_prompt_of_many_rows_is_read_as_by_one_context(model: kvarn.Model, pac
     assert np.abs(logits[0] - logits[1]).max() < 1e-4 * np.abs(logits[0]).max()
 
 
+def test_as_many_bytes_move_as_documents_say(model: kvarn.Model, pack: Path) -> None:
+    h, e, j, numbers = SHAPE.n_heads, SHAPE.head_dim, SHAPE.n_kv_heads, 3 * 8
+    full = numbers + 4 * h * e + 4 * h * (e + 2)
+    each = full + numbers + 8 * h + len("simhash-32-20240517") + 8 * j  # and how many were read
+    for method, choice, n_bytes in ((METHODS[0], "all", full), (METHODS[1], "each", each)):
+        with shards(pack, (0, 2), (2, 5)) as processes:
+            attend = over([one.address for one in processes], method, choice=choice)
+            with opened(model, pack, attend) as context:
+                context.prefill([1, 2, 3])
+                links = context._cache.attend._links
+                before = links.moved
+                context.decode(4)
+                assert links.moved - before == 2 * SHAPE.n_layers * n_bytes
+
+
 def test_sinks_of_a_model_count_once() -> None:
     rng, parts = np.random.default_rng(0), []
     scores = rng.standard_normal((3, 2, 4, 10))
