@@ -40,7 +40,7 @@ class Repetitions:
 
     def add(self, ids: Sequence[int]) -> None:
         """Append tokens."""
-        self._tokens.extend(ids)
+        self._tokens.extend(iter(ids))  # an array extends no array of other items
         n = self._options.dry_penalty_last_n
         if n >= 0 and len(self._tokens) > 2 * n + 1024:
             del self._tokens[:-n]

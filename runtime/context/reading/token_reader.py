@@ -205,7 +205,11 @@ class TokenReader(HeldTokens):
     def read_draft(self, token: int, draft: Sequence[int]) -> None:
         """Read one token, and in the same pass the drafted tokens after it."""
         hidden = self.forward([token, *draft], prompt=False)
-        self.guessed(draft, hidden, self.project(hidden, prompt=False))
+        logits = self.project(hidden, prompt=False)
+        if draft:
+            self.guessed(draft, hidden, logits)
+        else:
+            self.logits = logits[0]
 
     def guessed(self, draft: Sequence[int], hidden: F32, logits: F32) -> None:
         """The last of the tokens that were read are drafted; hidden (T, D) and logits (T, V) of the
