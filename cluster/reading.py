@@ -167,7 +167,8 @@ class Homes(Placing):
     def died(self, key: str, node: str, done: int) -> None:
         """Its pack has about so much, until the next worker of the node tells."""
         facts = self._facts[node]
-        self._facts[node] = replace(facts, held={**facts.held, key: done})
+        held = max(done, self._held(key, node))  # it may have died before it could tell
+        self._facts[node] = replace(facts, held={**facts.held, key: held})
 
     def _held(self, key: str, node: str) -> int:
         facts = self._facts.get(node)

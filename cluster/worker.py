@@ -69,10 +69,13 @@ class Worker:
             return KvarnError(message_of(error))
 
     def begin(self, work: Any) -> Report:
-        """Start a job; returns what `poll` does."""
+        """Start a job; returns what `poll` does. A process that has said no hello begins none: it
+        was started anew since another one did."""
+        if self._task is None:
+            return Report(False)
         self._ended.clear()
         self._report = Report(True)
-        threading.Thread(target=self._do, args=(work,), daemon=True).start()
+        threading.Thread(target=self._do, args=(self._task, work), daemon=True).start()
         return self.poll()
 
     def poll(self) -> Report:
@@ -83,11 +86,10 @@ class Worker:
     def _tell(self, done: int, total: int) -> None:
         self._report = Report(True, done=done, total=total)
 
-    def _do(self, work: Any) -> None:
-        result: Any = KvarnError("the worker has no task")
+    def _do(self, task: Task, work: Any) -> None:
+        result: Any
         try:
-            if self._task is not None:
-                result = self._task.do(work, self._tell)
+            result = task.do(work, self._tell)
         except KvarnError as error:
             result = error
         except BaseException as error:

@@ -96,6 +96,8 @@ def test_a_text_goes_where_most_of_its_pack_is() -> None:
     assert at("y", nodes - {"b"}) == "a"  # b is gone
     homes.died("z", "c", 3)
     assert at("z") == "c"
+    homes.died("y", "b", 0)  # before it could tell what its pack has
+    assert at("y") == "b"
     homes.told("c", NodeFacts("m", {}))  # it had not been saved
     assert at("z") == "abc"
     with pytest.raises(KvarnError, match="its model is another one than on a: fingerprint n, ex"):
@@ -125,6 +127,7 @@ def ended(worker: Worker, report: Report) -> Report:
 
 def test_a_worker_tells_its_results_and_errors() -> None:
     worker = Worker(Counting, 3, 1)
+    assert not worker.begin(7).knows  # of a process that was started anew, and not greeted yet
     assert not worker.poll().knows
     assert worker.hello(kvarn.__version__) == 3
     assert ended(worker, worker.begin(7)).result == 7
