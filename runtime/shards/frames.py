@@ -123,8 +123,17 @@ def receive(
     arrays = []
     for dtype, shape in shapes:
         data = _take(connection, _bytes_of(dtype, shape), deadline)
-        arrays.append(np.frombuffer(data, dtype).reshape(shape))
+        try:
+            arrays.append(np.frombuffer(data, dtype).reshape(shape))
+        except ValueError as error:  # no bytes, of sizes that NumPy cannot have beside a 0
+            raise FrameError("a message describes an array that cannot be") from error
     return Message(Kind(kind), arrays)
+
+
+def is_late(error: OSError) -> bool:
+    """Whether the other side is there, and says nothing in time. Of a machine that has vanished,
+    the system tells with a TimeoutError, too, but that has a number."""
+    return isinstance(error, TimeoutError) and error.errno is None
 
 
 def _shape_of(entry: tuple[int, ...]) -> tuple[np.dtype[Any], tuple[int, ...]]:

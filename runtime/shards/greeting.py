@@ -138,13 +138,18 @@ def _other_version(said: dict[str, Any]) -> str:
 
 
 def _proof(token: str, side: str, nonces: tuple[str, str]) -> str:
-    message = " ".join((side, *nonces)).encode()
+    message = _bytes(" ".join((side, *nonces)))
     return hmac.new(token.encode(), message, "sha256").hexdigest()
 
 
 def _knows(token: str, side: str, nonces: tuple[str, str], said: dict[str, Any]) -> bool:
-    proof = str(said.get("proof")).encode()
+    proof = _bytes(str(said.get("proof")))
     return hmac.compare_digest(proof, _proof(token, side, nonces).encode())
+
+
+def _bytes(said: str) -> bytes:
+    """Of what a stranger said: JSON has texts that are no UTF-8."""
+    return said.encode("utf-8", "surrogatepass")
 
 
 def _tell(connection: socket.socket, kind: Kind, data: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .addresses import host_and_port
 from .errors import ShardError
-from .frames import Arrays, FrameError, Kind, Message, receive, send, text_of
+from .frames import Arrays, FrameError, Kind, Message, is_late, receive, send, text_of
 from .greeting import ShardFacts, greet
 
 CONNECT_SECONDS = 5.0
@@ -25,16 +25,17 @@ T = TypeVar("T")
 Expected = tuple[type[np.generic], tuple[int, ...]]
 """Type and shape of an array of an answer."""
 _PAUSE = 0.1
-_ALIVE_SECONDS = 5
-"""After which the system gives up a machine that vanished."""
+_ALIVE_SECONDS = 5.0
+"""After which the system gives up a shard whose machine has vanished."""
 
 
-def stay_alive(connection: socket.socket) -> None:
-    """Send small messages at once, and notice within seconds when the other machine vanishes."""
+def stay_alive(connection: socket.socket, seconds: float) -> None:
+    """Send small messages at once, and notice within `seconds` when the other machine vanishes, or
+    takes nothing of what is sent."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3}
-    options["TCP_USER_TIMEOUT"] = _ALIVE_SECONDS * 1000
+    options["TCP_USER_TIMEOUT"] = round(seconds * 1000)
     for name, value in options.items():
         if (option := getattr(socket, name, None)) is not None:  # each system has some of them
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -71,7 +72,7 @@ class Link:
             try:
                 frame = self._receive()
             except OSError as error:
-                if isinstance(error, TimeoutError) and error.errno is None:  # the machine is there
+                if is_late(error):
                     waited = f"{ANSWER_SECONDS:.0f} seconds"
                     raise FrameError(f"it has not answered for {waited}") from None
                 frame = self._again(self._receive)
@@ -129,7 +130,7 @@ class Link:
     def _connect(self) -> tuple[socket.socket, ShardFacts]:
         connection = socket.create_connection(self._place, CONNECT_SECONDS)
         try:
-            stay_alive(connection)
+            stay_alive(connection, _ALIVE_SECONDS)
             facts = greet(connection, self._token)
             connection.settimeout(ANSWER_SECONDS)
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,13 +25,26 @@ from ..store import Column
 from ..store.disk.errors import PackError
 from ..store.disk.folder import PackFolder
 from ..store.disk.store import DiskStore
-from .frames import MOST_ROWS, Arrays, FrameError, Kind, Message, receive, send, text_array, text_of
+from .frames import (
+    MOST_ROWS,
+    Arrays,
+    FrameError,
+    Kind,
+    Message,
+    is_late,
+    receive,
+    send,
+    text_array,
+    text_of,
+)
 from .greeting import admit, facts_of
 from .links import stay_alive
 from .part import Part, Query, Sketches
 
 _MOST_HEADS = 1 << 12
 _MOST_CONNECTIONS = 64
+_PAUSE = 1.0
+"""Seconds after which connections are taken again where the system has refused one."""
 _REST_SECONDS = 60.0
 """In which a message that has begun has to be there, and an answer has to be taken."""
 
@@ -219,15 +233,18 @@ class ShardServer:
         self.port = int(self._socket.getsockname()[1])
         self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         self._connections: set[socket.socket] = set()
-        self._lock = threading.Lock()
+        self._lock, self._closed = threading.Lock(), threading.Event()
 
     def serve(self) -> None:
         """Answer until `close`."""
         while True:
             try:
                 connection, (host, *_) = self._socket.accept()
-            except OSError:
-                return  # it was closed
+            except OSError as error:
+                if self._closed.wait(_PAUSE):
+                    return
+                self._say(f"a head could not connect: {message_of(error)}")
+                continue
             with self._lock:
                 full = len(self._connections) == _MOST_CONNECTIONS
                 if not full:
@@ -240,6 +257,7 @@ class ShardServer:
 
     def close(self) -> None:
         """Stop listening, and end all connections."""
+        self._closed.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes `accept`
         self._socket.close()
@@ -251,14 +269,15 @@ class ShardServer:
     def _serve(self, connection: socket.socket, host: str) -> None:
         """Answer one head until it goes, or sends what is no question."""
         try:
-            stay_alive(connection)
+            stay_alive(connection, _REST_SECONDS)  # heads read their own tokens first
             admit(connection, self._token, self._shard.facts)
             while True:
                 self._answer(connection)
-        except (FrameError, TimeoutError) as error:
-            self._say(f"refused {host}: {message_of(error)}")
-        except OSError:
-            pass  # the head has gone
+        except FrameError as error:
+            self._say(f"refused {host}: {error}")
+        except OSError as error:
+            if is_late(error):  # else the head has gone
+                self._say(f"refused {host}: it sends or takes too slowly")
         finally:
             with self._lock:
                 self._connections.discard(connection)
@@ -267,8 +286,8 @@ class ShardServer:
     def _answer(self, connection: socket.socket) -> None:
         connection.settimeout(None)
         connection.recv(1, socket.MSG_PEEK)  # a head may be silent for hours between questions
+        frame = receive(connection, deadline=time.monotonic() + _REST_SECONDS)
         connection.settimeout(_REST_SECONDS)
-        frame = receive(connection)
         try:
             answer = self._shard.answer(frame)
         except Exception as error:  # whatever it is, the head is to know

@@ -17,6 +17,7 @@ ARRAYS = TYPES.flatmap(
     lambda dtype: arrays_of.arrays(dtype, arrays_of.array_shapes(min_side=0, max_dims=4))
 )
 HEAD, ARRAY = struct.Struct("<4sBBHI"), struct.Struct("<BBH4I")
+U32 = (1 << 32) - 1
 
 
 def received(data: bytes, most: int = 1 << 20):
@@ -58,6 +59,7 @@ def test_bytes_that_are_no_message_are_refused(data: bytes, begins: bool) -> Non
         ((b"kvsh", 5, 1, 0, 1 << 31), [(0, 1, 0, 1 << 31, 0, 0, 0)], "at most"),
         ((b"kvsh", 5, 1, 0, 4), [(0, 1, 0, 5, 0, 0, 0)], "other sizes"),
         ((b"kvsh", 5, 1, 0, 0), [(5, 4, 0, 1 << 31, 1 << 31, 1 << 31, 8)], "other sizes"),
+        ((b"kvsh", 5, 1, 0, 0), [(5, 4, 0, 0, U32, U32, U32)], "cannot be"),
         ((b"kvsh", 5, 1, 0, 4), [(6, 1, 0, 4, 0, 0, 0)], "cannot be"),
         ((b"kvsh", 5, 1, 0, 4), [(0, 5, 0, 4, 0, 0, 0)], "cannot be"),
         ((b"kvsh", 5, 1, 0, 4), [(0, 1, 0, 4, 1, 0, 0)], "cannot be"),

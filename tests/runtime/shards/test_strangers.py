@@ -1,0 +1,147 @@
+"""A shard outlives strangers, slow heads and an unwilling system, in the test's process."""
+
+import errno
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.runtime.shards import links, serving
+from kvarn.runtime.shards.frames import FrameError, Kind, Message, receive, send, text_array
+from kvarn.runtime.shards.greeting import greet
+from kvarn.runtime.shards.serving import Shard, ShardServer
+
+from ..reading import SHAPE
+
+WAIT = 20.0
+QUERIES = np.zeros((64, SHAPE.n_heads, SHAPE.head_dim), np.float32)
+SOUND = Kind.ROWS, [np.array([0, 1, 0], np.float64), QUERIES]
+
+
+@contextmanager
+def served(pack: Path, lines: list[str], refusals: int = 0) -> Iterator[ShardServer]:
+    """A server of two segments, whose system refuses so many connections first."""
+    server = ShardServer(Shard(pack, 0, 2), "127.0.0.1", 0, "", lines.append)
+    server._socket = Refusing(server._socket, refusals)  # type: ignore[assignment]
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.close()
+        thread.join(WAIT)
+    assert not thread.is_alive()
+
+
+class Refusing:
+    """A socket that listens, for which there are no descriptors at first."""
+
+    def __init__(self, listening: socket.socket, refusals: int) -> None:
+        self._listening, self._refusals = listening, refusals
+
+    def accept(self) -> Any:
+        if self._refusals:
+            self._refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listening.accept()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._listening, name)
+
+
+def asked(server: ShardServer) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), WAIT)
+    greet(connection, "")
+    return connection
+
+
+@pytest.mark.parametrize("said", ['"nonce": "\\ud800"', '"nonce": "n", "proof": "\\ud800"'])
+def test_texts_that_are_no_utf_8_are_a_wrong_token(pack: Path, said: str) -> None:
+    text = f'{{"kvarn": "{kvarn.__version__}", "protocol": 1, {said}}}'
+    with served(pack, lines := []) as server:
+        with socket.create_connection(("127.0.0.1", server.port), WAIT) as head:
+            receive(head)
+            send(head, Kind.PROOF, [text_array(text)])
+            answer: Message = receive(head)
+        assert answer.kind is Kind.ERROR
+        asked(server).close()
+    assert ["the token is wrong" in line for line in lines] == [True]
+
+
+def test_a_shard_whose_nonce_is_no_utf_8_is_refused() -> None:
+    text = f'{{"kvarn": "{kvarn.__version__}", "protocol": 1, "nonce": "\\ud800"}}'
+    shard, head = socket.socketpair()
+    with shard, head:
+        send(shard, Kind.HELLO, [text_array(text)])
+        send(shard, Kind.FACTS, [text_array("{}")])
+        with pytest.raises(FrameError, match="does not know the token"):
+            greet(head, "secret")
+
+
+def test_a_system_that_refuses_a_connection_does_not_end_a_shard(
+    pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_PAUSE", 0.01)
+    with served(pack, lines := [], refusals=2) as server:
+        asked(server).close()
+    assert lines == ["a head could not connect: Too many open files"] * 2
+
+
+def test_a_question_that_never_ends_is_given_up(
+    pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes come one by one, none of them late."""
+    monkeypatch.setattr(serving, "_REST_SECONDS", 0.4)
+    with served(pack, lines := []) as server, asked(server) as head:
+        until = time.monotonic() + WAIT
+        with suppress(ConnectionError):
+            head.sendall(b"kvsh\x06\x01\0\0" + (1 << 20).to_bytes(4, "little"))
+            head.sendall(bytes([0, 1, 0, 0]) + (1 << 20).to_bytes(4, "little") + bytes(12))
+            while not lines and time.monotonic() < until:
+                head.sendall(b"x")
+                time.sleep(0.02)
+    assert lines == ["refused 127.0.0.1: it sends or takes too slowly"]
+
+
+def test_a_head_that_is_busy_with_its_own_tokens_gets_its_answer(
+    pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer has no room in what the system holds for the head."""
+    monkeypatch.setattr(links, "_ALIVE_SECONDS", 0.5)
+    with served(pack, []) as server, socket.socket() as head:
+        head.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        head.settimeout(WAIT)
+        head.connect(("127.0.0.1", server.port))
+        greet(head, "")
+        send(head, *SOUND)
+        time.sleep(2.5)
+        assert [array.shape[:2] for array in receive(head).arrays] == [QUERIES.shape[:2]] * 2
+
+
+def test_a_machine_that_vanished_and_came_back_is_asked_again(pack: Path) -> None:
+    """The system tells of it by a TimeoutError of its own."""
+
+    class Vanished:
+        def recv_into(self, view: memoryview) -> int:
+            raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+        def close(self) -> None:
+            pass
+
+    with served(pack, []) as server:
+        link = links.Link(server.address, "")
+        link.send(*SOUND)
+        assert link._connection is not None
+        link._connection.close()
+        link._connection = Vanished()  # type: ignore[assignment]
+        shapes = QUERIES.shape, (*QUERIES.shape[:2], 2)
+        answer = link.receive(*((np.float32, shape) for shape in shapes))
+        assert [array.shape for array in answer] == [*shapes]
+        link.close()
