@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ class ShardProcess:
             [sys.executable, "-m", "kvarn", *words], stderr=subprocess.PIPE, text=True
         )
         self.pid = self._process.pid
+        weakref.finalize(self, self._process.kill)  # of tests that fail, too
         assert self._process.stderr is not None
         self.line = self._process.stderr.readline()
         assert ": tokens " in self.line, self.line
