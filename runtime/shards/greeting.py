@@ -24,8 +24,8 @@ import xxhash
 from ... import __version__
 from ...ops.attention.layout import SEGMENT
 from ...system.text import one_line
-from ..store.disk.folder import PackFolder, State
 from ..store.disk.format.log import KV
+from ..store.disk.store import DiskStore
 from .frames import MOST_GREETING, FrameError, Kind, receive, send, text_array, text_of
 
 PROTOCOL = 1
@@ -66,23 +66,24 @@ class ShardFacts:
         return replace(facts, columns=tuple(columns))
 
 
-def digest_of(state: State, n_segments: int) -> str:
-    """Digest of the token ids, K and V of a pack's first full segments, by those in its log."""
+def digest_of(store: DiskStore, n_segments: int) -> str:
+    """Digest of the token ids, K and V of a pack's first full segments, by those in its log. Of the
+    commit that the store has opened: a writer may have made others since."""
     digest = xxhash.xxh3_128()
-    ids = np.asarray(state.tokens, "<u4")[: n_segments * SEGMENT].reshape(n_segments, SEGMENT)
-    for row, place in zip(ids, state.tables.places[KV][:n_segments], strict=True):
+    ids = np.asarray(store.saved.tokens, "<u4")[: n_segments * SEGMENT].reshape(-1, SEGMENT)
+    for row, place in zip(ids, store.places[KV][:n_segments], strict=True):
         digest.update(row.tobytes())
         for part in place.digests:
             digest.update(part)
     return digest.hexdigest()
 
 
-def facts_of(folder: PackFolder, state: State, first: int, stop: int) -> ShardFacts:
+def facts_of(store: DiskStore, first: int, stop: int) -> ShardFacts:
     """What a shard of segments first … stop - 1 of a pack says of itself."""
-    manifest, places = folder.manifest, state.tables.places
+    manifest, places = store.folder.manifest, store.places
     columns = tuple(name for name in places if name != KV and len(places[name]) >= stop)
     kv = f"{manifest.k_type}/{manifest.v_type}"
-    digest = digest_of(state, stop)
+    digest = digest_of(store, stop)
     return ShardFacts(manifest.id, digest, kv, first * SEGMENT, stop * SEGMENT, columns)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ops.attention.layout import SEGMENT
 from ..attend import Attend, AttendError, BoundAttend, Hash, Sparse
 from ..loading.model_info import ModelInfo
+from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
 from .addresses import Shards
 from .attention import ShardedChoice, ShardedFull
@@ -26,7 +27,7 @@ def opened(
     Raises `ShardError`, and `AttendError` for a model whose layers differ in their heads."""
     if not model.config.one_geometry:
         raise AttendError("shards do not serve models whose layers differ in keys and values")
-    state, manifest = store.folder.state(), store.folder.manifest
+    manifest = store.folder.manifest
     kv = f"{manifest.k_type}/{manifest.v_type}"
     column = method.encoder_or_simhash(model)[0].name if isinstance(method, Hash) else ""
 
@@ -35,8 +36,8 @@ def opened(
         if facts.kv != kv:
             return f"its K and V are {facts.kv}, those of pack {store.folder.path} {kv}"
         n_segments = facts.stop // SEGMENT
-        same = facts.pack == manifest.id and n_segments <= state.n_full
-        if not same or facts.digest != digest_of(state, n_segments):
+        same = facts.pack == manifest.id and facts.stop <= store.saved_items(KV)
+        if not same or facts.digest != digest_of(store, n_segments):
             return f"it holds another pack than {store.folder.path}, or other tokens in it"
         if column and column not in facts.columns:
             return (

@@ -24,6 +24,7 @@ from ..engine import on_engine
 from ..store import Column
 from ..store.disk.errors import PackError
 from ..store.disk.folder import PackFolder
+from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
 from .frames import (
     MOST_ROWS,
@@ -60,8 +61,7 @@ class Shard:
         if folder.manifest.slots is not None:
             raise PackError(path, "it keeps some tokens only (--keep), which shards cannot serve")
         self._store = store = DiskStore(folder)
-        state = folder.state()
-        n_full = state.n_full
+        n_full = store.saved_items(KV) // SEGMENT
         stop = n_full if stop is None else stop
         if not 0 <= first < stop <= n_full:
             raise PackError(
@@ -69,7 +69,7 @@ class Shard:
                 f"it has {n_full:,} full segments of {SEGMENT:,} tokens, asked for are those from "
                 f"{first:,} to {stop:,}",
             )
-        self.facts = facts_of(folder, state, first, stop)
+        self.facts = facts_of(store, first, stop)
         self._part = Part(store, self.facts.first, self.facts.stop)
         self._whole = frozenset(folder.whole_layers)
         self._answers: dict[Kind, Callable[[list[NDArray[Any]]], Arrays]] = {

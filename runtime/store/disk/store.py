@@ -22,7 +22,7 @@ from .errors import PackError
 from .folder import PackFolder, State
 from .format import checkpoints
 from .format import states as saved_states
-from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables
+from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Place, Tables
 from .parents import segment_bytes
 from .planes.plane import DiskColumn, Io, Plane
 from .saving.checkpoints import Checkpoints
@@ -202,6 +202,11 @@ class DiskStore(HostStore[DiskColumn]):
 
     def saved_items(self, name: str) -> int:
         return SEGMENT * len(self._tables.places.get(name, ()))
+
+    @property
+    def places(self) -> Mapping[str, Sequence[Place]]:
+        """Where the full segments of K and V (`log.KV`) and of columns are in files."""
+        return self._tables.places
 
     @property
     def free_bytes(self) -> int:

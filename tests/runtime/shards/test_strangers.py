@@ -1,4 +1,4 @@
-"""A shard outlives strangers, slow heads and an unwilling system, in the test's process."""
+"""A shard outlives strangers, slow heads, writers and a reluctant system, in the tests' process."""
 
 import errno
 import socket
@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import kvarn
+from kvarn.runtime.packs import build_pack
 from kvarn.runtime.shards import links, serving
 from kvarn.runtime.shards.frames import FrameError, Kind, Message, receive, send, text_array
 from kvarn.runtime.shards.greeting import greet
 from kvarn.runtime.shards.serving import Shard, ShardServer
 
-from ..reading import SHAPE
+from ..reading import SHAPE, ids_of
 
 WAIT = 20.0
 QUERIES = np.zeros((64, SHAPE.n_heads, SHAPE.head_dim), np.float32)
@@ -123,6 +124,28 @@ def test_a_head_that_is_busy_with_its_own_tokens_gets_its_answer(
         send(head, *SOUND)
         time.sleep(2.5)
         assert [array.shape[:2] for array in receive(head).arrays] == [QUERIES.shape[:2]] * 2
+
+
+def test_a_pack_that_grows_while_it_is_opened(
+    model: kvarn.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, path = ids_of(model, 5200), tmp_path / "pack"
+    build_pack(model, path, ids[:2100], len(ids))
+    before = Shard(path)
+    plain = serving.DiskStore
+
+    def opened(folder: Any) -> Any:
+        store = plain(folder)
+        with model.context(len(ids), store=kvarn.Disk(path)) as context:
+            context.prefill(ids[len(context.tokens) :])
+        return store
+
+    monkeypatch.setattr(serving, "DiskStore", opened)
+    grown = Shard(path)
+    assert grown.facts == before.facts and grown.facts.stop == 2048
+    question = Message(*SOUND)
+    for found, expected in zip(grown.answer(question), before.answer(question)):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_a_machine_that_vanished_and_came_back_is_asked_again(pack: Path) -> None:
