@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
-from .pace import MEMORY, cost
+from .pace import MEMORY
+from .pass_times import PassTimes, usual_cost
 
-RECENT = 8
-"""Passes of one size whose shortest counts: what else the machine did lengthens the others."""
 PRIOR_TRIES, PRIOR_RATE = 8.0, 0.7
 """Guesses that count as made before the first, and the share of right ones among them."""
 WORTHWHILE = 1.05
@@ -20,48 +18,6 @@ FIRST_WAIT, LONGEST_WAIT = 32, 1024
 CERTAIN = 0.95
 """Share of right guesses with which a draft must pay to be tried again, by what passes usually
 take: seconds that were measured while the machine was busy would otherwise decide for ever."""
-
-
-class PassTimes:
-    """Seconds that passes over some tokens take: measured, or in proportion to measured ones.
-
-    Kernels take up to 4 tokens one by one and then 4 at a time, so passes that take as many steps
-    count as one size. The first of each size is left out: it touches memory and code anew.
-    """
-
-    def __init__(self) -> None:
-        self._seconds: dict[int, deque[float]] = {}
-
-    def add(self, n_tokens: int, seconds: float) -> None:
-        """Count a pass over `n_tokens` tokens."""
-        size = _size(n_tokens)
-        if size not in self._seconds:
-            self._seconds[size] = deque(maxlen=RECENT)
-        else:
-            self._seconds[size].append(seconds)
-
-    @property
-    def are_known(self) -> bool:
-        """Whether any size is measured."""
-        return any(self._seconds.values())
-
-    def of(self, n_tokens: int) -> float:
-        """Seconds of a pass over `n_tokens` tokens, once any size is measured."""
-        size = _size(n_tokens)
-        known = (n for n, seconds in self._seconds.items() if seconds)
-        nearest = min(known, key=lambda n: abs(n - size))
-        seconds = min(self._seconds[nearest])
-        return seconds if nearest == size else seconds * _usual(size) / cost(nearest)
-
-
-def _usual(size: int) -> float:
-    """`cost` of a pass that is not measured yet; of up to 4 tokens the least, so that each is
-    tried: what they take beside each other differs from one machine to another."""
-    return cost(2) if 2 <= size <= 4 else cost(size)
-
-
-def _size(n_tokens: int) -> int:
-    return n_tokens if n_tokens <= 4 else -(-n_tokens // 4) * 4
 
 
 class Lengths:
@@ -99,7 +55,7 @@ class Lengths:
             return n
         if self._idle < self._wait:
             return 0
-        n = min(TRIAL, self._best(longest, CERTAIN, self._ratio, _usual))
+        n = min(TRIAL, self._best(longest, CERTAIN, self._ratio, usual_cost))
         if n:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
         return n
@@ -108,7 +64,7 @@ class Lengths:
         """Tokens that it pays to draft where this share of guesses is right."""
         if self.drafting.are_known and self.verifying.are_known:
             return self._best(longest, rate, self.drafting.of(1), self.verifying.of)
-        return self._best(longest, rate, self._ratio, _usual)
+        return self._best(longest, rate, self._ratio, usual_cost)
 
     @staticmethod
     def _best(longest: int, rate: float, drafting: float, times: Callable[[int], float]) -> int:

@@ -70,6 +70,9 @@ class NgramDrafter(Drafter):
         self._drafted = self._pace.length(self._match, min(n, self._options.max_tokens))
         return copied(tokens, self._place, self._drafted)
 
+    def verified(self, n_tokens: int, seconds: float) -> None:
+        self._pace.took(n_tokens, seconds)
+
     def _follow(self, tokens: Sequence[int]) -> None:
         """Compare the new tokens with those that followed the match, drafted or not."""
         first, self._n_seen = self._n_seen, len(tokens)

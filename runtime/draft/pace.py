@@ -1,17 +1,12 @@
 """Chooses the length of a draft: weighs the expected gain in tokens against the pass's cost.
 
-The unit of cost is one decoded token. A pass over T tokens costs about
-
-    cost(T) = 1 + 0.45 (T - 1) up to 4 tokens, 1 + 0.45 (4 ⌈T / 4⌉ - 1) beyond
-
-(the 1B shapes of `make peers` on two Zen 3 cores with AVX2, Q4_0: 1.4 for 2 tokens, 2.4 for 4; Q8_0
-1.4 and 2.3. Beyond 4, weights are multiplied by 4 tokens at a time, and read once; what that takes
-is not measured). These constants decide, not the clock: so a run can be repeated.
+The unit of cost is one decoded token; costs are measured while drafts are verified (`pass_times`).
 """
 
 from __future__ import annotations
 
-TOKEN = 0.45  # for each token after the first
+from .pass_times import PassTimes
+
 # Failed drafts may cost 2% of the tokens in all, and 4 tokens to begin with. Text that never
 # repeats loses no more than that.
 ALLOWANCE = 0.02
@@ -27,12 +22,6 @@ PRIOR_RATES = (0.4, 0.6, 0.8, 0.95)
 MEMORY = 1 - 1 / 64
 
 
-def cost(n_tokens: int) -> float:
-    """Decoded tokens in whose time `n_tokens` can be read in one pass."""
-    n = n_tokens if n_tokens <= 4 else -(-n_tokens // 4) * 4
-    return 1 + TOKEN * (n - 1)
-
-
 class Pace:
     """Learns how often guesses are right and chooses the length of drafts by it.
 
@@ -46,6 +35,13 @@ class Pace:
         self._tries = [PRIOR_TRIES] * len(PRIOR_RATES)
         self._hits = [PRIOR_TRIES * rate for rate in PRIOR_RATES]
         self._credit = CREDIT
+        self._times = PassTimes()
+        self._costs = self._times.costs()
+
+    def took(self, n_tokens: int, seconds: float) -> None:
+        """Count what a pass over `n_tokens` tokens took."""
+        if self._times.add(n_tokens, seconds):
+            self._costs = self._times.costs()
 
     def length(self, match: int, longest: int) -> int:
         """Tokens to draft after a match of `match` tokens: 0 to `longest`."""
@@ -54,11 +50,9 @@ class Pace:
         for n in range(1, longest + 1):
             right *= self.rate(match + n - 1)
             expected += right
-            if right < TOKEN:
-                break  # from here on a token is expected to win less than it costs
             if n >= 4 and (n + 1) % 4 and n < longest:
                 continue  # in a long pass, the last of four tokens costs nothing more
-            price = cost(n + 1)
+            price = self._costs[n]
             if price - 1 > self._credit:
                 break
             if expected / price > best:
@@ -78,7 +72,7 @@ class Pace:
 
     def pay(self, n_new: int, n_drafted: int) -> None:
         """Settle a pass that read a draft of `n_drafted` tokens and gave `n_new` tokens."""
-        profit = n_new - cost(n_drafted + 1) if n_drafted else 0.0
+        profit = n_new - self._costs[n_drafted] if n_drafted else 0.0
         self._credit = min(self._credit + ALLOWANCE * n_new + profit, MOST_CREDIT)
 
     def _kind(self, match: int) -> int:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from kvarn.runtime.draft.lengths import FIRST_WAIT, LONGEST_WAIT, TRIAL, Lengths, PassTimes
-from kvarn.runtime.draft.pace import cost
+from kvarn.runtime.draft.pass_times import cost
 
 
 def lengths(drafting: float, verifying: float = 1.0) -> Lengths:

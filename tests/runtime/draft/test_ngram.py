@@ -5,7 +5,7 @@ import pytest
 
 from kvarn.runtime.draft import Drafter, DraftError, Ngram
 from kvarn.runtime.draft.ngram import copied
-from kvarn.runtime.draft.pace import cost
+from kvarn.runtime.draft.pass_times import cost
 
 
 def random_tokens(n: int, n_vocab: int = 1000, seed: int = 0) -> list[int]:

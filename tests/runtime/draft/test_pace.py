@@ -2,7 +2,8 @@
 
 import pytest
 
-from kvarn.runtime.draft.pace import ALLOWANCE, CREDIT, MOST_CREDIT, Pace, cost
+from kvarn.runtime.draft.pace import ALLOWANCE, CREDIT, MOST_CREDIT, Pace
+from kvarn.runtime.draft.pass_times import cost
 
 
 def test_a_pass_costs_more_for_more_tokens_but_less_for_each() -> None:
@@ -65,3 +66,15 @@ def test_what_was_won_is_not_gambled_away() -> None:
         spent += cost(drafted + 1)
         won += 1
     assert spent - won <= MOST_CREDIT
+
+
+def test_what_passes_take_decides() -> None:
+    """The same weak match: passes over several tokens cost hardly more than one here, and twice
+    as much as they usually do there. The first of each size is not counted."""
+    lengths = []
+    for of_many in (1.05, 4.0):
+        pace = Pace(2)
+        for n in (1, 1, 4, 4):
+            pace.took(n, 0.030 * (of_many if n == 4 else 1.0))
+        lengths.append(pace.length(2, 3))
+    assert lengths == [3, 0]
