@@ -37,6 +37,7 @@ class Shelves(Placing):
         self.nodes: dict[str, set[str]] = {}
         self.jobs: dict[str, list[str]] = {}
         self._told: set[str] = set()
+        self._held: list[str] | None = []  # until it is known that there are packs
 
     def may_run(self, key: str, node: str, nodes: frozenset[str]) -> bool:
         return all(node in self.nodes[id] for id in self.jobs[key])
@@ -45,10 +46,16 @@ class Shelves(Placing):
         for line in facts.lines:
             if line not in self._told:  # machines that share a folder say the same of it
                 self._told.add(line)
-                self._notice(f"{node}: {line}")
+                self._tell(f"{node}: {line}")
         for pack in facts.packs:
             self.packs.setdefault(pack.id, pack)
             self.nodes.setdefault(pack.id, set()).add(node)
+
+    def _tell(self, line: str) -> None:
+        if self._held is None:
+            self._notice(line)
+        else:
+            self._held.append(line)
 
     def died(self, key: str, node: str, done: int) -> None:
         """Nothing was written, so any of them may do it."""
@@ -57,8 +64,11 @@ class Shelves(Placing):
         """The ids of all packs, by path. Raises `KvarnError` without any, and where another model
         made one of them."""
         ids = sorted(self.packs, key=lambda id: (self.packs[id].path, id))
+        held, self._held = self._held or [], None
         if not ids:
-            raise KvarnError("no machine has finished packs there")
+            raise KvarnError(": ".join(["no machine has finished packs there", *held[:1]]))
+        for line in held:
+            self._notice(line)
         first = self.packs[ids[0]].head
         for id in ids[1:]:
             other = self.packs[id].head

@@ -49,7 +49,8 @@ class Doing:
 class Queue:
     """Gives jobs out, one to each worker at a time: jobs are far apart in length.
 
-    notice: called with lines about machines that are left out. `doing`: worker → what it is at.
+    notice: called with lines about machines that are left out, and about jobs that wait. `doing`:
+    worker → what it is at.
     """
 
     def __init__(self, workers: Workers, placing: Placing, notice: Callable[[str], None]) -> None:
@@ -170,6 +171,8 @@ class Queue:
             return
         self._idle.append(worker)
         if isinstance(result, JobBusy):
+            if job.key not in self._not_before:  # one line for each
+                self._notice(f"{node}: {result}; {job.key} waits until it has ended")
             self._waiting.append(job)
             self._not_before[job.key] = time.monotonic() + BUSY_SECONDS
         else:

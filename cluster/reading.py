@@ -127,10 +127,10 @@ class Reader(Task):
         reading, lines = self._reading, list[str]()
         pack = reading.folder / work.name
         if is_busy(pack):
-            raise JobBusy(f"{pack} is busy")
+            raise JobBusy(f"another process writes to {pack}")
         axes = reading.n_ctx, reading.prefill, reading.attend, reading.kv_type
         texts: dict[str | Path, Text] = {pack: Travelled(work.file, lines.append)}
-        (outcome,) = build_packs(self._loaded(), texts, *axes, begin)
+        (outcome,) = build_packs(self._loaded(), texts, *axes, begin, once=True)
         if isinstance(outcome.pack, KvarnError) and _is_of_the_disk(outcome.pack):
             raise NodeUnfit(str(outcome.pack))
         return TextRead(outcome, lines)

@@ -20,6 +20,20 @@ class TokenIds(array):  # type: ignore[type-arg]
         made: Self = super().__new__(cls, "I", ids)  # type: ignore[assignment]
         return made
 
+    def copy(self) -> Self:
+        """Another array of the same ids."""
+        return type(self)(self)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.copy()
+
+    def extend(self, ids: Iterable[int], /) -> None:
+        """Append ids, all of them or, where one is no uint32, none."""
+        numbers = iter(ids) if isinstance(ids, bytes | bytearray) else ids
+        super().extend(array("I", numbers))
+
     def first(self, n: int) -> Self:
         """A copy of the first n."""
         return type(self)(super().__getitem__(slice(n)))

@@ -42,7 +42,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--method", choices=METHODS, help="with --fit: what tokens read (default full)"
     )
-    add_lora_option(group)
+    add_lora_option(group, "with --fit: ")
     group.add_argument(
         "--draft", metavar="FILE", type=utf8, help="with --fit: the model that is to draft for it"
     )
@@ -84,8 +84,6 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         disk = shutil.disk_usage(place).free
         line, words = advice(file, asked, attend, memory, disk)
         if words:
-            if int(words[words.index("--ctx") + 1]) > asked.n_ctx_train:
-                line += f", but the model was trained on {asked.n_ctx_train:,} tokens"
             words += [word for adapter in lora for word in ("--lora", str(adapter))]
             words += ["--draft", options.draft] if options.draft else []
         facts = {**asked.as_dict(), "available_bytes": memory, "disk_free_bytes": disk}

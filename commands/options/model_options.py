@@ -103,14 +103,14 @@ def add_threads_option(group: argparse._ActionsContainer) -> None:
     )
 
 
-def add_lora_option(group: argparse._ActionsContainer) -> None:
-    """Adds `--lora`."""
+def add_lora_option(group: argparse._ActionsContainer, where: str = "") -> None:
+    """Adds `--lora`. where: what its help begins with."""
     group.add_argument(
         "--lora",
         metavar="FILE[:SCALE]",
         action="append",
-        help="add a low-rank adapter, a GGUF file, to the model, multiplied by SCALE (default 1); "
-        "may be repeated",
+        help=f"{where}add a low-rank adapter, a GGUF file, to the model, multiplied by SCALE "
+        "(default 1); may be repeated",
     )
 
 

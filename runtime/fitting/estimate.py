@@ -134,7 +134,19 @@ def advice(
     file: GGUFFile, asked: Estimate, attend: Attend, memory: int, disk: int
 ) -> tuple[str, list[str]]:
     """A line of what to choose for so many bytes of memory and disk, and the words of the command
-    for it after `kvarn run`."""
+    for it after `kvarn run`: for at most as many tokens as the model was trained on."""
+    line, words = _choice(file, asked, attend, memory, disk)
+    n_train = asked.n_ctx_train
+    if words and int(words[2]) > n_train:
+        line += f", but the model was trained on {n_train:,} tokens: the command is for those"
+        words = _choice(file, replace(asked, n_ctx=n_train), attend, memory, disk)[1]
+    return line, words
+
+
+def _choice(
+    file: GGUFFile, asked: Estimate, attend: Attend, memory: int, disk: int
+) -> tuple[str, list[str]]:
+    """What `advice` says, whatever the model was trained on."""
     most = memory * (1 - SPARE) - asked.adapter_bytes - asked.draft_bytes
     words = [str(file.path), "--ctx", str(asked.n_ctx)]
     long = asked.method == "full" and asked.n_ctx > _LONG

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shlex
 import stat
 import struct
 import sys
@@ -31,6 +32,7 @@ TRUNCATED = "damaged or cut short: download it again"
 
 class GGUFError(KvarnError):
     """`path`: `field`: found `found`, expected `expected` (`hint`: what to do, if anything).
+    The field "file" stands for all of it, and is not in the message.
 
     The first four are attributes, so that a program can tell one fault from another.
     """
@@ -43,9 +45,8 @@ class GGUFError(KvarnError):
         self.found = found
         self.expected = expected
         ending = f" ({hint})" if hint else ""
-        super().__init__(
-            f"{one_line(str(path))}: {field}: found {found}, expected {expected}{ending}"
-        )
+        where = one_line(str(path)) if field == "file" else f"{one_line(str(path))}: {field}"
+        super().__init__(f"{where}: found {found}, expected {expected}{ending}")
 
 
 class Source:
@@ -205,6 +206,8 @@ def _regular_file_size(path: Path) -> int:
     if stat.S_ISDIR(status.st_mode):
         names = sorted(entry.name for entry in path.glob("*.gguf"))[:3]
         hint = f"it holds {', '.join(names)}" if names else "no .gguf file is in it"
+        if not names and (path / "config.json").is_file():
+            hint = f"`kvarn convert {shlex.quote(str(path))} OUT.gguf` makes one of it"
         raise GGUFError(path, "file", "a directory", "a GGUF file", hint)
     if not stat.S_ISREG(status.st_mode):
         raise GGUFError(path, "file", "a pipe or device", "a regular file", "copy it to a file")

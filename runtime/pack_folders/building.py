@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 from ...system.errors import KvarnError, message_of
 from ..documents import read_document
 from ..documents.kinds import Notice
@@ -24,7 +22,7 @@ from ..store import Disk, PackBusy, PackError
 from ..store.disk.contents import is_busy
 from ..store.disk.format.manifest import NAME as MANIFEST
 from ..store.disk.info import pack_head
-from .notes import attempt, packs_by_digest
+from .notes import attempt, digest_of, packs_by_digest
 
 if TYPE_CHECKING:
     from ..attend import Attend
@@ -56,6 +54,8 @@ Text: TypeAlias = Ids | Callable[[], str] | TextFile
 """A text, the ids of one, or a function or file that is read when its turn comes."""
 Begin: TypeAlias = "Callable[[Path, Context], Progress]"
 Opened: TypeAlias = "Callable[[Context], None]"
+Known: TypeAlias = dict[Path, dict[str, list[Path]]]
+"""The packs of folders, by the digest of their texts."""
 
 
 @dataclass(frozen=True)
@@ -95,25 +95,24 @@ def build_packs(
     left = {Path(path): text for path, text in texts.items()}
     readings = {path: _Reading(path, begin) for path in left}
     builder = _Builder(model, n_ctx, prefill, attend, kv_type)
-    known = {folder: packs_by_digest(folder) for folder in {path.parent for path in left if once}}
+    known: Known = {}
     while left:
         busy = {}
         for path, text in left.items():
             reading = readings[path]
             try:
                 if _is_read_only(path.parent):
-                    pack = builder.whole(path, _read(text), read_only=True)
+                    pack = builder.found(path, _read(text), known if once else None)
                 else:
                     with attempt(path, _named(text)) as work:
                         if is_busy(path):  # before the text is read
                             raise PackBusy(path)
                         ids = _read(text)
-                        work.read(ids if isinstance(ids, str) else np.asarray(ids, "<u4").tobytes())
-                        alike = known.setdefault(path.parent, {}).setdefault(work.digest, [])
-                        other = builder.other(path, ids, alike) if once else None
+                        work.digest = digest_of(ids)
+                        other = builder.other(path, ids, known) if once else None
                         pack = other or builder.build(path, ids, reading.tell, reading.opened)
                         work.is_elsewhere = other is not None
-                        alike.append(path)
+                        known.get(path.parent, {}).setdefault(work.digest, []).append(path)
             except PackBusy:
                 busy[path] = text
             except KvarnError as error:
@@ -145,9 +144,9 @@ class _Builder:
             pack = index_pack(self.model, path, self.attend, self.n_ctx)
         return pack
 
-    def whole(self, path: Path, ids: Ids, read_only: bool = False) -> PackInfo:
+    def whole(self, path: Path, ids: Ids) -> PackInfo:
         """The pack, if it holds all of the text. Raises `PackError`."""
-        head = pack_head(path)
+        head, read_only = pack_head(path), _is_read_only(path.parent)
         if not head.n_tokens or not head.complete:
             why = ", and its folder cannot be written" if read_only else ""
             raise PackError(path, f"{head.n_tokens:,} of {head.goal:,} tokens are read{why}")
@@ -155,12 +154,24 @@ class _Builder:
             return self.build(path, ids)
         return build_pack(self.model, Disk(path, read_only=True), ids, self.n_ctx)
 
-    def other(self, path: Path, ids: Ids, alike: Sequence[Path]) -> PackInfo | None:
-        """One of other packs that holds all of the text, where there is no pack of it yet. Raises
-        `PackBusy` while another process writes to that."""
+    def found(self, path: Path, ids: Ids, known: Known | None) -> PackInfo:
+        """The pack of a text in a folder that cannot be written, or with `known` another one that
+        holds all of it. Raises `KvarnError` without any."""
+        if (path / MANIFEST).exists():
+            return self.whole(path, ids)
+        other = None if known is None else self.other(path, ids, known)
+        if other is None:
+            raise KvarnError(f"no pack holds this text, and {path.parent} cannot be written")
+        return other
+
+    def other(self, path: Path, ids: Ids, known: Known) -> PackInfo | None:
+        """One of other packs that holds all of the text, where there is no pack of it yet. known:
+        folders whose notes were read. Raises `PackBusy` while another process writes to it."""
         if (path / MANIFEST).exists():
             return None
-        for one in alike:
+        if path.parent not in known:
+            known[path.parent] = packs_by_digest(path.parent)
+        for one in known[path.parent].get(digest_of(ids), ()):
             try:
                 return self.whole(one, ids)
             except PackBusy:

@@ -18,12 +18,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import xxhash
 
 from ...system.errors import KvarnError
@@ -85,9 +86,12 @@ class Attempt:
     def __init__(self, digest: str) -> None:
         self.digest, self.is_elsewhere = digest, False
 
-    def read(self, text: str | bytes) -> None:
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        self.digest = xxhash.xxh3_128_hexdigest(data)
+
+def digest_of(text: str | Sequence[int]) -> str:
+    """Of a text, or of the ids of one."""
+    if isinstance(text, str):
+        return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass"))
+    return xxhash.xxh3_128_hexdigest(np.asarray(text, "<u4").tobytes())
 
 
 @contextmanager

@@ -225,9 +225,10 @@ def test_a_busy_job_is_tried_again_after_the_others(monkeypatch: pytest.MonkeyPa
             return [Ended(worker, JobBusy("busy"))]
         return done(worker, work)
 
-    queue, workers, _ = queued(script, "a-0")
+    queue, workers, lines = queued(script, "a-0")
     assert [one.key for one in queue.run(jobs(*"12"))] == ["2", "1"]
     assert [work for _, work in workers.started] == ["1", "2", "1", "1"]
+    assert lines == ["a: busy; 1 waits until it has ended"]
 
 
 def test_a_job_that_cannot_be_made_is_named_and_stops_no_other() -> None:

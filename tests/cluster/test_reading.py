@@ -14,6 +14,7 @@ from kvarn.cluster.reading import Homes, NodeFacts, Reader, Reading, TextBytes
 from kvarn.cluster.worker import Report, Task, Worker
 from kvarn.runtime.model import Model
 from kvarn.runtime.pack_folders import building
+from kvarn.runtime.pack_folders.notes import packs_in
 from kvarn.runtime.store import PackError
 from kvarn.system.errors import KvarnError
 
@@ -44,6 +45,13 @@ def test_the_pack_is_that_of_one_process(reader: Reader, tiny: Model, tmp_path: 
     note = (tmp_path / "library" / ".kvarn" / "a").read_text()
     assert '"texts/a.txt"' in note
     assert reader.do(text("a"), lambda done, total: None).outcome.n_read == 0
+
+
+def test_a_text_that_was_renamed_is_not_read_again(reader: Reader, tmp_path: Path) -> None:
+    first = reader.do(text("a"), lambda done, total: None).outcome
+    moved = reader.do(text("moved"), lambda done, total: None).outcome
+    assert (moved.pack, moved.n_read) == (first.pack, 0)
+    assert [pack.name for pack in packs_in(tmp_path / "library")] == ["a"]
 
 
 def test_errors_of_a_text_are_its_outcome(reader: Reader) -> None:

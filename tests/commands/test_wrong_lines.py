@@ -137,7 +137,7 @@ REFUSED = {
     "doctor --draft t.gguf": "--draft has no effect without --fit MODEL",
     "doctor --memory 1": "--memory has no effect without --fit MODEL",
     "doctor --no-speed": "--no-speed has no effect without --fit MODEL",
-    "convert empty/gone.gguf o.gguf": "empty/gone.gguf: file: found no such file, expected a GGUF "
+    "convert empty/gone.gguf o.gguf": "empty/gone.gguf: found no such file, expected a GGUF "
     "file (check the path)",
     "convert t.txt o.gguf": "t.txt is a file: expected the folder of a Hugging Face model, or a "
     "file whose name ends in .gguf",

@@ -1,6 +1,8 @@
 """Ids in an array, beside a list of the same numbers."""
 
+import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +37,38 @@ def test_an_array_reads_like_a_list(ids: list[int], more: list[int], start: int,
 def test_what_is_no_id_is_refused(wrong: int) -> None:
     with pytest.raises(OverflowError):
         TokenIds([wrong])
+
+
+@given(IDS, IDS)
+def test_a_copy_is_of_its_own(ids: list[int], more: list[int]) -> None:
+    tokens = TokenIds(ids)
+    copies = [tokens.copy(), copy.copy(tokens), copy.deepcopy(tokens), copy.deepcopy([tokens])[0]]
+    tokens.extend(more)
+    tokens.append(7)
+    assert all(type(one) is TokenIds and one == ids for one in copies)
+    assert tokens == [*ids, *more, 7]
+
+
+@pytest.mark.parametrize(
+    "more", [[5, -1], [5, 1 << 32], (5, "x"), iter([5, None]), np.array([5, -1]), "56", [5, 0.5]]
+)
+def test_an_extension_that_fails_leaves_nothing(more: Any) -> None:
+    tokens = TokenIds([1, 2])
+    with pytest.raises((OverflowError, TypeError)):
+        tokens.extend(more)
+    with pytest.raises((OverflowError, TypeError)):
+        tokens += iter([*more, -1])
+    assert tokens == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "more", [(3, 4), b"\3\4", range(3, 5), np.array([3, 4]), TokenIds([3, 4]), iter([3, 4])]
+)
+def test_whatever_has_ids_extends(more: Any) -> None:
+    tokens = TokenIds([1, 2])
+    tokens.extend(more)
+    tokens.extend(tokens)
+    assert tokens == [1, 2, 3, 4] * 2
 
 
 @pytest.mark.parametrize("n", [0, 1, 65_535, 65_536, 65_537, 140_000])

@@ -120,7 +120,7 @@ class Library(Opening):
             self._lock = take_lock(self._folder)
             self._shelf.load(self._folder)
         except PackError:
-            return self._stop_writing(f"{self._folder}: another process keeps what it reads in it")
+            return self._stop_writing(f"another process writes to {self._folder}")
         except OSError as error:
             return self._stop_writing(f"{self._folder}: {error.strerror or error}")
         file = self._folder / f"answers-{self._model.info.tokenizer_digest}"

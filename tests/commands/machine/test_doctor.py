@@ -158,8 +158,10 @@ def test_fit_says_what_is_beyond_the_training_length(tiny, tiny_path, capsys, be
     assert facts["n_ctx_train"] == n_train
     said = f"the model was trained on {n_train:,} tokens"
     assert (said in facts["advice"]) == bool(beyond)
+    assert f" --ctx {n_train} " in facts["command"]
     assert main([*line, "-c", "100M"]) == 0
-    assert said in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert said in out and f" --ctx {n_train} " in out
 
 
 def test_fit_counts_a_draft_and_names_it_in_the_command(tiny_path, capsys):

@@ -181,8 +181,11 @@ def test_adapters_and_drafts_are_counted(model: Model, tmp_path: Path) -> None:
         assert used <= told.draft_bytes <= used + plain.buffer_bytes
     assert told.memory_bytes == plain.memory_bytes + told.adapter_bytes + told.draft_bytes
     memory = round(plain.memory_bytes / 0.9) + 4096  # buffers are counted to some bytes
-    assert advice(model.file, plain, ATTENDS["full"](), memory, 0)[0] == "it fits"
-    assert advice(model.file, told, ATTENDS["full"](), memory, 0)[0] != "it fits"
+    fits = [
+        advice(model.file, one, ATTENDS["full"](), memory, 0)[0].partition(", but")[0] == "it fits"
+        for one in (plain, told)
+    ]
+    assert fits == [True, False]
 
 
 def test_what_kvarn_cannot_tell_is_refused(tiny_path: Path, tmp_path: Path) -> None:

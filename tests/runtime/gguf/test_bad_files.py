@@ -174,6 +174,11 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         open_gguf(tmp_path / "file" / "model.gguf")
     with pytest.raises(GGUFError, match=r"found a directory.*no \.gguf file is in it"):
         open_gguf(tmp_path)
+    (tmp_path / "config.json").touch()
+    with pytest.raises(
+        GGUFError, match=rf"^{tmp_path}: found a directory.*`kvarn convert {tmp_path} OUT"
+    ):
+        open_gguf(tmp_path)
     (tmp_path / "inside.gguf").touch()
     with pytest.raises(GGUFError, match=r"found a directory.*it holds inside\.gguf"):
         open_gguf(tmp_path)
