@@ -42,7 +42,7 @@ def add(parser: Parser) -> None:
         help="answer at this address (default %(default)s: for this machine only); port 0: any "
         "free one",
     )
-    add_token_options(parser, "with another address than this machine's: what has to be known")
+    add_token_options(parser, "with another address than this machine's, what heads have to know")
     add_threads_option(parser)
 
 
@@ -51,13 +51,15 @@ def _segments(text: str) -> tuple[int, int | None]:
     match = _RANGE.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"expected A:B, such as 0:8, found {text!r:.40}")
-    first, stop = match.groups()
-    return int(first or 0), int(stop) if stop else None
+    first, stop = int(match[1] or 0), int(match[2]) if match[2] else None
+    if stop is not None and first >= stop:
+        raise argparse.ArgumentTypeError(f"expected A:B with A below B, found {text!r:.40}")
+    return first, stop
 
 
 def run(options: argparse.Namespace) -> int:
     host, port = host_and_port(options.listen)
-    token = options.token or ""
+    token = options.token or options.token_file or ""
     check_open("--listen", host, bool(token), "give --token KEY")
     from ...jit.threads import set_threads
     from ...runtime.shards.serving import Shard, ShardServer
@@ -68,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
     server = ShardServer(shard, host, port, token, say)
     facts = shard.facts
     say(
-        f"{server.address}: tokens {facts.first:,} to {facts.stop - 1:,} of pack {options.pack}, "
-        f"{human_bytes(shard.n_bytes)}"
+        f"listening on {server.address} for tokens {facts.first:,} to {facts.stop - 1:,} of pack "
+        f"{options.pack}, {human_bytes(shard.n_bytes)}; Ctrl-C ends it"
     )
     try:
         server.serve()

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...system.errors import KvarnError
 from ...system.reading import MOST_TEXT, read_file
 from ...system.values import LOOPBACK, count
-from .values import typed
+from .values import file_path, typed
 
 
 def keys_from(keys: Sequence[str] | None, file: Path | None) -> tuple[str, ...]:
@@ -32,21 +32,39 @@ def check_open(option: str, host: str, closed: bool, advice: str) -> None:
         raise KvarnError(f"{option} {host} lets other machines ask: {advice}")
 
 
-def add_token_options(group: argparse._ActionsContainer, help: str) -> list[argparse.Action]:
-    """`--token` and `--token-file`, both as `options.token`: what shards and their heads know."""
-    named = group.add_argument("--token", metavar="KEY", type=_token, help=help)
-    in_file = group.add_argument(
+def add_token_options(group: argparse._ActionsContainer, help: str) -> argparse.Action:
+    """`--token` and `--token-file`, one of which may be given; each gives what shards and their
+    heads know. Returns `--token`."""
+    one = group.add_mutually_exclusive_group()
+    one.add_argument(
         "--token-file",
-        dest="token",
         metavar="FILE",
-        type=lambda path: keys_from(None, Path(path))[0],
-        help="the same in the first line of FILE, which other users' `ps` does not show",
+        type=_token_in,
+        help=f"{help}: the first line of FILE, or what `--token KEY` names",
     )
-    return [named, in_file]
+    return one.add_argument(
+        "--token",
+        metavar="KEY",
+        type=_token,
+        help="the same as a word, which other users see in `ps`",
+    )
 
 
 def _token(text: str) -> str:
-    return keys_from([text], None)[0]
+    """An argparse type: what can be a token."""
+    if not (text and text.isascii() and text.isprintable()):
+        raise KvarnError("a token is empty or has characters that are not printable ASCII")
+    return text
+
+
+def _token_in(path: str) -> str:
+    """An argparse type: the token in a file."""
+    line = (
+        read_file(file_path(path), MOST_TEXT).decode("utf-8", "replace").partition("\n")[0].strip()
+    )
+    if not line:
+        raise KvarnError(f"{path} has no token on its first line")
+    return _token(line)
 
 
 def add_address_options(group: argparse._ActionsContainer) -> None:

@@ -122,7 +122,7 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--shards",
-        type=file_name,
+        type=_addresses,
         metavar="HOST:PORT,…",
         help="its first segments are held at these addresses (see `kvarn shard`)",
     )
@@ -132,7 +132,7 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
         help="what methods that choose take: the best of all shards' tokens, in two exchanges a "
         "layer (all, the default), or each shard's part, the best of its own, in one",
     )
-    for action in (choice, *add_token_options(group, "the token of the shards")):
+    for action in (choice, add_token_options(group, "the token of the shards")):
         mark_rare(action)
     declared = Disk.options()["io"]
     group.add_argument(
@@ -140,6 +140,13 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
         choices=declared.choices,
         help=f"{declared.help} (default {Disk.io})",
     )
+
+
+def _addresses(text: str) -> str:
+    """An argparse type: HOST:PORT, or some of them; each is checked where a context is asked."""
+    if not text.strip(","):
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT,…, found {shown(text)}")
+    return text
 
 
 def add_kv_option(parser: argparse._ActionsContainer, folder_help: str) -> None:

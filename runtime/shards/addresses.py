@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -14,11 +15,26 @@ def host_and_port(address: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{address}")
         host, port = parts.hostname or "", parts.port
+        host.encode("idna")  # as the system is asked for it
     except ValueError:
         host, port, parts = "", None, urlsplit("")
     if not host or port is None or parts.netloc != address or "@" in address:
         raise KvarnError(f"{address!r:.100} is no address of a shard: expected HOST:PORT")
     return host, port
+
+
+def listening(host: str, port: int) -> tuple[socket.socket, str]:
+    """A socket that takes connections at host:port (0: any free one), and its address; `KvarnError`
+    where the system refuses that."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        # Python says the address once more, after the reason.
+        reason = (error.strerror or str(error)).partition(" (while attempting to bind")[0]
+        raise KvarnError(f"cannot listen on {shown}:{port}: {reason}") from error
+    return listener, f"{shown}:{listener.getsockname()[1]}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ row and head, and the total of exp(score - m). With these, `merge` joins those o
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ NOTHING = np.float32(-1e30)
 _MOST_BLOCKS = 64 << 20
 """Bytes of the outputs of blocks, of rows that are read together."""
 _MOST_SCRATCHES = 4
+S = TypeVar("S")
 Output = tuple[F32, F32]
 """Attention float32 (T, H, E), and its masses."""
 
@@ -111,11 +112,9 @@ class Part:
 
     def _rows_scratch(self, n_heads: int) -> AttentionScratch:
         if n_heads not in self._of_rows:
-            if len(self._of_rows) == _MOST_SCRATCHES:
-                self._of_rows.clear()
             n_tokens = self.n_ctx - self.first
             scratch = AttentionScratch(n_heads, self._kv_heads, self._layout, 1, n_tokens)
-            self._of_rows[n_heads] = scratch
+            _keep(self._of_rows, n_heads, scratch)
         return self._of_rows[n_heads]
 
     def listed(self, layer: int, q: F32, lists: tuple[U32, I64], softmax: Softmax) -> Output:
@@ -131,7 +130,7 @@ class Part:
             if scratch is None or scratch.room < room:
                 most = n_segments(room) * SEGMENT
                 scratch = GatheredScratch(n_heads, self._kv_heads, self._layout, most)
-                self._gathered[n_heads] = scratch
+                _keep(self._gathered, n_heads, scratch)
             # Of an empty list, one token is read; it counts for nothing below.
             gathered_attention(
                 q, table, np.maximum(counts, 1), np.asarray(self._store.segments(layer)), out,
@@ -176,7 +175,7 @@ class Part:
         if scratch is None:
             n_tokens = self.n_ctx - self.first
             scratch = ExactScratch(n_heads, self._kv_heads, n_tokens, 1, self._layout)
-            self._exact[n_heads] = scratch
+            _keep(self._exact, n_heads, scratch)
         scores = np.empty((n_heads, n_segments(n) * SEGMENT), np.float32)
         products(q, self.segments(layer), n, scores, scratch=scratch)
         entries = np.empty((n_heads, k), np.uint64)
@@ -200,7 +199,7 @@ class Part:
         if scratch is None or scratch.k < n:
             room = n_segments(n) * SEGMENT
             scratch = RowSketchScratch(n_heads, self._kv_heads, self.n_ctx, room, self._layout)
-            self._sketched[n_heads] = scratch
+            _keep(self._sketched, n_heads, scratch)
         keys = SketchedKeys(
             np.asarray(self._store.segments(layer)),
             np.asarray(sketches.bits.segments(layer)),
@@ -235,7 +234,7 @@ class Part:
         if scratch is None or scratch.k < k:
             room = n_segments(k) * SEGMENT
             scratch = RowSignatureScratch(j * g, j, self.n_ctx, room)
-            self._signed[j * g] = scratch
+            _keep(self._signed, j * g, scratch)
         items, size = np.asarray(column.segments(layer)), column.item_bytes
         lists = np.empty((1, j, min(k * g, last - first)), np.uint32)
         counts = np.empty((1, j), np.int64)
@@ -249,6 +248,13 @@ class Part:
             for to, of_head in zip(entries[head], costs):
                 to[:] = best_entries(of_head, positions, k)
         return entries.reshape(j * g, k)
+
+
+def _keep(scratches: dict[int, S], n_heads: int, scratch: S) -> None:
+    """Keep the scratch for so many query heads beside few others: who asks may name any number."""
+    if n_heads not in scratches and len(scratches) == _MOST_SCRATCHES:
+        scratches.clear()
+    scratches[n_heads] = scratch
 
 
 class _Memory:

@@ -17,7 +17,7 @@ from ...ops.attention.layout import SEGMENT
 from ...ops.attention.softmax import Softmax
 from ...ops.errors import OpsError
 from ...ops.select import Frame, Range
-from ...system.errors import KvarnError, message_of
+from ...system.errors import message_of
 from ...system.text import one_line
 from ...system.values import LARGEST
 from ..engine import on_engine
@@ -26,6 +26,7 @@ from ..store.disk.errors import PackError
 from ..store.disk.folder import PackFolder
 from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
+from .addresses import listening
 from .frames import (
     MOST_ROWS,
     Arrays,
@@ -61,13 +62,20 @@ class Shard:
         if folder.manifest.slots is not None:
             raise PackError(path, "it keeps some tokens only (--keep), which shards cannot serve")
         self._store = store = DiskStore(folder)
-        n_full = store.saved_items(KV) // SEGMENT
+        found = f"--segments {first}:{'' if stop is None else stop}"
+        n_full, n_tokens = store.saved_items(KV) // SEGMENT, len(store.saved.tokens)
+        if not n_full:
+            raise PackError(
+                path,
+                f"it has {n_tokens:,} tokens, fewer than a segment of {SEGMENT:,}: it needs no "
+                "shards",
+            )
         stop = n_full if stop is None else stop
         if not 0 <= first < stop <= n_full:
             raise PackError(
                 path,
-                f"it has {n_full:,} full segments of {SEGMENT:,} tokens, asked for are those from "
-                f"{first:,} to {stop:,}",
+                f"it has {n_full:,} full segments of {SEGMENT:,} tokens (0:{n_full}), found "
+                f"{found}",
             )
         self.facts = facts_of(store, first, stop)
         self._part = Part(store, self.facts.first, self.facts.stop)
@@ -223,15 +231,8 @@ class ShardServer:
         self, shard: Shard, host: str, port: int, token: str, say: Callable[[str], None]
     ) -> None:
         self._shard, self._token, self._say = shard, token, say
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            self._socket = socket.create_server((host, port), family=family)
-        except OSError as error:
-            raise KvarnError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}"
-            ) from error
+        self._socket, self.address = listening(host, port)
         self.port = int(self._socket.getsockname()[1])
-        self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         self._connections: set[socket.socket] = set()
         self._lock, self._closed = threading.Lock(), threading.Event()
 

@@ -130,15 +130,15 @@ FILLED = {
     "kvarn route --to HOST …": ["kvarn route --help"],
     "kvarn route --to gpu1 gpu2 gpu3 --api-key KEY": ["kvarn route --help-all"],
     "kvarn shard PACK --segments A:B": ["kvarn shard --help"],
-    "kvarn shard long --segments 0:64 --listen 10.0.0.2:8090 --token-file FILE": [
+    "kvarn shard saga --segments 0:64 --listen 10.0.0.2:8090 --token-file FILE": [
         "kvarn shard --help-all"
     ],
-    "kvarn shard long --segments 64: --listen 10.0.0.3:8090 --token-file FILE": [
+    "kvarn shard saga --segments 64: --listen 10.0.0.3:8090 --token-file FILE": [
         "kvarn shard --help-all"
     ],
-    "kvarn run --pack long --shards 10.0.0.2:8090,10.0.0.3:8090 --token-file FILE -p "
+    "kvarn run --pack saga --shards 10.0.0.2:8090,10.0.0.3:8090 --token-file FILE -p "
     '"Who owns the mill?"': ["kvarn run --help-all"],
-    "kvarn chat --pack long --shards 10.0.0.2:8090,10.0.0.3:8090 --token-file FILE --method hash": [
+    "kvarn chat --pack saga --shards 10.0.0.2:8090,10.0.0.3:8090 --token-file FILE --method hash": [
         "kvarn chat --help-all"
     ],
     "kvarn inspect FILE": ["kvarn inspect model.gguf"],

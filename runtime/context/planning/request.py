@@ -19,7 +19,7 @@ from ...home import pack_path
 from ...keep import Keep, KeepAll
 from ...loading.device_names import KV_ON
 from ...methods import Kind, Option
-from ...prefill import Prefill
+from ...prefill import Exact, Prefill
 from ...shards import Sharded, Shards
 from ...store import Disk, Ram, Store
 
@@ -86,7 +86,7 @@ def _attend(words: Mapping[str, Any], spell: Spell) -> Attend:
     """What tokens read, some of which shards may hold."""
     attend, shards = ATTEND_AXIS.chosen(words, spell), words.get("shards")
     if shards is None:
-        for word in ("token", "shards_choice"):
+        for word in ("token", "token_file", "shards_choice"):
             if words.get(word) is not None:
                 raise RequestError(f"{spell(word)} has no effect without {spell('shards')}")
         return attend
@@ -102,8 +102,14 @@ def _attend(words: Mapping[str, Any], spell: Spell) -> Attend:
         raise RequestError(
             f"{spell('shards')} and {spell('keep')} {keep} exclude each other: shards keep all"
         )
+    if (prefill := words.get("prefill")) not in (None, Exact.name):
+        raise RequestError(
+            f"{spell('shards')} and {spell('prefill')} {prefill} exclude each other: with shards, "
+            "prompts are read exactly"
+        )
+    token = words.get("token") or words.get("token_file") or ""
     choice = words.get("shards_choice") or "all"
-    return Sharded(Shards(tuple(shards.split(",")), words.get("token") or ""), attend, choice)
+    return Sharded(Shards(tuple(shards.split(",")), token), attend, choice)
 
 
 def _store(words: Mapping[str, Any], spell: Spell) -> Store:

@@ -1,5 +1,7 @@
 """`kvarn shard` and `kvarn run --shards`, as users type them."""
 
+import shlex
+import socket
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,8 @@ def test_a_question_to_a_pack_over_shards(run: Kvarn, pack: Path, method: str) -
         assert (code, out) == (1, "") and f"shard {first.address}: the token is wrong" in err
         code, out, err = run(*words, "--shards", second.address, "--token", "k")
         assert (code, out) == (1, "") and "holds tokens from 1,024 on" in err
-    assert "tokens 0 to 1,023 of pack" in first.line
+    start = f"listening on {first.address} for tokens 0 to 1,023 of pack"
+    assert start in first.line and "; Ctrl-C ends it" in first.line
 
 
 def test_tokens_are_read_from_files(run: Kvarn, pack: Path, tmp_path: Path) -> None:
@@ -41,14 +44,22 @@ def test_tokens_are_read_from_files(run: Kvarn, pack: Path, tmp_path: Path) -> N
         words = f"run --pack mill -n 1 -p who --shards {shard.address} --token-file".split()
         assert run(*words, str(file))[0] == 0
         file.write_text("\n")
-        assert "has no key" in run(*words, str(file))[2]
+        assert "has no token on its first line" in run(*words, str(file))[2]
+
+
+def test_a_port_that_is_taken_is_named_once(run: Kvarn, pack: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        _, _, err = run(*f"shard mill --segments 0:1 --listen {address}".split())
+    assert err == f"kvarn: cannot listen on {address}: Address already in use\n"
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("shard mill --segments 0:2 --listen 0.0.0.0:0", "machines ask: give --token KEY"),
-        ("shard mill --segments 0:9", "has 3 full segments of 1,024 tokens, asked for"),
+        ("shard mill --segments 0:9", "3 full segments of 1,024 tokens (0:3), found --seg"),
+        ("shard mill --segments 64:", "1,024 tokens (0:3), found --segments 64:\n"),
         ("shard mill --segments 0:1 --listen nowhere", "expected HOST:PORT"),
         ("shard mill --segments 0:1 --listen 192.0.2.1:9 --token k", "cannot listen on"),
         ("shard none --segments 0:1", "not a context pack"),
@@ -56,18 +67,33 @@ def test_tokens_are_read_from_files(run: Kvarn, pack: Path, tmp_path: Path) -> N
         ("run -p x --shards-choice each", "--shards-choice has no effect without --shards"),
         ("run --kv d -p x --pack mill --shards h:1", "exclude each other"),
         ("run -p x --token k", "--token has no effect without --shards"),
+        (f"run -p x --token-file '{__file__}'", "--token-file has no effect without --shards"),
+        ("run -p x --shards h:1 --token ''", "a token is empty"),
+        ("run --pack mill -p x --shards h:1 --prefill sparse", "--prefill sparse exclude each"),
+        ("run --pack mill -p x --shards h:1 --prefill blocks", "--prefill blocks exclude each"),
         ("run --pack mill -p x --shards 127.0.0.1", "expected HOST:PORT"),
         ("run --pack mill -p x --shards h:1 --method auto", "do not serve --method auto"),
         ("run --pack mill -p x --shards h:1 --keep streaming", "--keep streaming exclude"),
     ],
 )
 def test_what_cannot_be_is_one_line(run: Kvarn, pack: Path, line: str, words: str) -> None:
-    code, out, err = run(*line.split())
+    code, out, err = run(*shlex.split(line))
     assert (code, out) == (1, "") and words in err, err
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("line", ["shard mill", "shard mill --segments 2", "shard --segments 0:1"])
-def test_wrong_usage(run: Kvarn, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("shard mill", "--segments"),
+        ("shard mill --segments 2", "expected A:B, such as 0:8, found '2'"),
+        ("shard mill --segments 3:2", "expected A:B with A below B, found '3:2'"),
+        ("shard --segments 0:1", "PACK"),
+        (f"shard mill --segments 0:1 --token x --token-file '{__file__}'", "not both"),
+        ("run --pack mill -p x --shards ''", "expected HOST:PORT,…, found ''"),
+    ],
+)
+def test_wrong_usage(run: Kvarn, capsys: pytest.CaptureFixture[str], line: str, words: str) -> None:
     with pytest.raises(SystemExit, match="2"):
-        run(*line.split())
+        run(*shlex.split(line))
+    assert words in capsys.readouterr().err

@@ -26,8 +26,8 @@ class ShardProcess:
         weakref.finalize(self, self._process.kill)  # of tests that fail, too
         assert self._process.stderr is not None
         self.line = self._process.stderr.readline()
-        assert ": tokens " in self.line, self.line
-        self.address = self.line.split()[1].removesuffix(":")
+        assert ": listening on " in self.line, self.line
+        self.address = self.line.split()[3]
         self.port = int(self.address.rpartition(":")[2])
 
     def kill(self) -> None:

@@ -150,7 +150,9 @@ def test_nobody_there(model: kvarn.Model, pack: Path) -> None:
         opened(model, pack, over([f"127.0.0.1:{port}"]))
 
 
-@pytest.mark.parametrize("address", ["here", "a:b", "a:99999", ":1", "u@a:1", "a:1/x", ""])
+@pytest.mark.parametrize(
+    "address", ["here", "a:b", "a:99999", ":1", "u@a:1", "a:1/x", "", "a..b:1", "\udcff:1"]
+)
 def test_words_that_are_no_address(address: str) -> None:
     with pytest.raises(KvarnError, match="expected HOST:PORT"):
         kvarn.Shards([address])
@@ -196,9 +198,13 @@ def test_an_index_that_the_pack_of_a_shard_has_not(model: kvarn.Model, tmp_path:
 def test_segments_that_a_pack_has_not(pack: Path, tmp_path: Path, model: kvarn.Model) -> None:
     from kvarn.runtime.shards.serving import Shard
 
-    for first, stop in ((0, 6), (5, None), (2, 2), (3, 1)):
-        with pytest.raises(PackError, match="has 5 full segments of 1,024 tokens, asked for"):
+    for first, stop, found in ((0, 6, "0:6"), (5, None, "5:"), (2, 2, "2:2"), (3, 1, "3:1")):
+        words = rf"has 5 full segments of 1,024 tokens \(0:5\), found --segments {found}$"
+        with pytest.raises(PackError, match=words):
             Shard(pack, first, stop)
+    build_pack(model, tmp_path / "short", ids_of(model, 737), 737)
+    with pytest.raises(PackError, match="has 737 tokens, fewer than a segment of 1,024"):
+        Shard(tmp_path / "short")
     evicting = kvarn.Streaming(budget=200)
     with model.context(512, keep=evicting, store=kvarn.Disk(tmp_path / "few")) as context:
         context.prefill([1, 2, 3])
