@@ -113,11 +113,19 @@ def test_bm25_is_its_formula(tiny: Model, tmp_path: Path) -> None:
     scores = word_scores("The MILL?", packs, tiny.tokenizer)
     lengths = np.array([len(bytes_of(tiny, pack)) for pack in packs], float)
     expected = np.zeros(3)
-    for counts in ([2, 1, 0], [2, 0, 0]):  # the, mill
+    for counts in ([2, 1, 0], [2, 0, 0], [2, 0, 0]):  # the, mill, the mill
         n_with, tf = sum(c > 0 for c in counts), np.array(counts, float)
         idf = math.log(1 + (3 - n_with + 0.5) / (n_with + 0.5))
         expected += idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * lengths / lengths.mean()))
     assert scores == pytest.approx(expected)
+
+
+def test_neighbours_tell_texts_apart_that_have_all_words(tiny: Model, tmp_path: Path) -> None:
+    packs = [tmp_path / str(n) for n in range(2)]
+    for pack, text in zip(packs, ["an old bed, a red mill", "a red bed, an old mill"]):
+        build_pack(tiny, pack, text)
+    there, here = word_scores("the old mill", packs, tiny.tokenizer)
+    assert here > there
 
 
 def bytes_of(model: Model, pack: Path) -> bytes:
@@ -127,8 +135,8 @@ def bytes_of(model: Model, pack: Path) -> bytes:
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        ("Who owns the mill?", ["who", "owns", "the", "mill"]),
-        ("Straße 12", ["strasse", "12"]),
+        ("Who owns the mill?", ["who", "who owns", "owns", "owns the", "the", "the mill", "mill"]),
+        ("Straße 12", ["strasse", "strasse 12", "12"]),
         ("谁拥有磨坊", ["谁拥", "拥有", "有磨", "磨坊"]),
         ("GPU的温度", ["gpu", "的温", "温度"]),
         ("坊", ["坊"]),
