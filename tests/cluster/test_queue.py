@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -216,10 +218,12 @@ def test_workers_that_tell_what_does_not_fit_are_left_out() -> None:
 
 
 def test_a_busy_job_is_tried_again_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BUSY_SECONDS", 0.0)
-    left = ["1", "1"]
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.05)
+    left, tries = ["1", "1"], list[float]()
 
     def script(worker: str, work: Any) -> list[Event]:
+        if work == "1":
+            tries.append(time.monotonic())
         if work in left:
             left.remove(work)
             return [Ended(worker, JobBusy("busy"))]
@@ -229,6 +233,7 @@ def test_a_busy_job_is_tried_again_after_the_others(monkeypatch: pytest.MonkeyPa
     assert [one.key for one in queue.run(jobs(*"12"))] == ["2", "1"]
     assert [work for _, work in workers.started] == ["1", "2", "1", "1"]
     assert lines == ["a: busy; 1 waits until it has ended"]
+    assert all(b - a >= 0.05 for a, b in pairwise(tries))  # not asked all the time
 
 
 def test_a_job_that_cannot_be_made_is_named_and_stops_no_other() -> None:

@@ -132,7 +132,9 @@ def test_greedy_ids_are_the_cpus(models, kv: str, attend: Any, piece: int) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kv", "attend"), [("f16", kvarn.Full()), ("q8_0", kvarn.Hash(**SPARSE))], ids=["full", "hash"]
+    ("kv", "attend"),
+    [("f16", kvarn.Full()), ("q8_0", kvarn.Hash(**SPARSE)), ("f16", kvarn.TopK(**SPARSE))],
+    ids=["full", "hash", "topk"],
 )
 def test_greedy_ids_with_k_and_v_on_the_device(models, kv: str, attend: Any) -> None:
     compare(models, "cuda-llama", kv, attend, N_IDS, MAX_TOKENS, "gpu")
