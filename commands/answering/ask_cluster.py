@@ -48,9 +48,9 @@ def ask_on_ray(options: argparse.Namespace, sampling: dict[str, Any]) -> int:
         answers = asked.answers(gains, best)
     if not answers:
         raise KvarnError("no pack has answered: no machine that has one is left")
-    told = []
+    rows = []
     for n, one in enumerate(answers):
-        told.append(
+        rows.append(
             {
                 "pack": str(one.pack.path),
                 "node": one.node,
@@ -66,5 +66,5 @@ def ask_on_ray(options: argparse.Namespace, sampling: dict[str, Any]) -> int:
             if n + 1 < len(answers):
                 show("")
     if options.json:
-        show_json({"question": options.question, "answers": told})
+        show_json({"question": options.question, "answers": rows})
     return 0

@@ -18,30 +18,28 @@ MAX_TOKENS = 8
 SCRATCH_WEIGHTS = 1 << 24
 """Weights that are dequantised at a time: 32 MiB of f16."""
 FASTEST = {"Q4_0": (8, 2), "Q4_K": (8, 2), "Q8_0": (4, 1), "F16": (2, 1)}
-"""Rows and warps of a program for one token, as an H100 measured them (docs/internals)."""
+"""Types → rows and warps for one token that were fastest on an H100 (`lab.gpu.products`)."""
 ROWS, COLUMNS = 4, 2048
 """Of a program's tile of `rows_kernel`."""
 
 
-def shape_of(f: Format, tokens: int) -> tuple[int, int]:
-    """Rows and steps of a program's tile: what a warp's lanes hold without spilling.
+def tile_of(f: Format, tokens: int) -> tuple[int, int]:
+    """Rows and warps of a program: what a warp's lanes hold without spilling.
 
     Each lane reads `step` weights of every row; x is loaded once for all rows. Several tokens take
     half as many rows.
     """
     if tokens == 1 and f.name in FASTEST:
-        rows, warps = FASTEST[f.name]
-        return rows, 32 * warps
+        return FASTEST[f.name]
     light = f.step <= 32 or (f.step <= 64 and not f.has_minimum)
-    rows = 4 if light else 2
-    return rows if tokens == 1 else rows // 2, 32 * warps_of(f, tokens)
+    rows, warps = 4 if light else 2, 2 if f.step <= 32 else 1
+    return rows if tokens == 1 else rows // 2, warps
 
 
-def warps_of(f: Format, tokens: int) -> int:
-    """Warps of a program: 2,048 weights of a row or more at a time."""
-    if tokens == 1 and f.name in FASTEST:
-        return FASTEST[f.name][1]
-    return 2 if f.step <= 32 else 1
+def shape_of(f: Format, tokens: int) -> tuple[int, int]:
+    """Rows and steps of a program's tile: a step for each lane."""
+    rows, warps = tile_of(f, tokens)
+    return rows, 32 * warps
 
 
 def tokens_at_once(f: Format, n_tokens: int) -> int:
@@ -73,7 +71,7 @@ def linear_many(act: Activations, weights: Sequence[Weight], outs: Sequence[torc
         Vectors(act.x, n_cols, n_tokens), tuple(weight.planes for weight in weights), tuple(outs),
         n_rows, tuple(out.stride(0) for out in outs), magic(act.x.device),
         FORMATS=tuple(weight.format for weight in weights), SHAPES=shapes, TOKENS=tokens,
-        num_warps=max(warps_of(weight.format, tokens) for weight in weights),
+        num_warps=max(steps for _, steps in shapes) // 32,
     )  # fmt: skip
 
 

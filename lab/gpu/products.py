@@ -25,7 +25,7 @@ import triton.language as tl
 from kvarn.cuda_ops.device import CudaDevice
 from kvarn.cuda_ops.linear import Weight
 from kvarn.cuda_ops.linear.kernels import Vectors, magic, product_kernel
-from kvarn.cuda_ops.linear.linear import shape_of
+from kvarn.cuda_ops.linear.linear import tile_of
 from kvarn.ops.arrays import U8
 from kvarn.ops.types import QUANT_TYPES, row_bytes
 from kvarn.system.terminal import show
@@ -182,13 +182,13 @@ def rows_of(device: CudaDevice, name: str, shape: tuple[int, int], speed: float)
         return sorted((microseconds(partial(once, tile=tile), weights), tile) for tile in TILES)
 
     tiles = timed(multiply, x)
-    rows, steps = shape_of(weight.format, 1)
-    taken = next(time for time, tile in tiles if tile == (rows, steps // 32))
+    rows, warps = tile_of(weight.format, 1)
+    taken = next(time for time, tile in tiles if tile == (rows, warps))
     yield f"{name} {shape[0]} x {shape[1]}: {weight.n_bytes / speed:.1f} µs by the memory"
-    yield f"  {rows} rows, {steps // 32} warps: {taken:.1f} µs; fastest {_few(tiles)}"
+    yield f"  {rows} rows, {warps} warps: {taken:.1f} µs; fastest {_few(tiles)}"
     if name == "Q4_0":
         want = out.clone()
-        multiply(weight, x, want, rows, steps // 32)
+        multiply(weight, x, want, rows, warps)
         for planes in (1, 2, 3):
             given = quantised(x[0], planes)
             multiply_integers(weight, given, out, 4, 2)
