@@ -114,7 +114,8 @@ class Budget:
 
     def tokens(self, stored: int) -> int:
         """Tokens out of `stored`: ⌈share · stored⌉, or the number."""
-        return self.number or -(-stored * self.share.numerator // self.share.denominator)
+        taken, of = self.share.as_integer_ratio()
+        return self.number or -(-stored * taken // of)
 
     def __str__(self) -> str:
         return str(self.number) if self.number else f"{float(self.share * 100):.15g}%"

@@ -18,7 +18,7 @@ MAX_TOKENS = 8
 SCRATCH_WEIGHTS = 1 << 24
 """Weights that are dequantised at a time: 32 MiB of f16."""
 FASTEST = {"Q4_0": (8, 2), "Q4_K": (8, 2), "Q8_0": (4, 1), "F16": (2, 1)}
-"""Types → rows and warps for one token that were fastest on an H100 (`lab.gpu.products`)."""
+"""Types → rows and warps for one token that were fastest on an H100."""
 ROWS, COLUMNS = 4, 2048
 """Of a program's tile of `rows_kernel`."""
 
