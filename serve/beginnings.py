@@ -16,8 +16,8 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..runtime.serving.client import EngineClient
 from ..runtime.serving.protocol import Prompt, Reading
-from .engine import Engine
 from .service import Service
 from .wire.encoding import json_response
 from .wire.errors import ApiError
@@ -36,7 +36,7 @@ async def held(service: Service, body: None, request: Request) -> Response:
 async def beginnings_of(run: Run, service: Service, body: Any, request: Request) -> Response:
     """The digests of the prompt of a request, which `run` answers otherwise. Raises what refuses
     the request."""
-    asking = cast(Engine, _Asking(service.engine))
+    asking = cast(EngineClient, _Asking(service.engine))
     try:
         await run(replace(service, engine=asking), body, request)
     except _Asked as asked:
@@ -53,7 +53,7 @@ class _Asked(Exception):
 class _Asking:
     """The engine, which raises what it is asked to read, and changes nothing."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineClient) -> None:
         self._engine = engine
 
     def __getattr__(self, name: str) -> Any:

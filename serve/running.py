@@ -12,10 +12,10 @@ from types import FrameType
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..runtime.serving.client import EngineClient
 from ..system.errors import KvarnError
 from ..system.terminal import say
 from .app import application
-from .engine import Engine
 from .service import Service
 from .settings import Settings
 from .wire.guard import Guard
@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
 
 def serve(
     settings: Settings,
-    engine: Engine,
+    engine: EngineClient,
     app: App = application,
     tell: Callable[[str], None] = say,
 ) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from starlette.types import Scope
 
+from ..runtime.serving.client import EngineClient
 from ..runtime.serving.protocol import Ready
 from ..system.text import shown
-from .engine import Engine
 from .settings import Settings
 from .wire.errors import ApiError, api_error
 from .wire.log import Log
@@ -27,7 +27,7 @@ class Service:
     been asked, by status too, for /metrics."""
 
     settings: Settings
-    engine: Engine
+    engine: EngineClient
     log: Log
     n_requests: int = 0
     requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)

@@ -1,5 +1,6 @@
 """Who imports whom: rooms downward only, the laboratory only by itself, no cycle between files.
-Imports for type checkers and those inside functions count as any others."""
+Imports inside functions count as any others. Those for type checkers never run: they may go in a
+circle, so that a class can name the one that uses it, but not to a higher room."""
 
 import ast
 from collections.abc import Iterator
@@ -62,23 +63,27 @@ def named(name: str, path: Path, node: ast.AST, known: dict[str, Path]) -> Itera
             yield full if full in known else base
 
 
-def graph() -> tuple[dict[str, Path], Graph]:
-    """Module → the modules of both that it names in its imports, wherever they stand."""
+def graph(*, for_types: bool) -> tuple[dict[str, Path], Graph]:
+    """Module → the modules of both that it names in its imports, wherever they stand; for_types:
+    in those that only type checkers read, too."""
     known = modules()
     edges: Graph = {}
     for name, path in known.items():
-        nodes = ast.walk(ast.parse(path.read_text()))
+        places = Places(path)
+        nodes = places.top + places.inner + (places.for_types if for_types else [])
         found = {target for node in nodes for target in named(name, path, node, known)}
         edges[name] = (found & known.keys()) - {name}
     return known, edges
 
 
 class Places(ast.NodeVisitor):
-    """Import statements of a module: those that run when it is imported, and those in functions."""
+    """Import statements of a module: those that run when it is imported, those in functions, and
+    those that only type checkers read."""
 
     def __init__(self, path: Path) -> None:
         self.top: list[ast.AST] = []
         self.inner: list[ast.AST] = []
+        self.for_types: list[ast.AST] = []
         self._depth = 0
         self.visit(ast.parse(path.read_text()))
 
@@ -88,8 +93,10 @@ class Places(ast.NodeVisitor):
         self._depth -= 1
 
     def visit_If(self, node: ast.If) -> None:
-        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            self.generic_visit(node)
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            self.for_types += node.body
+            node.body = []
+        self.generic_visit(node)
 
     def visit_Import(self, node: ast.AST) -> None:
         (self.inner if self._depth else self.top).append(node)
@@ -150,7 +157,7 @@ def room(name: str) -> str:
 
 def test_rooms_import_downward_only() -> None:
     floor = {name: i for i, names in enumerate(FLOORS) for name in names}
-    known, edges = graph()
+    known, edges = graph(for_types=True)
     assert {room(name) for name in known} - {""} == {*floor}
     wrong = [
         f"{name} imports {target}"
@@ -166,7 +173,7 @@ def test_rooms_import_downward_only() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    _, edges = graph()
+    _, edges = graph(for_types=False)
     edges["kvarn"] = set()  # which passes names on and is imported for its version
     assert [sorted(cycle) for cycle in cycles(edges)] == []
 

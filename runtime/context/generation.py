@@ -4,45 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from ...ops.arrays import F32
 from ..sampling import NotFinite, Sampler
-from ..stats import Clock, Stats
+from ..stats import Clock
 from ..stops import StopMatcher, stop_strings
 from ..token_ids import TokenIds
 
 if TYPE_CHECKING:
     from ..draft import Draft
-    from ..loading.loaded_model import LoadedModel
     from ..sampling.state import SamplerState
-    from ..store import KVStore
     from ..tokenizer import Tokenizer
+    from .context import Context
 
 Finish = Literal["stop", "eos", "length", "context"]
-
-
-class GenerationContext(Protocol):
-    """What a generation needs of a context."""
-
-    model: LoadedModel
-    tokens: TokenIds
-    stats: Stats
-
-    @property
-    def n_ctx(self) -> int: ...
-    @property
-    def most_tokens(self) -> int: ...
-    @property
-    def draft_room(self) -> int: ...
-    @property
-    def logits(self) -> F32: ...
-    @property
-    def store(self) -> KVStore: ...
-    def encode(self, prompt: str | Sequence[int], /) -> list[int]: ...
-    def prefill(self, prompt: list[int], /) -> object: ...
-    def decode(self, token: int, drafted: Sequence[int], /) -> object: ...
-    def reads_ahead(self, token: int, /) -> bool: ...
 
 
 class AnswerText:
@@ -116,7 +91,7 @@ class Generation:
 
     def __init__(
         self,
-        context: GenerationContext,
+        context: Context,
         prompt: str | Sequence[int],
         max_tokens: int | None,
         sampler: Sampler | None,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
-    from ...models.config import ModelConfig
-    from ..gguf import GGUFFile
+    from ..context import Context
     from ..sampling.state import SamplerState
-    from ..tokenizer import Tokenizer
 
 
 MOST_TOKENS = 31
@@ -25,37 +23,15 @@ class DraftError(KvarnError):
     """An option of drafting is out of its range, or a model cannot draft for another."""
 
 
-class VerifyingModel(Protocol):
-    """What a draft needs of the model that verifies its guesses."""
-
-    @property
-    def file(self) -> GGUFFile: ...
-    @property
-    def config(self) -> ModelConfig: ...
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-
-class VerifyingContext(Protocol):
-    """What a draft needs of the context that reads its guesses."""
-
-    @property
-    def model(self) -> VerifyingModel: ...
-    @property
-    def tokens(self) -> Sequence[int]: ...
-    @property
-    def n_ctx(self) -> int: ...
-
-
 class Draft(ABC):
     """The options of a way to guess coming tokens; any number of generations may share them."""
 
-    def prepare(self, context: VerifyingContext) -> None:  # noqa: B027 (most need nothing)
+    def prepare(self, context: Context) -> None:  # noqa: B027 (most need nothing)
         """Take the memory that guessing for this context needs, before its prompt is read. Raises
         `DraftError` where it cannot guess for its model."""
 
     @abstractmethod
-    def start(self, context: VerifyingContext, sampler: SamplerState) -> Drafter:
+    def start(self, context: Context, sampler: SamplerState) -> Drafter:
         """The state of a new generation, which goes on after the tokens of `context`; `sampler`
         draws its tokens from the logits of the model that verifies."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from ...ops.arrays import F32
 from ..sampling.candidates import best_token
 from ..sampling.errors import SamplingError
 from ..stats import Clock
-from .base import Drafter, VerifyingModel
+from .base import Drafter
 from .lengths import Lengths
 
 if TYPE_CHECKING:
+    from ..context import Context
+    from ..loading.loaded_model import LoadedModel
     from ..sampling.state import SamplerState
 
 AS_A_DRAFT = 4
@@ -25,21 +27,6 @@ FEW = 16
 """Tokens up to which reading what was generated counts as a pass of the draft."""
 
 
-class GuessingContext(Protocol):
-    """What a draft needs of the context of the model that guesses."""
-
-    @property
-    def tokens(self) -> Sequence[int]: ...
-    @property
-    def n_ctx(self) -> int: ...
-    def cut_to_shared(self, ids: Sequence[int], /) -> int: ...
-    def truncate(self, n_tokens: int, /) -> None: ...
-    def prefill(self, prompt: Sequence[int], /) -> F32: ...
-    @property
-    def draft_room(self) -> int: ...
-    def decode(self, token: int, draft: Sequence[int] = (), /) -> F32: ...
-
-
 @dataclass
 class Guessing:
     """What the generations of a draft share: a context, and its options.
@@ -47,7 +34,7 @@ class Guessing:
     n_vocab: tokens that the model knows. drafter: the one whose tokens the context holds.
     """
 
-    context: GuessingContext
+    context: Context
     n_vocab: int
     max_tokens: int
     min_probability: float
@@ -61,7 +48,7 @@ class ModelDrafter(Drafter):
     """
 
     def __init__(
-        self, guessing: Guessing, lengths: Lengths, model: VerifyingModel, sampler: SamplerState
+        self, guessing: Guessing, lengths: Lengths, model: LoadedModel, sampler: SamplerState
     ) -> None:
         self._guessing, self._context, self.lengths = guessing, guessing.context, lengths
         self._sampler, self._ends = sampler, model.tokenizer.eog_ids

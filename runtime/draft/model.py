@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...system.text import one_line
-from .base import Draft, VerifyingModel, checked_option
+from .base import Draft, checked_option
 from .lengths import Lengths
 
 if TYPE_CHECKING:
+    from ..context import Context
     from ..gguf import GGUFFile
+    from ..model import Model
     from ..sampling.state import SamplerState
-    from .base import VerifyingContext
-    from .guessing import Guessing, GuessingContext, ModelDrafter
-
-
-class GuessingModel(VerifyingModel, Protocol):
-    """What a draft needs of the model that guesses: `kvarn.load` makes one."""
-
-    def context(self, n_ctx: int, /) -> GuessingContext: ...
-    def tell(self, line: str, /) -> None: ...
+    from .guessing import Guessing, ModelDrafter
 
 
 class DraftModel(Draft):
@@ -47,7 +41,7 @@ class DraftModel(Draft):
 
     def __init__(
         self,
-        model: GuessingModel,
+        model: Model,
         max_tokens: int = max_tokens,
         min_probability: float = min_probability,
     ) -> None:
@@ -57,7 +51,7 @@ class DraftModel(Draft):
         self._lengths = Lengths(1.0)
         self._checked: GGUFFile | None = None
 
-    def prepare(self, context: VerifyingContext) -> None:
+    def prepare(self, context: Context) -> None:
         """Open the context that guesses. Raises `DraftError` for a model of another vocabulary, and
         `StoreError` where memory has no room."""
         self._check(context.model.file)
@@ -71,7 +65,7 @@ class DraftModel(Draft):
             self._checked = file
             self._lengths = Lengths(self.model.file.n_bytes / file.n_bytes)
 
-    def start(self, context: VerifyingContext, sampler: SamplerState) -> ModelDrafter:
+    def start(self, context: Context, sampler: SamplerState) -> ModelDrafter:
         from .guessing import ModelDrafter  # NumPy: not wanted where options are only parsed
 
         self.prepare(context)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from .base import MOST_TOKENS, Draft, Drafter, checked_option
 
 if TYPE_CHECKING:
+    from ..context import Context
     from ..sampling.state import SamplerState
-    from .base import VerifyingContext
     from .index import NgramIndex
 
 STEPS = (4, 2, 1)
@@ -36,7 +36,7 @@ class Ngram(Draft):
             checked_option(name, getattr(self, name))
 
     def start(
-        self, context: VerifyingContext | None = None, sampler: SamplerState | None = None
+        self, context: Context | None = None, sampler: SamplerState | None = None
     ) -> NgramDrafter:
         from .index import NgramIndex  # NumPy: not wanted where options are only parsed
 

@@ -18,7 +18,7 @@ from .ngram import Ngram
 from .vocabulary import check_vocabulary
 
 if TYPE_CHECKING:
-    from .model import GuessingModel
+    from ..model import Model
 
 NGRAM = "ngram"
 OPTIONS: Mapping[str, str] = {
@@ -78,7 +78,7 @@ class DraftRequest:
         if self.file is not None:
             check_vocabulary(self.file, open_gguf(path))
 
-    def open(self, load: Callable[[Path], GuessingModel]) -> Draft:
+    def open(self, load: Callable[[Path], Model]) -> Draft:
         """The draft. load: loads the model of a file."""
         if self.file is None:
             return self.ngram or Ngram()

@@ -16,8 +16,8 @@ from .pooling import EmbeddingError, pool
 from .texts import Ids, passes_of
 
 if TYPE_CHECKING:
-    from ...models.config import ModelConfig
     from ..context import Context
+    from ..model import Model
     from ..tokenizer import Tokenizer
 
 F32 = NDArray[np.float32]
@@ -92,16 +92,6 @@ class EncoderReader:
         return self._encoder
 
 
-class Generates(Protocol):
-    """A model that makes contexts, as `runtime.model.Model`."""
-
-    @property
-    def config(self) -> ModelConfig: ...
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-    def open(self, request: ContextRequest) -> Context: ...
-
-
 class DecoderReader:
     """A model that generates: reads one text at a time, each token after those before it.
 
@@ -110,7 +100,7 @@ class DecoderReader:
 
     def __init__(
         self,
-        model: Generates,
+        model: Model,
         classifier: F32 | None = None,
         pair_template: str | None = None,
     ) -> None:

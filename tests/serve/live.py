@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvarn.serve.engine import Engine
+from kvarn.runtime.serving.client import EngineClient
 from kvarn.serve.running import listen, server
 from kvarn.serve.service import Service
 from kvarn.serve.settings import Limits, Settings
@@ -17,7 +17,7 @@ SETTINGS = Settings(Path("toy.gguf"), Path("cache"), 0)
 
 
 @contextmanager
-def serving(engine: Engine, limits: Limits | None = None, **changes: Any) -> Iterator[str]:
+def serving(engine: EngineClient, limits: Limits | None = None, **changes: Any) -> Iterator[str]:
     """The address of a server over this engine, with these settings. Ends it in the end."""
     settings = replace(SETTINGS, limits=limits or Limits(stop_seconds=1), **changes)
     listener = listen("127.0.0.1", 0)

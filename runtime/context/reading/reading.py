@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ...engine import on_engine
-from ...stats import Clock, Stats
-from ...token_ids import TokenIds
+from ...stats import Clock
 from .prompt import ContextError
-from .token_reader import TokenReader
+
+if TYPE_CHECKING:
+    from ..context import Context
 
 INDEX_SECONDS = 0.1
 """Of a step that indexes what the method of a context finds without an index, at least a layer."""
-
-
-class ReadingContext(Protocol):
-    """What a reading needs of a context."""
-
-    tokens: TokenIds
-    stats: Stats
-
-    @property
-    def reader(self) -> TokenReader: ...
-    @property
-    def is_due_while_reading(self) -> bool: ...
-    def commit(self) -> None: ...
 
 
 class Reading:
@@ -45,7 +33,7 @@ class Reading:
     n_tokens: of the prompt; done: those of them that were read, which the context holds.
     """
 
-    def __init__(self, context: ReadingContext, ids: Sequence[int], slice: int | None) -> None:
+    def __init__(self, context: Context, ids: Sequence[int], slice: int | None) -> None:
         if slice is not None and slice < 1:
             raise ContextError(f"a slice of a prompt has at least one token, not {slice}")
         reader = context.reader
