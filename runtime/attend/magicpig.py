@@ -16,7 +16,7 @@ from ..store import KVStore
 from .base import AttendError
 from .indexes import TableIndex
 from .sparse import SEED, Sparse, TokenIndex
-from .sparse.options import NONE
+from .sparse.method import NONE
 
 EVERY_16TH = "0,16,…"
 _EVERY = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from .base import CHUNK
 from .indexes import RowIndex
 from .tail import RowTail
 
+if TYPE_CHECKING:
+    from .sparse import SparsePrefill
+
 WINDOW = 128
 """Tokens before the open segment that every row reads."""
 ROWS = 128
@@ -38,39 +41,30 @@ class CandidateRange(NamedTuple):
     stop: int
 
 
-class RowOptions(NamedTuple):
-    """The options of `SparsePrefill` that rows need."""
-
-    k: int
-    from_: int
-    tail: str
-    probe: int
-
-
 class SparsePrompts(AroundPrompts):
     """Reads prompts as `SparsePrefill` says, and generated tokens by `inner`."""
 
     def __init__(
         self,
         inner: BoundAttend,
-        options: RowOptions,
+        prefill: SparsePrefill,
         config: ModelConfig,
         store: KVStore,
         n_ctx: int,
         index: RowIndex,
     ) -> None:
         super().__init__(inner, len(config.attention_layers))
-        self._options, self._config, self._index = options, config, index
+        self._prefill, self._config, self._index = prefill, config, index
         self.notices = tuple(dict.fromkeys((*inner.notices, *index.notices)))
-        index.prepare(n_ctx, options.k)
+        index.prepare(n_ctx, prefill.k)
         self._scratch = ListedScratch(config.n_heads, config.n_kv_heads, store.layout)
-        room = min(options.k * (config.n_heads // config.n_kv_heads), n_ctx)
+        room = min(prefill.k * (config.n_heads // config.n_kv_heads), n_ctx)
         self._lists = np.zeros((ROWS, config.n_kv_heads, room), np.uint32)
         self._counts = np.zeros((ROWS, config.n_kv_heads), np.int64)
-        self._tail = RowTail(config, store) if options.tail == "means" else None
+        self._tail = RowTail(config, store) if prefill.tail == "means" else None
         self._softmaxes = np.zeros((ROWS, config.n_heads, 2), np.float32)
         self._ahead = ReadAhead([])
-        self._probe = Probe(config, store, n_ctx) if options.probe else None
+        self._probe = Probe(config, store, n_ctx) if prefill.probe else None
         self._store = store
         self._measured = [LayerReads(reads.layer) for reads in self.prompt_reads]
 
@@ -123,8 +117,8 @@ class SparsePrompts(AroundPrompts):
         """The tokens of which the row at a position chooses; None where it reads all."""
         chunk = position // CHUNK * CHUNK
         candidates = CandidateRange(SINKS, chunk // SEGMENT * SEGMENT - WINDOW)
-        few = candidates.stop - candidates.first <= self._options.k
-        from_ = max(self._options.from_, self._store.n_apart or 0)
+        few = candidates.stop - candidates.first <= self._prefill.k
+        from_ = max(self._prefill.from_, self._store.n_apart or 0)
         if layer.config.window is not None or chunk < from_ or few:
             return None
         return candidates
@@ -151,7 +145,7 @@ class SparsePrompts(AroundPrompts):
         """Attend with at most `ROWS` rows, from position `start` on."""
         softmaxes = self._softmaxes[: len(q)]
         began = time.perf_counter()
-        lists, counts, index_bytes = self.choose(layer, q, candidates, self._options.k)
+        lists, counts, index_bytes = self.choose(layer, q, candidates, self._prefill.k)
         self._ahead.rows(layer, lists, counts)
         read, chose = ReadRows(lists, counts, Dense(*candidates, start)), time.perf_counter()
         listed_attention(
@@ -171,7 +165,7 @@ class SparsePrompts(AroundPrompts):
         reads.attention_seconds += time.perf_counter() - chose
         self._count(layer, start, candidates, counts)
         if self._probe is not None:
-            for row in range(-start % self._options.probe, len(q), self._options.probe):
+            for row in range(-start % self._prefill.probe, len(q), self._prefill.probe):
                 self._measure(layer, q[row : row + 1], start + row, row, candidates, out)
 
     def _count(self, layer: LayerView, start: int, candidates: CandidateRange, counts: I64) -> None:

@@ -144,15 +144,14 @@ class _SparsePrompts(Attend):
     prefill: SparsePrefill
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
-        from .attention import RowOptions, SparsePrompts
+        from .attention import SparsePrompts
 
         bound = self.attend.open(model, store, n_ctx)
         index: RowIndex
         method = self.prefill.resolved(model)
-        options = RowOptions(method.k, method.from_, method.tail, method.probe)
         if method.index == "sketch":
             index = RowSketches(model, store)
         else:
             encoder, notice = Hash().encoder_or_simhash(model)
             index = RowSignatures(model.config, store, encoder, notice, method.rerank or RERANK)
-        return SparsePrompts(bound, options, model.config, store, n_ctx, index)
+        return SparsePrompts(bound, method, model.config, store, n_ctx, index)

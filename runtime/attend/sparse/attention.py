@@ -6,7 +6,7 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from operator import is_
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -22,9 +22,11 @@ from ..full import FullAttention
 from ..reads import LayerReads
 from .index import Chosen, TokenIndex
 from .layers import ChoosingLayers, RecordedChoices
-from .options import SparseOptions
 from .probe import Probe
 from .read_ahead import ReadAhead
+
+if TYPE_CHECKING:
+    from .method import Sparse
 
 
 class SparseAttention(BoundAttend):
@@ -41,7 +43,7 @@ class SparseAttention(BoundAttend):
 
     def __init__(
         self,
-        method: SparseOptions,
+        method: Sparse,
         dense: frozenset[int],
         config: ModelConfig,
         store: KVStore,

@@ -6,13 +6,17 @@ chooses for itself among them, by the index of these.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ....models.config import ModelConfig
 from ....ops.device import Device
 from ....ops.select import Range, Wanted
 from .index import Choice, TokenIndex
-from .options import SparseOptions
+
+if TYPE_CHECKING:
+    from .method import Sparse
 
 
 class ChoosingLayers:
@@ -22,7 +26,7 @@ class ChoosingLayers:
     """
 
     def __init__(
-        self, method: SparseOptions, dense: frozenset[int], config: ModelConfig, n_ctx: int
+        self, method: Sparse, dense: frozenset[int], config: ModelConfig, n_ctx: int
     ) -> None:
         # Of the model's layers: over slots, those with a window look like the others.
         self.indexed = {i for i, layer in enumerate(config.kv_layers) if layer.window is None}
@@ -37,7 +41,7 @@ class ChoosingLayers:
         self.room = min(n_ctx, method.sink + method.window + self.most * self._group)
         """The most tokens that a KV head reads."""
         self.alike: dict[float, list[int]] = {}
-        """The layers that choose alike, by their share (`SparseOptions.shares`)."""
+        """The layers that choose alike, by their share (`Sparse.shares`)."""
         for layer, share in self._shares.items():
             self.alike.setdefault(share, []).append(layer)
 
