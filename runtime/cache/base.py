@@ -33,6 +33,7 @@ class KVCache(ABC):
 
     def __init__(self, store: KVStore, attend: BoundAttend, layers: list[LayerView]) -> None:
         self.store, self.attend, self.layers = store, attend, layers
+        self._start, self._prompt = 0, True
         # What to add to the rows of keys (n, J · E) of each layer before they are stored.
         self._minus_centre: Array | None = None
         if store.centre is not None:
@@ -50,10 +51,10 @@ class KVCache(ABC):
         """
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
-        self._begin_states(start, n_tokens)
+        self._begin_pass(start, n_tokens, prompt)
 
-    def _begin_states(self, start: int, n_tokens: int) -> None:
-        self._start_of_pass = start
+    def _begin_pass(self, start: int, n_tokens: int, prompt: bool) -> None:
+        self._start, self._prompt = start, prompt
         if self.store.states is not None:
             self.store.states.begin(start, n_tokens)
 
@@ -73,7 +74,7 @@ class KVCache(ABC):
     def done(self, n_tokens: int) -> None:
         """All layers have the tokens that `begin` was called for."""
         if self.store.states is not None:
-            self.store.states.done(self._start_of_pass + n_tokens)
+            self.store.states.done(self._start + n_tokens)
 
     @abstractmethod
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:

@@ -100,8 +100,7 @@ class ScoredCache(SlotCache):
             self._check_chosen(start, n_tokens)
         self.store.cut(start)
         self._reserve(start, n_tokens)
-        self._start, self._prompt = start, prompt
-        self._begin_states(start, n_tokens)
+        self._begin_pass(start, n_tokens, prompt)
 
     def _check_chosen(self, start: int, n_tokens: int) -> None:
         """Raise `KeepError` where an attend method would choose among more than it has room for."""

@@ -28,11 +28,6 @@ class SlotCache(KVCache):
     ) -> None:
         super().__init__(parts.store, parts.attend, layers)
         self._store, self._slots, self._budget = parts.store, slots, parts.n_slots
-        self._start, self._prompt = 0, True
-
-    def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
-        super().begin(start, n_tokens, prompt=prompt)
-        self._start, self._prompt = start, prompt
 
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         self._slots[layer].read(q, k, v, out, position=self._start, prompt=self._prompt)

@@ -37,7 +37,6 @@ class WholeCache(KVCache):
         super().__init__(store, attend, layers)
         self._n_ctx, self._notice, self._tell, self._has_told = n_ctx, notice, tell, False
         self._index_seconds = 0.0
-        self._prompt = True
         self._numbers: dict[int, Numbers] = {}
         """By how many parts passes read, the positions at which the parts begin."""
         self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
@@ -59,7 +58,7 @@ class WholeCache(KVCache):
             self._numbers[n_parts] = self.store.device.numbers(n_parts)
         self._starts = self._numbers[n_parts]
         self._starts.set(list(range(start, start + n_parts)))
-        self._size, self._prompt = n_tokens // n_parts, prompt
+        self._size = n_tokens // n_parts
         state = self.attend.expect(start, n_tokens, prompt)
         if state is None:
             self.graphs = None
