@@ -133,6 +133,7 @@ class PackFolder(PackFiles):
             self._lock = None
 
     def names(self, plane: str) -> list[str]:
+        """The files of K and V (`log.KV`) or of a column."""
         if plane == KV:
             return [f"layer-{i:03}.kv" for i in self.whole_layers]
         return [f"index-{plane}"]

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from pathlib import Path
 
 from . import files
 from .errors import PackDamaged
 
 
-class PackFiles(ABC):
-    """What a log and its readers need of a pack's folder (`folder.PackFolder`)."""
+class PackFiles:
+    """The files of a folder, whatever is in them."""
 
     def __init__(self, path: Path, writable: bool) -> None:
         self.path, self.writable = path, writable
         self.n_written = 0  # bytes, by `write_at`
         self._fds: dict[str, int] = {}
-
-    @abstractmethod
-    def names(self, plane: str) -> list[str]:
-        """The files of K and V (`log.KV`) or of a column."""
 
     def fd(self, name: str) -> int:
         """A descriptor of one of the pack's files; a writer makes the file if it is missing."""

@@ -18,11 +18,14 @@ import re
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .....ops.attention.layout import SEGMENT
 from ..errors import PackDamaged
 from ..files import DIGEST, digest
-from ..pack_files import PackFiles
+
+if TYPE_CHECKING:
+    from ..folder import PackFolder
 
 NAME = "tokens"
 KV = ""
@@ -39,7 +42,7 @@ MOST_ITEM_BYTES = 1 << 14  # per token and KV head; K and V themselves take 1 Ki
 class Place:
     """Where a full segment is, and the digest of its slot in each file."""
 
-    folder: PackFiles
+    folder: PackFolder
     slot: int
     digests: tuple[bytes, ...]
 
@@ -90,7 +93,7 @@ def most_record(n_files: int) -> int:
 
 
 def replay(
-    data: memoryview, last_chain: bytes, tables: Tables, folder: PackFiles, n_layers: int
+    data: memoryview, last_chain: bytes, tables: Tables, folder: PackFolder, n_layers: int
 ) -> None:
     """Apply the records in `data` to `tables`; `PackDamaged` if they are not sound."""
     chain, start, path = b"", 0, folder.path
@@ -115,7 +118,7 @@ def _damaged(path: Path, offset: int) -> PackDamaged:
 
 
 def _apply(
-    kind: int, payload: memoryview, tables: Tables, folder: PackFiles, n_layers: int
+    kind: int, payload: memoryview, tables: Tables, folder: PackFolder, n_layers: int
 ) -> None:
     ids_end = _PLACE.size + 4 * SEGMENT
     if kind == _KIND_KV and len(payload) == ids_end + DIGEST * n_layers:

@@ -15,7 +15,6 @@ from ...ram.anonymous import Pieces
 from ..errors import PackDamaged
 from ..folder import PackFolder, stride_of
 from ..format.log import KV, Place
-from ..pack_files import PackFiles
 from .mapping import Mapping
 from .shared import Piece, is_shared, shared_piece
 
@@ -32,7 +31,7 @@ class _Slots:
     """The slots of one file, in one mapping with room to grow: a mapping for each new part of the
     file would soon be more than the system allows."""
 
-    def __init__(self, folder: PackFiles, name: str, stride: int, writable_copy: bool) -> None:
+    def __init__(self, folder: PackFolder, name: str, stride: int, writable_copy: bool) -> None:
         self._folder, self._name, self._stride = folder, name, stride
         # Columns are copy-on-write: writing an item again does not change the file.
         self._copy = writable_copy
@@ -224,7 +223,7 @@ class Plane:
         addresses: I64 = np.add.outer(layers, slots * stride)
         return addresses
 
-    def _file(self, folder: PackFiles, name: str) -> _Slots:
+    def _file(self, folder: PackFolder, name: str) -> _Slots:
         key = folder.path, name
         if key not in self._mapped:
             copy = self.name != KV
