@@ -16,7 +16,7 @@ from ..stats import Clock
 
 if TYPE_CHECKING:
     from ..context import Context
-    from ..loading.loaded_model import LoadedModel
+    from ..model import Model
 
 LEAST_ROWS = 8
 """Memory for a pass is made for so many tokens, or twice or four times as many, and so on."""
@@ -38,7 +38,7 @@ class Batch:
     from call to call. Memory for a pass is made once, and again for more tokens than ever before.
     """
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: Model) -> None:
         self._model = model
         self._pass: Together | None = None
         self._most = 0

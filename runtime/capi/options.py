@@ -18,7 +18,7 @@ from ..methods import Kind, Option
 from ..sampling import Sampler
 
 if TYPE_CHECKING:
-    from ..loading.loaded_model import LoadedModel
+    from ..model import Model
 
 
 class BadArgument(KvarnError):
@@ -128,7 +128,7 @@ GENERATE: Mapping[str, Kind] = _SAMPLER | {
 CHAT: Mapping[str, Kind] = {**GENERATE, "base": count}
 
 
-def generation_of(given: Mapping[str, Any], model: LoadedModel) -> dict[str, Any]:
+def generation_of(given: Mapping[str, Any], model: Model) -> dict[str, Any]:
     """Arguments of `Context.generation` but the draft, of options of `GENERATE`."""
     limit = given.get("max_tokens")
     return {

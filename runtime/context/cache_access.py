@@ -16,8 +16,8 @@ from ..methods import called
 from ..store import KVStore
 
 if TYPE_CHECKING:
-    from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
+    from ..model import Model
     from ..store import StoreError
     from ..store.base import Allow
     from ..token_ids import TokenIds
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class CacheAccess:
     """A context's KV cache, seen from outside: store, size, kept tokens, index, selections."""
 
-    model: LoadedModel
+    model: Model
     tokens: TokenIds
     plan: ContextPlan
     """What the context is."""

@@ -23,8 +23,8 @@ from .saving import Saving
 
 if TYPE_CHECKING:
     from ..draft import Draft
-    from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
+    from ..model import Model
     from ..sampling import Sampler
     from .planning.plan import ContextPlan
 
@@ -46,7 +46,7 @@ class Context(CacheAccess):
     """Tokens that can be read in all: `n_ctx`, or 2^31 - 1 where tokens are evicted."""
     stats: Stats
 
-    def __init__(self, model: LoadedModel, plan: ContextPlan) -> None:
+    def __init__(self, model: Model, plan: ContextPlan) -> None:
         forks.check()
         self.model, self.plan, self.n_ctx, placement = model, plan, plan.n_ctx, plan.placement
         chunk = min(model.transformer.max_chunk, placement.device.chunk)

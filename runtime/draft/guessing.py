@@ -17,7 +17,7 @@ from .lengths import Lengths
 
 if TYPE_CHECKING:
     from ..context import Context
-    from ..loading.loaded_model import LoadedModel
+    from ..model import Model
     from ..sampling.state import SamplerState
 
 AS_A_DRAFT = 4
@@ -48,7 +48,7 @@ class ModelDrafter(Drafter):
     """
 
     def __init__(
-        self, guessing: Guessing, lengths: Lengths, model: LoadedModel, sampler: SamplerState
+        self, guessing: Guessing, lengths: Lengths, model: Model, sampler: SamplerState
     ) -> None:
         self._guessing, self._context, self.lengths = guessing, guessing.context, lengths
         self._sampler, self._ends = sampler, model.tokenizer.eog_ids

@@ -16,8 +16,9 @@ import kvarn
 from kvarn.cli import main
 from kvarn.cuda_ops import machine
 from kvarn.cuda_ops.machine import Card, Machine, refusal
+from kvarn.runtime import model
 from kvarn.runtime.gguf import open_gguf
-from kvarn.runtime.loading import devices, loaded_model
+from kvarn.runtime.loading import devices
 
 from ..models import tiny_cases, tiny_models
 from ..programs import printed
@@ -101,7 +102,7 @@ def test_what_lacks_is_one_line_and_nothing_is_loaded(
         raise AssertionError("weights are loaded")
 
     monkeypatch.setattr(machine, "look", lambda: replace(GOOD, **lacking))
-    monkeypatch.setattr(loaded_model.Weights, "load", load)
+    monkeypatch.setattr(model.Weights, "load", load)
     assert main(["run", str(tiny_path), "-p", "x", "-n", "1", "--device", "cuda"]) == 1
     assert capsys.readouterr() == ("", f"kvarn: {line}\n")
     with pytest.raises(kvarn.KvarnError) as raised:

@@ -16,7 +16,7 @@ from ...store import Ram, StoreError
 from ...store.resident import on_device
 
 if TYPE_CHECKING:
-    from ...loading.loaded_model import LoadedModel
+    from ...model import Model
     from ...store import Store
     from .request import ContextRequest
 
@@ -37,7 +37,7 @@ class Placement:
 class KVPlanner:
     """Decides where K and V of a context are, and counts the memory of a GPU that they need."""
 
-    def __init__(self, model: LoadedModel, request: ContextRequest) -> None:
+    def __init__(self, model: Model, request: ContextRequest) -> None:
         self._model, self._request, self._store = model, request, request.store
         self._device = model.transformer.device
 

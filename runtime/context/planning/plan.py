@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ....ops.device import Device
     from ...attend import Attend
     from ...keep import Keep
-    from ...loading.loaded_model import LoadedModel
+    from ...model import Model
     from ...prefill import Prefill
     from ...store import Store
     from .placement import Placement
@@ -62,7 +62,7 @@ class ContextPlan:
         }
 
 
-def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
+def plan_of(model: Model, request: ContextRequest) -> ContextPlan:
     """The context that is asked for; what the request leaves open follows from the model and the
     machine.
 
@@ -96,7 +96,7 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
     )
 
 
-def _size(model: LoadedModel, request: ContextRequest, n_saved: int, kv_on: str) -> tuple[int, str]:
+def _size(model: Model, request: ContextRequest, n_saved: int, kv_on: str) -> tuple[int, str]:
     """How many tokens there is room for, and a line about it, or ""."""
     keep, limit = request.keep, model.config.n_ctx_train
     if request.n_ctx is not None:
@@ -125,7 +125,7 @@ def _size(model: LoadedModel, request: ContextRequest, n_saved: int, kv_on: str)
     )
 
 
-def question_prefill(model: LoadedModel, request: ContextRequest, n_ctx: int) -> Prefill:
+def question_prefill(model: Model, request: ContextRequest, n_ctx: int) -> Prefill:
     """How a question about what was read before is read, where its user does not say it: exactly
     where a GPU has K and V, else as `prefill.for_questions` says."""
     planner, kv_on = KVPlanner(model, request), request.kv_on or model.kv_on
@@ -134,7 +134,7 @@ def question_prefill(model: LoadedModel, request: ContextRequest, n_ctx: int) ->
     return for_questions(request.attend, request.keep, n_ctx)
 
 
-def _reading(model: LoadedModel, request: ContextRequest, n_ctx: int) -> tuple[Prefill, str]:
+def _reading(model: Model, request: ContextRequest, n_ctx: int) -> tuple[Prefill, str]:
     """How prompts are read, and a line about it, or "".
 
     A question that follows a pack is read in memory, or into a new pack, as `question_prefill`

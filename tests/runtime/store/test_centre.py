@@ -12,8 +12,8 @@ import kvarn
 from kvarn import Disk, Ram
 from kvarn.jit import kernel_cache
 from kvarn.ops.reference.attention import read_kv
+from kvarn.runtime import model as model_module
 from kvarn.runtime.attend.encoders import SimHash
-from kvarn.runtime.loading import loaded_model
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.loading.model_info import ModelInfo
 from kvarn.runtime.model import Model
@@ -113,7 +113,7 @@ def test_the_mean_is_computed_once_and_is_that_of_keys(
     def again(*_: object) -> None:
         raise AssertionError("it was kept")
 
-    monkeypatch.setattr(loaded_model, "measured_keys", again)
+    monkeypatch.setattr(model_module, "measured_keys", again)
     np.testing.assert_array_equal(mean_keys(model.info), means)
 
 
@@ -121,7 +121,7 @@ def test_measuring_it_is_said(model: Model, monkeypatch: pytest.MonkeyPatch) -> 
     told: list[str] = []
     listened = load(model.path, notice=told.append)
     monkeypatch.setattr(kernel_cache, "find", lambda name, parse: None)
-    monkeypatch.setattr(loaded_model, "measured_keys", lambda *_: np.zeros(1))
+    monkeypatch.setattr(model_module, "measured_keys", lambda *_: np.zeros(1))
     monkeypatch.setattr(kernel_cache, "keep", lambda name, payload: None)
     mean_keys(listened.info)
     assert [line.partition(",")[0] for line in told] == [f"measuring the keys of {model.name}"]
