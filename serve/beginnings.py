@@ -4,7 +4,7 @@ first 1,024, 2,048, … tokens.
     GET /beginnings                                   of all that was read
     POST any path, with kvarn-only: beginnings        of the prompt that the request would read
 
-Neither reads a token, generates or changes anything.
+Both answer {"digests": […]}. Neither reads a token, generates or changes anything.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,6 +26,15 @@ from .wire.errors import ApiError
 ONLY, BEGINNINGS = "kvarn-only", "beginnings"
 """The header of a request that asks only for those of its prompt."""
 Run = Callable[[Service, Any, Request], Coroutine[Any, Any, Response]]
+
+
+class _Digests(msgspec.Struct):
+    digests: list[str]
+
+
+def digests_in(answer: bytes) -> list[str]:
+    """Those of an answer. Raises ValueError for another program's."""
+    return msgspec.json.decode(answer, type=_Digests).digests
 
 
 async def held(service: Service, body: None, request: Request) -> Response:

@@ -35,13 +35,18 @@ class Stream(Response):
         await while_connected(receive, self._send(send))
 
     async def _send(self, send: Send) -> None:
-        part = {"type": "http.response.body", "more_body": True}
         try:
-            async for chunk in self._chunks:
-                await send({**part, "body": chunk})
+            await send_chunks(send, self._chunks)
         finally:
             await close(self._chunks)
-        await send({**part, "body": b"", "more_body": False})
+
+
+async def send_chunks(send: Send, chunks: AsyncIterator[bytes]) -> None:
+    """The body of an answer whose head was sent, as it comes."""
+    part = {"type": "http.response.body", "more_body": True}
+    async for chunk in chunks:
+        await send({**part, "body": chunk})
+    await send({**part, "body": b"", "more_body": False})
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

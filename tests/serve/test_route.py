@@ -24,8 +24,9 @@ from kvarn.runtime.home import pack_path
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.serving.protocol import Pieces, Refused
 from kvarn.runtime.serving.requests.beginnings import digests_of
+from kvarn.serve import route
 from kvarn.serve.native import documents
-from kvarn.serve.route import Replicas, proxy, replicas
+from kvarn.serve.route import Replicas, proxy
 from kvarn.serve.running import listen, server
 from kvarn.serve.service import Service
 from kvarn.serve.settings import Limits
@@ -65,7 +66,7 @@ def routing(
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[httpx.Client, list[FakeEngine]]]:
     """A proxy, and the engines of two servers behind it, which are asked all the time."""
-    monkeypatch.setattr(replicas, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(route, "POLL_SECONDS", 0.05)
     engines = [FakeEngine(), FakeEngine()]
     with ExitStack() as stack:
         urls = [stack.enter_context(serving(engine)) for engine in engines]
@@ -163,7 +164,7 @@ def test_streams_come_piece_by_piece() -> None:
 
 
 def test_a_server_that_dies_is_left_out_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(route, "POLL_SECONDS", 0.05)
     alive = FakeEngine()
     with ExitStack() as stack:
         dying = stack.enter_context(ExitStack())
@@ -175,7 +176,7 @@ def test_a_server_that_dies_is_left_out_and_comes_back(monkeypatch: pytest.Monke
         for _ in range(4):
             assert client.post("/v1/chat/completions", json=SHORT).status_code == 200
         assert len(alive.asked) == 4
-        until(lambda: not behind.all[0].is_ready)
+        until(lambda: behind.all[0].state != "ok")
         health = client.get("/health")
         assert health.status_code == 200 and health.json()["servers"][0]["state"] != "ok"
         alive.state, alive.reason = "dead", "the engine died"
@@ -310,6 +311,6 @@ def test_two_real_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         found[1][1].kill()
         again = client.post("/v1/completions", json=asked, timeout=300)
         assert again.json()["choices"] == answer.json()["choices"]
-        assert behind.all[0].sent and not behind.all[1].is_ready
+        assert behind.all[0].sent and behind.all[1].state != "ok"
         lost = client.post("/v1/completions", json={**asked, "prompt": "Who", "pack": "mill"})
         assert lost.status_code == 404

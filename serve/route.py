@@ -1,0 +1,222 @@
+"""`kvarn route`: passes requests on, each to the server that has read most of its prompt.
+
+Servers are asked again and again whether they are there, and for digests of what they have read;
+one of them for those of a prompt (`beginnings.py`): this process has no tokenizer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from ..system.text import shown
+from .beginnings import BEGINNINGS, ONLY, digests_in
+from .operations import Operation, routes
+from .service import Service
+from .wire.bodies import read_body
+from .wire.encoding import JSON, encode
+from .wire.errors import ApiError
+from .wire.guard import Guard
+from .wire.streams import send_chunks, while_connected
+
+POLL_SECONDS = 2.0  # between two questions to a server
+PATIENCE_SECONDS = 5.0  # for its answer to one, and for a connection
+STUCK_SECONDS = 30.0  # without one, until its requests end: they may be silent for an hour
+MOST_AHEAD = 8  # requests that a server may be busier than another, whatever it has read
+MOST_SENT = 1 << 16  # digests that are remembered of what was sent to a server
+LEAST_BYTES = 1024  # of a request with 1,024 tokens, unless it names a pack
+ELSEWHERE = (404, 429, 503)  # another server may answer otherwise: it has the pack, or room
+NOT_PASSED_ON = frozenset(  # headers of one connection, or that `Guard` has checked
+    b"connection content-length date expect host keep-alive origin proxy-authenticate "
+    b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade "
+    b"x-content-type-options".split()
+)
+Header = tuple[bytes, bytes]
+
+
+@dataclass(eq=False)
+class Replica:
+    """A server. state: "ok", or why it is left out; heard: when it last answered a question. tells:
+    whether it knows that for digests; held: what it says that it has read; sent: what was sent to
+    it. limits: of the requests that it answers."""
+
+    url: str
+    state: str = "not asked yet"
+    heard: float = 0.0
+    tells: bool = False
+    held: frozenset[str] = frozenset()
+    sent: set[str] = field(default_factory=set)
+    limits: set[asyncio.Timeout] = field(default_factory=set)
+
+    def rank(self, digests: Sequence[str]) -> tuple[int, int]:
+        """The highest has read, or is reading, most of a prompt; of equals it is the least busy."""
+        known = [n for n, one in enumerate(digests, 1) if one in self.sent or one in self.held]
+        return max(known, default=0), -len(self.limits)
+
+
+class Replicas:
+    """All servers. key: for questions about them, "" for none; tell: called with a line when one
+    comes or goes."""
+
+    def __init__(self, urls: Sequence[str], key: str, tell: Callable[[str], None]) -> None:
+        self.all, self._tell = [Replica(url) for url in urls], tell
+        # Requests pass without a client, which would add headers to them and keep cookies.
+        self._transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(), trust_env=False)
+        self._client = httpx.AsyncClient(transport=self._transport, timeout=PATIENCE_SECONDS)
+        self._key = {"authorization": f"Bearer {key}"} if key else {}
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Ask them all, before anything else and then again and again until the end."""
+        async with self._client, asyncio.TaskGroup() as group:
+            are_asked = asyncio.Event()
+            watch = group.create_task(self._watch(are_asked))
+            await are_asked.wait()
+            yield
+            watch.cancel()
+
+    async def stop(self, seconds: float) -> None:
+        """As engines are told to; here, answers end by themselves."""
+
+    @asynccontextmanager
+    async def asked(
+        self, method: str, path: str, digests: Sequence[str] | None, **more: Any
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer, its body unread, of the best server for a prompt of these digests, or of the
+        next if that one does not answer. digests: None where they are what is asked for; more: as
+        `httpx.Request` takes it. Raises `ApiError` 503 where none answers, or one breaks off."""
+        tried, has_begun = set[Replica](), False
+        while (one := self._best(digests, tried)) is not None:
+            tried.add(one)
+            request = httpx.Request(method, one.url + path, **more)
+            request.extensions["timeout"] = {"connect": PATIENCE_SECONDS}
+            try:
+                async with asyncio.timeout(None) as limit:
+                    one.limits.add(limit)
+                    answer = await self._transport.handle_async_request(request)
+                    async with aclosing(answer):
+                        if answer.status_code in ELSEWHERE and self._best(digests, tried):
+                            continue
+                        if len(one.sent) > MOST_SENT:
+                            one.sent.clear()
+                        one.sent.update(digests or ())
+                        has_begun = True
+                        yield answer
+                        return
+            except (httpx.RequestError, TimeoutError) as error:
+                self._mark(one, str(error) or "it does not answer")
+                if has_begun:
+                    raise ApiError(503, f"{one.url} ended in the middle of its answer") from error
+            finally:
+                one.limits.discard(limit)
+        raise ApiError(503, "no server is ready: try again later; /health says more")
+
+    def _best(self, digests: Sequence[str] | None, tried: set[Replica]) -> Replica | None:
+        """The ready one of the highest rank that is not much busier than another."""
+        ready = [one for one in self.all if one.state == "ok" and one not in tried]
+        able = [one for one in ready if one.tells or digests is not None]
+        most = min((len(one.limits) for one in able), default=0) + MOST_AHEAD
+        free = [one for one in able if len(one.limits) <= most]
+        return max(free, key=lambda one: one.rank(digests or ()), default=None)
+
+    async def _watch(self, are_asked: asyncio.Event) -> None:
+        while True:
+            await asyncio.gather(*map(self._ask, self.all))
+            are_asked.set()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _ask(self, one: Replica) -> None:
+        """Whether it is there, and what it has read. What was asked of a stuck one ends."""
+        try:
+            health = await self._client.get(f"{one.url}/health", headers=self._key)
+            one.heard = monotonic()
+            if health.status_code != 200:
+                raise ValueError(f"it answers {health.status_code} at /health")
+            told = await self._client.get(f"{one.url}/beginnings", headers=self._key)
+            if told.status_code == 401 and one.state != "ok":
+                reason = "it refuses the key of" if self._key else "without a key: give"
+                self._tell(f"{one.url}: it does not say what it has read, {reason} --api-key KEY")
+            one.tells = told.status_code in (200, 401)
+            one.held = frozenset(digests_in(told.content) if told.status_code == 200 else ())
+            self._mark(one, "ok")
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            self._mark(one, str(error) or "it does not answer")
+            is_stuck = monotonic() > one.heard + STUCK_SECONDS
+            for limit in [limit for limit in one.limits if is_stuck and not limit.expired()]:
+                limit.reschedule(0)
+
+    def _mark(self, one: Replica, state: str) -> None:
+        """Tell when a server comes or goes. One that goes may lose what it was reading."""
+        if state != "ok":
+            one.sent.clear()
+        if state != one.state:
+            self._tell(f"{one.url}: {state}")
+        one.state = state
+
+
+def proxy(service: Service, replicas: Replicas) -> Guard:
+    """The ASGI application over these servers, which are watched from its start to its end."""
+
+    async def health(service: Service, body: None, request: Request) -> Response:
+        """200 while a server is ready."""
+        is_ready = any(one.state == "ok" for one in replicas.all)
+        status = "stopping" if service.is_stopping else "ok" if is_ready else "no server is ready"
+        servers = [
+            {"url": one.url, "state": one.state}
+            | {"requests": len(one.limits), "beginnings": len(one.held)}
+            for one in replicas.all
+        ]
+        answer = {"status": status, "requests": service.n_requests - 1, "servers": servers}
+        return Response(encode(answer), 200 if status == "ok" else 503, media_type=JSON)
+
+    async def passed(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["kvarn.route"] = "passed on"
+        request = Request(scope, receive)
+        headers = _passed_on(request.headers.raw)
+        if {"content-length", "transfer-encoding"} & {*request.headers}:  # a stranger's, perhaps
+            async with replicas.asked("GET", "/v1/models", (), headers=headers) as answer:
+                if answer.status_code == 401:
+                    raise ApiError(401, "no key of the servers: send Authorization: Bearer KEY")
+        body = await read_body(request, service.settings.limits)
+        await while_connected(receive, _answer(replicas, request, headers, body, send))
+
+    own = routes(service, [Operation("GET", "/health", health)])
+    return Guard(Router(own, False, passed, lifespan=lambda _: replicas.watched()), service)
+
+
+async def _answer(
+    replicas: Replicas, request: Request, headers: list[Header], body: bytes, send: Send
+) -> None:
+    """Send what a server answers. Raises `ApiError` 400 for a path out of the server's own."""
+    path, query = (request.scope[name].decode("latin-1") for name in ("raw_path", "query_string"))
+    if not path.startswith("/") or ".." in path.lower().replace("%2e", ".").split("/"):
+        raise ApiError(400, f"the path is {shown(path)}, expected one from / on without ..")
+    path = f"{path}?{query}" if query else path
+    more, digests = {"headers": headers, "content": body}, list[str]()
+    is_long = len(body) >= LEAST_BYTES or b'"pack"' in body
+    if is_long and request.method == "POST" and ONLY not in request.headers:
+        only = [*headers, (ONLY.encode(), BEGINNINGS.encode())]
+        with suppress(ApiError, ValueError):  # the answer itself says what is wrong
+            async with replicas.asked("POST", path, None, **more | {"headers": only}) as answer:
+                digests = digests_in(await answer.aread())
+    async with replicas.asked(request.method, path, digests, **more) as answer:
+        head = {"status": answer.status_code, "headers": _passed_on(answer.headers.raw)}
+        await send({"type": "http.response.start", **head})
+        await send_chunks(send, answer.aiter_raw())
+
+
+def _passed_on(headers: Iterable[Header]) -> list[Header]:
+    lower = [(name.lower(), value) for name, value in headers]
+    named = b",".join(value.lower() for name, value in lower if name == b"connection").split(b",")
+    left_out = NOT_PASSED_ON | {name.strip() for name in named}
+    return [(name, value) for name, value in lower if name not in left_out]
