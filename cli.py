@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from .commands import COMMANDS, REAL_MODEL
-from .commands.parser import build_parser, module_of
+from .commands.parsing.parser import build_parser, module_of
 from .system.errors import message_of
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
 from .system.values import WrongValue

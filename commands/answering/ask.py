@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ...runtime.model import Model
     from ...runtime.pack_folders.ranking import Open
     from ...runtime.store.facts import PackHead
-    from ..parser import Parser
+    from ..parsing.parser import Parser
 
 MAX_TOKENS, PASSAGES = 256, 3
 _OF_TEMPLATE = 1024

@@ -14,7 +14,7 @@ from ...system.terminal import say
 from ..options.address import add_address_options, check_open
 
 if TYPE_CHECKING:
-    from ..parser import Parser
+    from ..parsing.parser import Parser
 
 _PORT = 8080
 _MOST_REQUESTS = 1 << 16

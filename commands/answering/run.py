@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...runtime.context.generation import Generation
     from ...runtime.model import Model
     from ...runtime.store import Store
-    from ..parser import Parser
+    from ..parsing.parser import Parser
 
 DEFAULT_PROMPT = "It was a bright cold morning, and"
 _BESIDE_TEXT = 8

@@ -31,7 +31,7 @@ from ..options.values import positive, typed
 
 if TYPE_CHECKING:
     from ...serve.settings import Settings
-    from ..parser import Parser
+    from ..parsing.parser import Parser
 
 _CACHE_SHARE = 10
 """Of the free disk, a tenth is for what was read, unless told."""

@@ -16,7 +16,7 @@ from ..options.model_options import add_threads_option
 from ..options.values import file_name
 
 if TYPE_CHECKING:
-    from ..parser import Parser
+    from ..parsing.parser import Parser
 
 _ADDRESS = "127.0.0.1:8090"
 _RANGE = re.compile(r"(\d{0,9}):(\d{0,9})", re.ASCII)

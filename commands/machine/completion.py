@@ -9,7 +9,7 @@ from ...system.errors import KvarnError
 from ...system.terminal import show
 from .. import COMMANDS
 from ..options.values import file_name
-from ..parser import build_parser
+from ..parsing.parser import build_parser
 
 SHELLS = ("bash", "zsh", "tcsh")
 

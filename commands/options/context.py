@@ -15,9 +15,9 @@ from ...runtime.methods import Kind, Method
 from ...runtime.shards.method import CHOICES
 from ...runtime.store import Disk, Ram
 from ...system.text import shown
+from ..parsing.rare import USUAL, mark_rare
 from .address import add_token_options
 from .model_options import add_ctx_option
-from .rare import USUAL, mark_rare
 from .values import count, file_name, typed
 
 M = TypeVar("M", bound=Method)

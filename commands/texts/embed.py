@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..parser import Parser
+    from ..parsing.parser import Parser
 
 
 def add(parser: Parser) -> None:

@@ -9,7 +9,7 @@ from ...system.errors import KvarnError
 from .embedding import add_embedding_options, embedder_of, show_scores, texts_of, words_of
 
 if TYPE_CHECKING:
-    from ..parser import Parser
+    from ..parsing.parser import Parser
 
 
 def add(parser: Parser) -> None:

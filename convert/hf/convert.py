@@ -20,12 +20,12 @@ from . import reranker
 from .architecture import HFArchitecture
 from .architectures import architecture_of, check
 from .config import Config
-from .description import add_description
 from .families.experts import count
-from .folder import read_config, read_tensors
+from .files.folder import read_config, read_tensors
+from .metadata.description import add_description
+from .metadata.values import check_values
 from .modules import read_modules
 from .tensors import Planned, check_embedding, is_drafting, plan
-from .values import check_values
 from .vocabulary import read_vocabulary
 
 CHUNK_BYTES = 32 << 20

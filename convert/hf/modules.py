@@ -13,8 +13,8 @@ from gguf import GGUFWriter, PoolingType
 
 from ...system.text import brief
 from ..errors import ConvertError
-from .jsons import read_bytes
-from .safetensors import StoredTensor, read_header
+from .files.jsons import read_bytes
+from .files.safetensors import StoredTensor, read_header
 
 _MAX_BYTES = 1 << 20
 _POOLINGS = {

@@ -11,7 +11,7 @@ import numpy as np
 from gguf import GGUFWriter
 
 from ..errors import ConvertError
-from .jsons import read_bytes
+from .files.jsons import read_bytes
 from .tensors import Planned
 from .views import in_order
 

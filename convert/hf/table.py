@@ -13,7 +13,6 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from . import keys
 from .architecture import HFArchitecture
 from .families import (
     deepseek,
@@ -30,6 +29,7 @@ from .families import (
     nomic,
     text_encoders,
 )
+from .metadata import keys
 
 _LLAMA = HFArchitecture("llama", keys.add_llama, permuted=True)
 _MISTRAL3 = HFArchitecture("mistral3", keys.add_mistral3, permuted=True)

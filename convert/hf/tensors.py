@@ -13,8 +13,8 @@ from ..errors import ConvertError
 from .architecture import HFArchitecture
 from .config import Config
 from .families.experts import count, stack
-from .rope import factor_tensors
-from .safetensors import BYTES, StoredTensor
+from .files.safetensors import BYTES, StoredTensor
+from .metadata.rope import factor_tensors
 from .views import View, Views, given, in_order, mapped, multiplied
 
 # Buffers that old files keep, and the parts of models that see or hear.

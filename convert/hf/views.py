@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ops.arrays import F32, I64
-from .safetensors import BYTES, StoredTensor
+from .files.safetensors import BYTES, StoredTensor
 
 Rows = Callable[[int, int], NDArray[Any]]
 """(first, stop) → rows first .. stop - 1, contiguous: float32 (stop - first, columns), or uint8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from ..errors import HubError
-from ..hf.folder import PICKLES, SAFETENSORS_SPACE
+from ..hf.files.folder import PICKLES, SAFETENSORS_SPACE
 
 SMALL = (
     "config.json",

@@ -12,8 +12,8 @@ from ...runtime.gguf import GGUFError, open_gguf
 from ...runtime.memory import available_bytes, human_bytes
 from ...system.text import one_line
 from ..errors import HubError, HubOutOfReach
-from ..hf.folder import INDEX
-from ..hf.jsons import optional_json
+from ..hf.files.folder import INDEX
+from ..hf.files.jsons import optional_json
 from ..writing import check_room
 from .ask import Notice
 from .choose import ANY, Choice, Listed, choose

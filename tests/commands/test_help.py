@@ -12,8 +12,8 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands import COMMANDS
 from kvarn.commands.options import context
-from kvarn.commands.options.rare import RARE, is_rare
-from kvarn.commands.parser import Parser, build_parser
+from kvarn.commands.parsing.parser import Parser, build_parser
+from kvarn.commands.parsing.rare import RARE, is_rare
 from kvarn.runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
 
 LONG = ("run", "chat", "serve", "bench", "perplexity", "eval", "pack build")

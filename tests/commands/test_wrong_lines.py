@@ -6,8 +6,8 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands import COMMANDS
-from kvarn.commands.options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
-from kvarn.commands.parser import build_parser
+from kvarn.commands.parsing.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
+from kvarn.commands.parsing.parser import build_parser
 from kvarn.runtime.keep import KEEPS
 
 SEE = "; see `kvarn run --help`"

@@ -17,7 +17,7 @@ import pytest
 from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf.architectures import architecture_of, check
 from kvarn.convert.hf.config import Config
-from kvarn.convert.hf.rope import llama3_factors, long_factors
+from kvarn.convert.hf.metadata.rope import llama3_factors, long_factors
 from kvarn.convert.hf.table import HF_ARCHITECTURES
 from kvarn.models import ModelConfig
 from kvarn.models.errors import ModelError

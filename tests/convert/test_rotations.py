@@ -15,7 +15,7 @@ import pytest
 
 from kvarn.convert.hf.architectures import architecture_of, check
 from kvarn.convert.hf.config import Config
-from kvarn.convert.hf.rope import factor_tensors
+from kvarn.convert.hf.metadata.rope import factor_tensors
 from kvarn.models import ModelConfig, RopeConfig
 from kvarn.models.rope import frequencies
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvarn.convert.errors import ConvertError
-from kvarn.convert.hf.folder import read_tensors
-from kvarn.convert.hf.safetensors import read_header
+from kvarn.convert.hf.files.folder import read_tensors
+from kvarn.convert.hf.files.safetensors import read_header
 
 from . import hf_folders
 

@@ -13,7 +13,7 @@ import pytest
 
 from kvarn.cli import build_parser, main
 from kvarn.commands import COMMANDS, REAL_MODEL
-from kvarn.commands.parser import Parser
+from kvarn.commands.parsing.parser import Parser
 
 from ..convert import hf_folders, hub_server
 from .document_commands import DOCUMENTS, PROGRAMS, ROOT, Step, blocks

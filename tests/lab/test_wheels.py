@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.commands.parser import module_of
+from kvarn.commands.parsing.parser import module_of
 from kvarn.jit import kernel_cache
 from kvarn.jit.launch import launcher
 from kvarn.runtime.attend.encoders.sidecar import own_encoders

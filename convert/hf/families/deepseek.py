@@ -8,7 +8,7 @@ from gguf import ExpertGatingFuncType, GGUFWriter
 
 from ...errors import ConvertError
 from ..config import Config
-from ..keys import add_dense
+from ..metadata.keys import add_dense
 from ..views import View, Views, part, reshaped, transposed
 from .experts import add_experts, split
 

@@ -11,7 +11,7 @@ from ....models.config.architectures import ARCHITECTURES
 from ....ops.experts import MOST_EXPERTS
 from ...errors import ConvertError
 from ..config import Config
-from ..keys import add_granite, add_llama, add_qwen
+from ..metadata.keys import add_granite, add_llama, add_qwen
 from ..views import View, Views, part, stacked
 
 # A matrix of one expert, or stablelm's norm of one head.

@@ -10,7 +10,7 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config, number
-from ..keys import add_head_dim, add_sizes, add_unscaled
+from ..metadata.keys import add_head_dim, add_sizes, add_unscaled
 from ..views import View, Views
 from .mamba2 import add_scan, inner_size, n_groups, scans, state_size
 

@@ -7,8 +7,8 @@ from gguf import GGUFWriter
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_dense
-from ..layers import add_windows, windowed_layers
+from ..metadata.keys import add_dense
+from ..metadata.layers import add_windows, windowed_layers
 from .experts import add_experts
 
 _LAYER = r"model\.layers\.(\d+)"

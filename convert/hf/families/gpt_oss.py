@@ -19,9 +19,9 @@ from ....ops.types import QUANT_TYPES, row_bytes
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_qwen
-from ..layers import usual_windows, windowed_layers
-from ..safetensors import BYTES
+from ..files.safetensors import BYTES
+from ..metadata.keys import add_qwen
+from ..metadata.layers import usual_windows, windowed_layers
 from ..views import View, Views, columns, part, transposed
 from .experts import add_experts
 

@@ -8,8 +8,8 @@ from gguf import ExpertGatingFuncType, GGUFWriter
 from ....ops.arrays import I64
 from ...errors import ConvertError
 from ..config import Config, number
-from ..keys import add_dense, add_qwen, add_sections
-from ..layers import layer_kinds
+from ..metadata.keys import add_dense, add_qwen, add_sections
+from ..metadata.layers import layer_kinds
 from ..views import View, Views, columns, in_order, mapped, reshaped
 from . import experts
 from .experts import add_experts, add_qwen_moe

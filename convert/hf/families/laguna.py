@@ -9,9 +9,9 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_head_dim, add_sizes
-from ..layers import add_windows, windowed_layers
-from ..rope import add_rope
+from ..metadata.keys import add_head_dim, add_sizes
+from ..metadata.layers import add_windows, windowed_layers
+from ..metadata.rope import add_rope
 from .experts import add_experts, split
 
 

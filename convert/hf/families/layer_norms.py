@@ -5,8 +5,8 @@ from __future__ import annotations
 from gguf import GGUFWriter, RopeScalingType
 
 from ..config import Config
-from ..keys import add_head_dim, add_sizes, add_unscaled
-from ..rope import add_rope
+from ..metadata.keys import add_head_dim, add_sizes, add_unscaled
+from ..metadata.rope import add_rope
 
 
 def _add_layer_normed(writer: GGUFWriter, config: Config, eps: str = "layer_norm_eps") -> None:

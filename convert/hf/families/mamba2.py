@@ -13,8 +13,8 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_granite, add_qwen
-from ..layers import layer_kinds
+from ..metadata.keys import add_granite, add_qwen
+from ..metadata.layers import layer_kinds
 from ..views import View, Views, mapped
 from .experts import add_granite_moe, count, split_granite
 from .hybrids import layer_counts, squeezed

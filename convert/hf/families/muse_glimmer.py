@@ -9,8 +9,8 @@ from ....ops.arrays import F32
 from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config, number
-from ..keys import add_qwen
-from ..layers import add_windows, windowed_layers
+from ..metadata.keys import add_qwen
+from ..metadata.layers import add_windows, windowed_layers
 
 
 def add_keys(writer: GGUFWriter, config: Config) -> None:

@@ -10,7 +10,7 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_head_dim, add_sizes
+from ..metadata.keys import add_head_dim, add_sizes
 from .experts import add_experts
 from .hybrids import layer_counts
 from .mamba2 import N_CTX, SAME, add_scan, scans

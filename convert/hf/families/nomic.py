@@ -14,7 +14,7 @@ from gguf import GGUFWriter
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
-from ..keys import add_base
+from ..metadata.keys import add_base
 from ..views import View, Views, reshaped, transposed
 from .experts import count
 from .text_encoders import add_encoder_norms, add_encoder_sizes, tensors

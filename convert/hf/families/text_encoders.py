@@ -16,8 +16,8 @@ from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config, number
-from ..keys import add_base, add_head_dim
-from ..layers import add_windows, usual_windows, windowed_layers
+from ..metadata.keys import add_base, add_head_dim
+from ..metadata.layers import add_windows, usual_windows, windowed_layers
 from ..views import View, Views, part
 
 _LEFT_OUT = ("cls.predictions", "cls.seq_relationship")

@@ -15,7 +15,7 @@ from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..architectures import architecture_of, check
 from ..config import Config
-from ..folder import read_config
+from ..files.folder import read_config
 from ..table import HF_ARCHITECTURES
 from .settings import FILE, AdapterSettings
 

@@ -19,11 +19,11 @@ from ...errors import ConvertError
 from ...quantize.mixes import Mix
 from ...writing import check_room
 from ..convert import declare, write_file
-from ..description import add_description
-from ..folder import PICKLES
-from ..safetensors import StoredTensor, read_header
+from ..files.folder import PICKLES
+from ..files.safetensors import StoredTensor, read_header
+from ..metadata.description import add_description
+from ..metadata.values import check_values
 from ..tensors import Planned
-from ..values import check_values
 from .base import base_path, read_base
 from .pairs import file_pairs, stored_pairs
 from .settings import AdapterSettings

@@ -15,7 +15,7 @@ import numpy as np
 from ....ops.arrays import I64
 from ....system.text import one_line
 from ...errors import ConvertError
-from ..safetensors import StoredTensor
+from ..files.safetensors import StoredTensor
 from ..tensors import is_drafting, plain_name, renamed, sees_or_hears
 from ..views import View, columns, in_order, mapped, multiplied
 from .base import Base

@@ -17,7 +17,7 @@ from typing import Any
 from ....system.text import brief
 from ...errors import ConvertError
 from ..config import number
-from ..jsons import read_json
+from ..files.jsons import read_json
 
 FILE = "adapter_config.json"
 MAX_RANK = 1 << 16

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....system.text import brief
 from ...errors import ConvertError
-from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
+from ..files.jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .library import LibraryTokenizer, read
 from .pretokenizers import pre_tokenizer_of
 from .rules import name_of

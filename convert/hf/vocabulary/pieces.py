@@ -10,7 +10,7 @@ from typing import Any
 from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
-from ..jsons import optional_json
+from ..files.jsons import optional_json
 from .sentencepiece import PieceType, read_sentencepiece
 from .tokens import ADDED_SCORE, Tokens, added_tokens
 

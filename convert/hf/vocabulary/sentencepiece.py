@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ....models.config.bounds import MAX_VOCAB
 from ...errors import ConvertError
-from ..jsons import MAX_VOCABULARY_BYTES, read_bytes
+from ..files.jsons import MAX_VOCABULARY_BYTES, read_bytes
 
 _MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
 

@@ -22,7 +22,7 @@ from typing import Any
 from ....runtime.tokenizer.bpe import BYTE_TO_CHARACTER
 from ....system.text import brief
 from ...errors import ConvertError
-from ..jsons import read_bytes
+from ..files.jsons import read_bytes
 from .sentencepiece import PieceType
 from .tokens import Tokens, added_tokens
 

@@ -13,7 +13,7 @@ from ....runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ....system.text import brief, one_line
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
-from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
+from ..files.jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .bpe import byte_level_tokens, pre_tokenizer
 from .pieces import as_gemma4, read_pieces
 from .tiktoken import FILE as TIKTOKEN

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....system.text import brief
 from ...errors import ConvertError
-from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
+from ..files.jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .sentencepiece import PieceType
 from .tokens import Tokens, added_tokens
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.commands.options.arms import arms_from
-from kvarn.commands.parser import build_parser
+from kvarn.commands.parsing.parser import build_parser
 from lab.results import run as running
 from lab.results.__main__ import estimate, main
 from lab.results.data import (

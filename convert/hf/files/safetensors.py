@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.arrays import F32, U8
-from ...system.text import brief
-from ..errors import ConvertError
+from ....ops.arrays import F32, U8
+from ....system.text import brief
+from ...errors import ConvertError
 from .jsons import parse_json
 
 MAX_HEADER = 16 << 20  # bytes; the largest models have some 100 for each of 2,000 tensors

@@ -13,14 +13,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import __version__
-from ..system.terminal import say, say_lines, show
-from ..system.text import shown
-from . import COMMANDS
-from .options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
-from .options.rare import is_rare
-from .options.values import NO_MODEL, file_path, integer, number, utf8
-from .options.words import flag_in, nearest, nearest_option, options_first, short_name
+from ... import __version__
+from ...system.terminal import say, say_lines, show
+from ...system.text import shown
+from .. import COMMANDS
+from ..options.values import NO_MODEL, file_path, integer, number, utf8
+from .foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
+from .rare import is_rare
+from .words import flag_in, nearest, nearest_option, options_first, short_name
 
 _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
 _TAKES_NONE = re.compile(r"argument (.+): ignored explicit argument (.+)")
@@ -278,4 +278,4 @@ def build_parser(*commands: str, whole: bool = True) -> Parser:
 
 def module_of(command: str) -> Any:
     """The module of a command, imported."""
-    return import_module(f".{COMMANDS[command][0]}", __package__)
+    return import_module(f"..{COMMANDS[command][0]}", __package__)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gguf import GGUFWriter
 
-from ...models.config.architectures import ARCHITECTURES
-from ...system.text import brief
-from ..errors import ConvertError
-from .config import Config
+from ....models.config.architectures import ARCHITECTURES
+from ....system.text import brief
+from ...errors import ConvertError
+from ..config import Config
 
 
 def windowed_layers(config: Config, period: int) -> list[bool]:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...system.text import one_line
-from ..errors import ConvertError
+from ....system.text import one_line
+from ...errors import ConvertError
 
 MAX_BYTES = 4 << 20
 """Most bytes of a JSON file; indexes of shards and configurations have less than 1 MB."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter
 
-from ...system.text import brief
-from ..errors import ConvertError
-from .config import F32_MAX
+from ....system.text import brief
+from ...errors import ConvertError
+from ..config import F32_MAX
 
 
 def check_values(writer: GGUFWriter) -> None:

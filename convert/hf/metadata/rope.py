@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 from gguf import GGUFWriter, RopeScalingType
 
-from ...models.config.architectures import ARCHITECTURES
-from ...models.config.bounds import MAX_CONTEXT
-from ...models.config.rope_keys import (
+from ....models.config.architectures import ARCHITECTURES
+from ....models.config.bounds import MAX_CONTEXT
+from ....models.config.rope_keys import (
     LEAST_FACTOR,
     MAX_FACTOR,
     MAX_LOG_MULTIPLIER,
     YARN_BETAS,
     yarn_amplitude,
 )
-from ...ops.arrays import F32
-from ...system.text import brief
-from ..errors import ConvertError
-from .config import Config, number
+from ....ops.arrays import F32
+from ....system.text import brief
+from ...errors import ConvertError
+from ..config import Config, number
 
 _WHERE = "config.json's rope parameters"
 ROUNDED = ("gpt-oss",)

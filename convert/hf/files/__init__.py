@@ -1,0 +1,1 @@
+"""What a folder that Hugging Face's libraries wrote has: JSON files, and tensors in shards."""
