@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .runtime.keep.registry import *
     from .runtime.loading.load import load as load
     from .runtime.model import Model as Model
+    from .runtime.pack_folders.blocks import build_pack_in_blocks as build_pack_in_blocks
     from .runtime.pack_folders.building import build_packs as build_packs
     from .runtime.pack_folders.ranking import ask_packs as ask_packs
     from .runtime.packs import build_pack as build_pack
@@ -57,6 +58,7 @@ _HOMES = {
     "ask": ".runtime.asking",
     "ask_packs": ".runtime.pack_folders.ranking",
     "build_pack": ".runtime.packs",
+    "build_pack_in_blocks": ".runtime.pack_folders.blocks",
     "build_packs": ".runtime.pack_folders.building",
     "load": ".runtime.loading.load",
     "load_embedder": ".runtime.embedding.loading",

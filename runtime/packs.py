@@ -20,6 +20,7 @@ from .store.disk.archive import clear_imports
 from .store.disk.contents import remove_files, take_lock
 from .store.disk.format.manifest import Manifest
 from .store.disk.info import pack_info as pack_info
+from .store.disk.parts import check_no_parts, remove_parts
 from .store.facts import PackInfo as PackInfo
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def remove_pack(path: Path) -> list[str]:
     try:
         left = remove_files(path)
         forget(path)
+        remove_parts(path)
         return left
     finally:
         os.close(lock)
@@ -98,6 +100,23 @@ def build_pack(
     text and one without room, `PackError` if the pack holds other tokens, or was read in another
     way.
     """
+    ids = text_ids(model, text, n_ctx)
+    disk = replace(store if isinstance(store, Disk) else Disk(store), goal=len(ids))
+    check_no_parts(Path(disk.path))
+    n_ctx = n_ctx or model.config.n_ctx_train
+    with model.context(n_ctx, store=disk, prefill=prefill) as context:
+        done = len(context.tokens)
+        check_begins(context, ids)
+        if opened is not None:
+            opened(context)
+        if done < len(ids):
+            context.prefill(ids[done:], progress)
+    return pack_info(Path(disk.path))
+
+
+def text_ids(model: Model, text: str | Sequence[int], n_ctx: int | None) -> Sequence[int]:
+    """The ids of a text that a context of `n_ctx` tokens is to read, by default of the model's
+    training length. Raises `KvarnError` for an empty text and one without room."""
     ids = prompt_ids(model.tokenizer, text) if isinstance(text, str) else text
     if not text:
         raise KvarnError("nothing to read: the text is empty")
@@ -108,19 +127,17 @@ def build_pack(
             f"the text has {len(ids):,} tokens, more than the {n_ctx or limit:,} of the context: "
             f"use --ctx {len(ids)}{trained}"
         )
-    disk = replace(store if isinstance(store, Disk) else Disk(store), goal=len(ids))
-    with model.context(n_ctx or limit, store=disk, prefill=prefill) as context:
-        done = len(context.tokens)
-        if n_common(ids, context.tokens) < done:
-            raise PackError(
-                Path(disk.path),
-                f"it holds {done:,} tokens of another text: choose another name or remove it",
-            )
-        if opened is not None:
-            opened(context)
-        if done < len(ids):
-            context.prefill(ids[done:], progress)
-    return pack_info(Path(disk.path))
+    return ids
+
+
+def check_begins(context: Context, ids: Sequence[int]) -> None:
+    """Raise `PackError` unless the tokens in the pack of a context are the first of a text."""
+    done = len(context.tokens)
+    if n_common(ids, context.tokens) < done and isinstance(disk := context.plan.store, Disk):
+        raise PackError(
+            Path(disk.path),
+            f"it holds {done:,} tokens of another text: choose another name or remove it",
+        )
 
 
 def index_pack(

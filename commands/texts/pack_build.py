@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.documents import joined
 from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
+from ...runtime.prefill import BlocksPrefill
 from ...runtime.store import Disk
 from ...system.errors import KvarnError
 from ...system.terminal import say
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from ...runtime.attend import Attend
     from ...runtime.context import Context
     from ...runtime.model import Model
+    from ...runtime.store.facts import PackInfo
 
 NAME_HELP = "a name among your packs (in KVARN_HOME), or a path with a /"
 BUILDING = (
@@ -63,6 +66,12 @@ def add_build(build: argparse.ArgumentParser) -> None:
         help="a pack for each file, named like it, in the folder -o; the same command may run "
         "several times at once, on machines that share the folder, too",
     )
+    build.add_argument(
+        "--each-block",
+        action="store_true",
+        help="with --prefill blocks: read one block after another that no other process reads; run "
+        "the same command several times at once, on machines that share the pack's folder, too",
+    )
     add_ray_options(build, "with --each, read the texts")
     add_ctx_option(
         build, "most tokens of the text (default, and for 0: the model's training length)"
@@ -85,11 +94,13 @@ def add_index(index: argparse.ArgumentParser) -> None:
 
 
 def build(options: argparse.Namespace) -> int:
-    from ...runtime.context.reading.prompt import prompt_ids
-    from ...runtime.packs import build_pack
-
     if options.files_from is not None:
         options.files = listed(options.files_from)
+    if options.each_block and (options.each or options.ray is not None):
+        raise KvarnError(
+            "--each-block reads one text, by as many processes as run the command: omit "
+            + ("--each" if options.each else "--ray")
+        )
     check_ray_options(options)
     if options.ray is not None:
         if not options.each:
@@ -101,9 +112,20 @@ def build(options: argparse.Namespace) -> int:
         from .pack_each import build_each
 
         return build_each(options)
+    return _build_one(options)
+
+
+def _build_one(options: argparse.Namespace) -> int:
+    """One pack of all files."""
+    from ...runtime.context.reading.prompt import prompt_ids
+    from ...runtime.pack_folders.blocks import build_pack_in_blocks, waiting
+    from ...runtime.packs import build_pack
+
     source, request = ModelRequest.of(options), request_from(options)
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
     documents, head, prefill = documents_from(options), store.head(), request.prefill
+    if options.each_block and not isinstance(prefill, BlocksPrefill):
+        raise KvarnError("--each-block reads the blocks of a text: give --prefill blocks:N, too")
     if not any(document.text.strip() for document in documents):
         raise KvarnError("nothing to read: the files are empty")
     work = Workload(store.types(), [request.attend], prefills=[prefill] if prefill else [])
@@ -116,26 +138,41 @@ def build(options: argparse.Namespace) -> int:
             say(context.where)
         bar.begin(len(context.tokens), context.stats)
 
+    def begin(name: str, context: Context) -> ReadingBar:
+        nonlocal bar
+        bar.close()
+        bar = ReadingBar(name, len(context.tokens), context.stats)
+        return bar
+
+    def read() -> tuple[PackInfo, int]:
+        """The pack, and how many tokens this process has read."""
+        if options.each_block and isinstance(prefill, BlocksPrefill):
+            return build_pack_in_blocks(model, store, ids, prefill, request.n_ctx, begin)
+        info = build_pack(model, store, ids, request.n_ctx, prefill, bar, opened)
+        return info, len(ids) - bar.n_before
+
     began = time.perf_counter()
-    with on_ctrl_c(
-        lambda: (
-            f"stopped: {store.path} keeps {store.n_saved:,} of {len(ids):,} tokens; run the same "
-            "command to resume"
-        )
-    ):
+    with on_ctrl_c(lambda: _stopped(store, None if options.each_block else len(ids))):
         try:
-            info = build_pack(model, store, ids, request.n_ctx, prefill, bar, opened)
+            info, n_read = read()
         finally:
             bar.close()
     say(
         f"{store.path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
-        f"{len(ids) - bar.n_before:,} of them read in {time.perf_counter() - began:.1f} s"
+        f"{n_read:,} of them read in {time.perf_counter() - began:.1f} s"
     )
     for measured in info.probe:
         say(str(measured))
     if request.attend.selects:
-        _index(model, Path(store.path), request.attend, request.n_ctx)
+        run = partial(_index, model, Path(store.path), request.attend, request.n_ctx)
+        waiting(run) if options.each_block else run()
     return 0
+
+
+def _stopped(store: Disk, n_tokens: int | None) -> str:
+    """A line about a pack of a text of so many tokens (None: whose blocks were read apart)."""
+    kept = "what was read" if n_tokens is None else f"{store.n_saved:,} of {n_tokens:,} tokens"
+    return f"stopped: {store.path} keeps {kept}; run the same command to resume"
 
 
 def index(options: argparse.Namespace) -> int:

@@ -195,6 +195,11 @@ class Disk(Store):
         create(path, manifest, above.centre(), state.recent)
         return begun
 
+    def check(self, model: ModelInfo, n_ctx: int) -> None:
+        """Raise `PackError` if the pack, which exists, cannot be gone on with as asked."""
+        path = Path(self.path)
+        self._check(path, Manifest.read(path), model, _is_long(model, n_ctx, None))
+
     def _check(
         self,
         path: Path,

@@ -128,6 +128,23 @@ class Writer:
             plane.places.append(written)
         self._failed = False
 
+    def take_over(self, kv: Plane, places: Sequence[Place], state: Saved) -> None:
+        """Make full segments that others have put into the pack's files, after those of the last
+        commit, its state, without a tail. For packs whose layers have no windows or states."""
+        sealed = [(kv, len(kv.places) + i, place) for i, place in enumerate(places)]
+        log_bytes, log_chain = self._append_log(state.tokens, sealed)
+        commit = replace(
+            self._commit,
+            sequence=self._commit.sequence + 1,
+            n_tokens=len(state.tokens),
+            log_bytes=log_bytes,
+            log_chain=log_chain,
+            tail=Tail(),
+            n_prompt=state.n_prompt,
+            n_apart=state.n_apart,
+        )
+        self._put(commit, state.hidden)
+
     def most_growth(
         self,
         n_tokens: int,

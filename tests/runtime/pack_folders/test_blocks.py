@@ -1,0 +1,278 @@
+"""One pack of blocks that several processes read: the bytes of the pack that one process writes."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kvarn
+from kvarn.runtime.attend import TopK
+from kvarn.runtime.model import Model
+from kvarn.runtime.pack_folders import blocks
+from kvarn.runtime.pack_folders.blocks import build_pack_in_blocks
+from kvarn.runtime.pack_folders.notes import note_path, texts_in
+from kvarn.runtime.packs import build_pack, index_pack, pack_info, remove_pack
+from kvarn.runtime.prefill import BlocksPrefill, PrefillError
+from kvarn.runtime.store import Disk, PackBusy, PackError
+from kvarn.runtime.store.disk import files
+from kvarn.runtime.store.disk.checking.verify import verify
+from kvarn.runtime.store.disk.folder import PackFolder
+from kvarn.runtime.store.disk.parts import parts_folder, sharing
+
+from ..reading import ids_of
+
+BLOCKS = BlocksPrefill(2048)
+N = 3 * 2048 + 700
+CTX = 8192
+WORKER = textwrap.dedent(
+    """
+    import json, os, signal, sys
+    import kvarn
+    from kvarn.runtime.pack_folders.blocks import build_pack_in_blocks
+
+    model_path, pack, ids, dies_at = sys.argv[1:]
+
+    def begin(name, context):
+        print("begins", name, len(context.tokens), flush=True)
+        def tell(done, total):
+            if name == dies_at and done >= 1536:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return tell
+
+    model, ids = kvarn.load(model_path, threads=1), json.loads(open(ids).read())
+    _, n_read = build_pack_in_blocks(model, pack, ids, kvarn.BlocksPrefill(2048), 8192, begin)
+    print(n_read)
+    """
+)
+
+
+def saved(path: Path) -> dict[str, object]:
+    """All that a pack has saved, but its id and the number of its commits."""
+    assert not verify(path)
+    manifest = json.loads((path / "pack.json").read_text())
+    (commit, hidden), *_ = PackFolder(path).commits()
+    names = {file.name for file in path.iterdir()} - {"pack.json", "commits", "lock"}
+    kept = {name: (path / name).read_bytes() for name in sorted(names)}
+    tail = replace(commit.tail, epoch=0)
+    kept = {"tail" if name.startswith("tail-") else name: data for name, data in kept.items()}
+    facts = {key: value for key, value in manifest.items() if key not in ("id", "check")}
+    assert hidden is not None
+    return {
+        **kept,
+        **facts,
+        "commit": replace(commit, sequence=0, tail=tail),
+        "hidden": hidden.tobytes(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "kv_type", "prefill"),
+    [
+        (N, "f16", BLOCKS),
+        (2 * 2048, "q8_0", BLOCKS),
+        (2 * 3072 + 1, "q4_0", BlocksPrefill(3072)),
+        (3 * 1024 + 5, "q8_0", BlocksPrefill(1024)),
+        (N, "f16", replace(BLOCKS, rest="sparse")),
+        (N, "f16", replace(BLOCKS, until=4096)),
+        (4095, "f16", BLOCKS),  # one block
+        (5, "f16", BLOCKS),
+    ],
+)
+def test_a_pack_read_in_parts_is_that_of_one_process(
+    model: Model, tmp_path: Path, n_tokens: int, kv_type: str, prefill: BlocksPrefill
+) -> None:
+    ids = ids_of(model, n_tokens)
+    one, parts = (Disk(tmp_path / name, kv_type, kv_type) for name in ("one", "parts"))
+    build_pack(model, one, ids, CTX, prefill)
+    info, n_read = build_pack_in_blocks(model, parts, ids, prefill, CTX)
+    assert (info.n_tokens, n_read, info.complete) == (n_tokens, n_tokens, True)
+    assert saved(tmp_path / "parts") == saved(tmp_path / "one")
+    for path in (tmp_path / "one", tmp_path / "parts"):
+        index_pack(model, path, TopK(budget=40), CTX)
+    assert saved(tmp_path / "parts") == saved(tmp_path / "one")
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "parts"}
+    assert build_pack_in_blocks(model, parts, ids, prefill, CTX)[1] == 0
+
+
+def test_processes_share_the_blocks_and_go_on_where_one_was_killed(
+    model: Model, tmp_path: Path
+) -> None:
+    ids = ids_of(model, N)
+    build_pack(model, tmp_path / "one", ids, CTX, BLOCKS)
+    (tmp_path / "ids").write_text(json.dumps(ids))
+    pack = tmp_path / "pack"
+
+    def worker(dies_at: str = "") -> subprocess.Popen[str]:
+        code = [sys.executable, "-c", WORKER, str(model.path), str(pack), str(tmp_path / "ids")]
+        return subprocess.Popen([*code, dies_at], stdout=subprocess.PIPE, text=True)
+
+    assert worker("block 2 of 3").wait(timeout=120) == -signal.SIGKILL
+    listed = {text.name: (text.n_tokens, text.n_died, text.state) for text in texts_in_parts(pack)}
+    assert listed == {"00000": (2048, 0, "read"), "00001": (3072, 0, "unfinished")}
+    others = [worker(), worker()]
+    told = [process.communicate(timeout=120)[0] for process in others]
+    assert [process.returncode for process in others] == [0, 0]
+    assert "begins block 2 of 3 3072" in "".join(told)  # from its last commit
+    assert "block 1 of 3" not in "".join(told)
+    assert sum(int(lines.split()[-1]) for lines in told) == N - 3072  # none is read twice
+    assert saved(pack) == saved(tmp_path / "one")
+    assert not parts_folder(pack).exists()
+
+
+def texts_in_parts(pack: Path):
+    return texts_in(parts_folder(pack))
+
+
+def stopped_in(model: Model, pack: Path, ids: list[int], name: str, after: int = 1024) -> None:
+    """Read the pack up to `after` tokens of the block of that name."""
+
+    def begin(block: str, context: kvarn.Context):
+        def tell(done: int, total: int) -> None:
+            if block == name and done >= after:
+                raise InterruptedError
+
+        return tell
+
+    with pytest.raises(InterruptedError):
+        build_pack_in_blocks(model, pack, ids, BLOCKS, CTX, begin)
+
+
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [("the first tokens", 512), ("block 1 of 3", 512), ("block 3 of 3", 1536), ("the rest", 512)],
+)
+def test_a_process_that_was_stopped_is_gone_on_from(
+    model: Model, tmp_path: Path, name: str, after: int
+) -> None:
+    ids = ids_of(model, N)
+    build_pack(model, tmp_path / "one", ids, CTX, BLOCKS)
+    stopped_in(model, tmp_path / "pack", ids, name, after)
+    build_pack_in_blocks(model, tmp_path / "pack", ids, BLOCKS, CTX)
+    assert saved(tmp_path / "pack") == saved(tmp_path / "one")
+
+
+@pytest.mark.parametrize("n_before", [512, 1536, 3072, 4608, 6500])
+def test_a_pack_that_one_process_began_is_gone_on_with(
+    model: Model, tmp_path: Path, n_before: int
+) -> None:
+    """Also within a block, and behind the last one."""
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    build_pack(model, tmp_path / "one", ids, CTX, BLOCKS)
+    with model.context(CTX, store=Disk(pack, goal=N), prefill=BLOCKS) as context:
+        reading = context.reading(ids)
+        while len(context.tokens) < n_before:
+            reading.step()
+    build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert saved(pack) == saved(tmp_path / "one")
+
+
+def test_nothing_else_writes_to_a_pack_whose_blocks_are_read(model: Model, tmp_path: Path) -> None:
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    stopped_in(model, pack, ids, "block 2 of 3")
+    with pytest.raises(PackError, match="it is read block by block: add --each-block"):
+        build_pack(model, pack, ids, CTX, BLOCKS)
+    with pytest.raises(PackError, match="it is read from another text"):
+        build_pack_in_blocks(model, pack, ids_of(model, N, seed=1), BLOCKS, CTX)
+    with pytest.raises(PackError, match="its KV cache is K f16, V f16, asked for is K q8_0"):
+        build_pack_in_blocks(model, Disk(pack, "q8_0", "q8_0"), ids, BLOCKS, CTX)
+    with pytest.raises(PackError, match=r"were read blocks \(of 2,048 tokens\), asked for is"):
+        build_pack_in_blocks(model, pack, ids, BlocksPrefill(1024), CTX)
+    with sharing(pack), sharing(pack):
+        with pytest.raises(PackBusy):
+            model.context(CTX, store=Disk(pack), prefill=BLOCKS)
+        with pytest.raises(PackBusy):
+            remove_pack(pack)
+    with model.context(CTX, store=Disk(pack), prefill=BLOCKS) as context:
+        context.prefill(ids[1024:2048])
+        with pytest.raises(PackBusy), sharing(pack):
+            pass
+    with pytest.raises(PackError, match="it was written to while its blocks were read"):
+        build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert not remove_pack(pack)
+    assert not list(tmp_path.iterdir())
+
+
+def test_parts_of_a_pack_that_is_no_more_are_not_taken(model: Model, tmp_path: Path) -> None:
+    """Its folder was removed by other means, or its process ended before it removed the parts."""
+    one, other, pack = ids_of(model, N), ids_of(model, N, seed=1), tmp_path / "pack"
+    build_pack(model, tmp_path / "other", other, CTX, BLOCKS)
+    stopped_in(model, pack, one, "block 3 of 3")
+    pack.rename(tmp_path / "gone")
+    build_pack_in_blocks(model, pack, other, BLOCKS, CTX)
+    assert saved(pack) == saved(tmp_path / "other")
+
+
+def test_a_process_may_end_between_joining_and_removing(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "remove_parts", fail)
+        with pytest.raises(InterruptedError):
+            build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert pack_info(pack).n_tokens == 3 * 2048
+    build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    build_pack(model, tmp_path / "one", ids, CTX, BLOCKS)
+    assert saved(pack) == saved(tmp_path / "one")
+    assert not parts_folder(pack).exists()
+
+
+def fail(*_: object) -> None:
+    raise InterruptedError
+
+
+def test_a_full_disk_is_told_in_one_line_and_gone_on_from(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    stopped_in(model, pack, ids, "block 2 of 3")
+
+    def full(fd: int, n_bytes: int, offset: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "make_room", full)
+        message = "cannot be written: No space left on device; it keeps its last commit"
+        with pytest.raises(PackError, match=message) as error:
+            build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert "\n" not in str(error.value)
+    (failed,) = [text for text in texts_in_parts(pack) if text.state == "failed"]
+    assert failed.name == "00001" and "No space left" in failed.reason
+    build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    build_pack(model, tmp_path / "one", ids, CTX, BLOCKS)
+    assert saved(pack) == saved(tmp_path / "one")
+
+
+def test_a_block_of_which_processes_die_is_given_up(model: Model, tmp_path: Path) -> None:
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    stopped_in(model, pack, ids, "block 2 of 3")
+    note = note_path(parts_folder(pack) / "00001")
+    facts = json.loads(note.read_text())
+    note.write_text(json.dumps({**facts, "n_died": 4, "n_tokens": 3072}))
+    with pytest.raises(kvarn.KvarnError, match=r"was given up: 4 processes died of it .*00001"):
+        build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+
+
+def test_what_cannot_be_read_apart_is_refused_by_name(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = tmp_path / "pack"
+    with pytest.raises(PrefillError, match=r"blocks of 1,536 tokens .* a multiple of 1,024"):
+        build_pack_in_blocks(model, pack, ids_of(model, N), BlocksPrefill(1536), CTX)
+    windowed = kvarn.load()
+    with pytest.raises(PrefillError, match="kvarn-mini has layers that read a window"):
+        build_pack_in_blocks(windowed, pack, "The mill stood.", BLOCKS)
+    monkeypatch.setattr(blocks, "states_of", lambda config: object())
+    with pytest.raises(PrefillError, match="has layers that carry a state"):
+        build_pack_in_blocks(model, pack, ids_of(model, N), BLOCKS, CTX)
+    with pytest.raises(kvarn.KvarnError, match="nothing to read: the text is empty"):
+        monkeypatch.undo()
+        build_pack_in_blocks(model, pack, "", BLOCKS, CTX)
+    assert not list(tmp_path.iterdir())
