@@ -46,7 +46,9 @@ def check(architecture: HFArchitecture, config: Config) -> None:
             f"{config.n_heads} heads"
         )
     for key, value in architecture.fixed.items():
-        if config.get(key) not in (None, value):
+        found = config.get(key)
+        # An explicit null overrides the family's value, and models take it as false, or as none.
+        if key in config and found != value and (found is not None or value):
             only = "none" if value is None else str(value).lower()
             raise config.refused(key, only, architecture.name)
     if architecture.encodes:

@@ -52,6 +52,9 @@ class Config:
         self._values = {**defaults, **_of_gpt2(values), **values, **(text or {})}
         self.rope = _rope_parameters(self._values)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
     def get(self, key: str) -> Any:
         """The value as it stands, or None."""
         return self._values.get(key)
@@ -154,7 +157,8 @@ class Config:
         return self._error(key, self.get(key), f"{expected} for a {name} file")
 
     def _error(self, key: str, value: object, expected: str) -> ConvertError:
-        shown = "missing" if value is None else brief(value)
+        missing = "null" if key in self else "missing"
+        shown = missing if value is None else brief(value)
         return ConvertError(f"config.json: {key} is {shown}, expected {expected}")
 
 

@@ -261,6 +261,23 @@ def test_what_a_file_cannot_say_is_refused(message: str) -> None:
         keys_of(REFUSED[message])
 
 
+FIXED = [(name, key) for name, entry in HF_ARCHITECTURES.items() for key in entry.fixed]
+
+
+@pytest.mark.parametrize(("name", "key"), FIXED)
+def test_an_explicit_null_is_false_or_none_and_no_other_value(name: str, key: str) -> None:
+    """Models test such a setting by its truth, and a null takes the place of the default."""
+    architecture, values = HF_ARCHITECTURES[name], common(name)
+    values.pop(key, None)
+    check(architecture, Config(values, architecture.defaults))
+    null = Config({**values, key: None}, architecture.defaults)
+    if not architecture.fixed[key]:
+        check(architecture, null)
+        return
+    with pytest.raises(ConvertError, match=f"{key} is null, expected "):
+        check(architecture, null)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_kvarn_reads_what_it_writes(name: str) -> None:
     values, _ = CASES[name]
