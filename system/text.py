@@ -53,12 +53,13 @@ def brief(value: object, limit: int = 60) -> str:
 
 
 def human_bytes(n_bytes: float) -> str:
-    """`n_bytes` with a binary unit and three significant digits: 1536 → "1.50 KiB"."""
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    """`n_bytes` with a binary unit and three significant digits, or all four: 1536 → "1.5 KiB"."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while abs(n_bytes) >= 1024 and len(units) > 1:
         n_bytes /= 1024
         units.pop(0)
-    return f"{n_bytes:.0f} B" if units[0] == "B" else f"{n_bytes:.3g} {units[0]}"
+    whole = units[0] == "B" or abs(n_bytes) >= 999.5  # three digits of which are no exponent
+    return f"{n_bytes:.0f} {units[0]}" if whole else f"{n_bytes:.3g} {units[0]}"
 
 
 def printable(text: str) -> str:

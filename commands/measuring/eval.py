@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...evals.tasks import ALL_TASKS, RULER, Plain, Prose, Task
 from ...jit.machine import physical_cores
+from ...runtime.context.planning.plan import beyond_training
 from ...runtime.documents import read_document
 from ...runtime.home import home
 from ...runtime.store import Ram
@@ -145,9 +146,8 @@ def run(options: argparse.Namespace) -> int:
     plan = _plan(options)
     model = _model(options, plan)
     check_output(options.answers)
-    longest = max(plan.lengths)
-    if longest > model.config.n_ctx_train:
-        say(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
+    if line := beyond_training(model, "--length", max(plan.lengths)):
+        say(line)
     rows, work, observer = [], _work(options), terminal(each_line_once=True)
     lines: list[str] = []
     with (

@@ -134,8 +134,8 @@ def _build_one(options: argparse.Namespace) -> int:
     bar = ReadingBar("reading")
 
     def opened(context: Context) -> None:
-        if context.where:
-            say(context.where)
+        for line in filter(None, (*context.plan.notices, context.where)):
+            say(line)
         bar.begin(len(context.tokens), context.stats)
 
     def begin(name: str, context: Context) -> ReadingBar:

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.context.planning.plan import beyond_training
 from ...runtime.documents import files_in
 from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
@@ -36,6 +37,8 @@ def build_each(options: argparse.Namespace) -> int:
     prefills = [request.prefill] if request.prefill else []
     work = Workload(first.types(), [request.attend], prefills=prefills)
     model = load_model(source, work, first.head())
+    if line := beyond_training(model, "--ctx", request.n_ctx or 0):
+        say(line)
     bar = ReadingBar("reading")
 
     def begin(path: Path, context: Context) -> ReadingBar:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.bench import Observer
+from ...runtime.context.planning.plan import beyond_training
 from ...runtime.memory import human_bytes
 from .asking import opened
 from .chat import Chat
 from .folder import Answer, ContextFolder
 from .plan import Cell
 from .reading import Read, read_for
+from .room import check_disk, check_memory
 from .rows import ALL, Row, rows_of
 
 if TYPE_CHECKING:
@@ -44,9 +46,11 @@ def evaluate(
     work: the folder of contexts. Contexts and answers of earlier runs, interrupted or with other
     methods, are used again. answered: called with each context's answers, arm by arm. shared: other
     processes take a part of the contexts (`take_free`): waits for these only when no other is left.
-    Answers and rows are the same whichever process gives them.
+    Answers and rows are the same whichever process gives them. Raises `EvalError` or `StoreError`
+    where the disk or memory has no room for the longest context.
     """
     run = _Run(model, plan, work, observer or Observer())
+    run.check_room()
     if shared:
         run.take_free()
     of_length: dict[int, list[Contexts]] = {length: [] for length in plan.lengths}
@@ -103,6 +107,16 @@ class _Run:
             return _EVICTED
         return _SUFFIXES[self.plan.asked]
 
+    def check_room(self) -> None:
+        """Raise `KvarnError` where there is no room for the longest context."""
+        check_memory(self.model, self.plan)
+        names = {arm.pack_name(self.model) for arm in self.plan.arms if arm.keeps_all}
+        cells = [cell for cell in self.plan.cells() if cell.length == max(self.plan.lengths)]
+        numbers = range(self.plan.n_contexts)
+        folders = (self._folder(cell, number).path for cell in cells for number in numbers)
+        packs = (folder / name for folder in folders for name in names)
+        check_disk(self.model, self.plan, self.work, packs)
+
     def take_free(self) -> None:
         """Answer about all contexts on which no other process works."""
         for cell in self.plan.cells():
@@ -157,7 +171,8 @@ class _Run:
             context = asker.context
             # The place of K and V is given with their bytes, which differ between contexts.
             where = [context.where.partition(":")[0]] if context.where else []
-            self._tell([*where, *(line for line in context.notices if line != context.where)])
+            known = context.where, beyond_training(self.model, "--ctx", context.n_ctx)
+            self._tell([*where, *(line for line in context.notices if line not in known)])
             for i in range(len(read.questions)):
                 if i not in answers:
                     answers[i] = asker.ask(key, i)

@@ -54,6 +54,7 @@ class Context(CacheAccess):
         self._cache = open_cache(model.info, plan.n_ctx, chunk, axes)
         with closed_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
+            self._reader.goes_beyond = plan.n_ctx > model.config.n_ctx_train
             self._saving = Saving(self._cache.store, self._reader)
         self.tokens, self.most_tokens = self._reader.tokens, self._cache.most_tokens
         self.stats = Stats(

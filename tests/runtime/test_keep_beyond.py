@@ -141,10 +141,9 @@ def test_going_beyond_the_training_length_is_told_once(
 ) -> None:
     told: list[str] = []
     model = kvarn.load(tiny_path, notice=told.append)
-    monkeypatch.setattr(
-        model.transformer, "config", replace(model.transformer.config, n_ctx_train=64)
-    )
-    context = model.context(128, keep=kvarn.Streaming(20))
+    for one in (model, model.transformer):
+        monkeypatch.setattr(one, "config", replace(model.transformer.config, n_ctx_train=64))
+    context = model.context(64, keep=kvarn.Streaming(20))
     context.prefill(ids_of(model, 64))
     assert told == []
     for token in (1, 2):
@@ -153,7 +152,11 @@ def test_going_beyond_the_training_length_is_told_once(
     assert told == [
         "reading beyond the 64 tokens that the model was trained on: its answers may get worse"
     ]
-    model.context(128).prefill(ids_of(model, 100))  # whose size was chosen
+    for keep in (None, kvarn.Streaming(20)):  # whose size was chosen
+        longer = model.context(128, keep=keep)
+        longer.prefill(ids_of(model, 100))
+        line = f"--ctx 128 is more than the 64 tokens {model.name} was trained on"
+        assert longer.notices.count(line) == 1
     assert len(told) == 1
 
 

@@ -17,7 +17,9 @@ from ..programs import printed
         (1023, "1023 B"),
         (1536, "1.5 KiB"),
         (5 << 30, "5 GiB"),
-        (3 << 50, "3.07e+03 TiB"),
+        ((1 << 30) - 1, "1024 MiB"),
+        (1000 << 30, "1000 GiB"),
+        (3 << 50, "3 PiB"),
     ],
 )
 def test_sizes_read_well(n_bytes: int, text: str) -> None:

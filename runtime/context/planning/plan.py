@@ -96,14 +96,20 @@ def plan_of(model: Model, request: ContextRequest) -> ContextPlan:
     )
 
 
+def beyond_training(model: Model, option: str, n_tokens: int) -> str:
+    """A line where `option` asks for more tokens than the model was trained on, with any method;
+    else ""."""
+    if n_tokens <= (limit := model.config.n_ctx_train):
+        return ""
+    return f"{option} {n_tokens} is more than the {limit} tokens {model.name} was trained on"
+
+
 def _size(model: Model, request: ContextRequest, n_saved: int, kv_on: str) -> tuple[int, str]:
     """How many tokens there is room for, and a line about it, or ""."""
     keep, limit = request.keep, model.config.n_ctx_train
     if request.n_ctx is not None:
         n_ctx = request.n_ctx or limit
-        if n_ctx <= limit or keep.evicts(n_ctx):
-            return n_ctx, ""
-        return n_ctx, f"--ctx {n_ctx} is more than the {limit} tokens {model.name} was trained on"
+        return n_ctx, beyond_training(model, "--ctx", n_ctx)
     if keep.evicts(limit):
         return limit, ""
     fits = request.store.tokens_in(model.config, available_bytes())

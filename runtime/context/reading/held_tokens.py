@@ -26,7 +26,8 @@ class HeldTokens:
         self._transformer, self.cache, self._tell = transformer, cache, tell
         # Stores, encoders and evicting methods on the host work on the chunks that they know.
         self._chunk = min(transformer.max_chunk, cache.store.device.chunk)
-        self._has_warned = False
+        self.goes_beyond = False
+        """Whether its user knows that it may go on beyond the training length."""
         saved = cache.store.saved
         if len(saved.tokens) > cache.most_tokens:
             raise ContextError(
@@ -68,14 +69,13 @@ class HeldTokens:
     def check(self, ids: Sequence[int]) -> None:
         """`ContextError` if `ids` cannot be read now.
 
-        Tells once when a context that evicts goes on beyond the training length; other contexts
-        have a size, so their user knows.
+        Tells once when a context goes on beyond the training length. One whose size is within it
+        and that evicts may do so; of a larger size, the plan's notices have told.
         """
         config, n_held = self._transformer.config, len(self.tokens)
         check_readable(ids, n_held, config.n_vocab, self.cache.most_tokens)
-        beyond = n_held + len(ids) > config.n_ctx_train
-        if beyond and not self.cache.keeps_all and not self._has_warned:
-            self._has_warned = True
+        if not self.goes_beyond and n_held + len(ids) > config.n_ctx_train:
+            self.goes_beyond = True
             self._tell(
                 f"reading beyond the {config.n_ctx_train:,} tokens that the model was trained on: "
                 "its answers may get worse"

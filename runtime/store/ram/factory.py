@@ -81,14 +81,19 @@ class Ram(Store):
         store.centre, store.states = self.centre(model), states_of(model.config)
         return store
 
-    def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
-        config = model.config
+    def check_slots(self, config: ModelConfig, slots: SlotPlan) -> SlotStore:
+        """The slots of a context that evicts, which have no memory yet; `StoreError` where it has
+        no room for them."""
         store = SlotStore(self.layout(config), slots.sizes, config.n_kv_heads, slots.whole)
         kept = f"keeping {max(slots.sizes):,} tokens"
         self._check_room(
             store.bytes_needed(), available_bytes(), kept, "use a smaller --keep-budget"
         )
-        store.centre, store.states = self.centre(model), states_of(config)
+        return store
+
+    def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        store = self.check_slots(model.config, slots)
+        store.centre, store.states = self.centre(model), states_of(model.config)
         return store
 
     def _check_room(self, needed: int, available: int, purpose: str, advice: str) -> None:

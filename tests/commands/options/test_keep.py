@@ -93,12 +93,16 @@ def trained_on_64(tiny_path: Path, tmp_path: Path) -> Path:
 def test_going_beyond_the_training_length_is_said_once(
     trained_on_64: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A larger `--ctx` is named at once, with any method; a smaller one is gone on beyond later."""
     said = "kvarn: reading beyond the 64 tokens that the model was trained on"
+    at_once = "kvarn: --ctx 400 is more than the 64 tokens "
     keep = ["--keep", "streaming", "--keep-budget", "20"]
-    for options in (["--ctx", "400"], ["--ctx", "60"]):
+    run(capsys, trained_on_64, "--ctx", "400")
+    assert run(capsys, trained_on_64, "--ctx", "400")[2].startswith(at_once)
+    for options, said_of_them in ((["--ctx", "400"], at_once), (["--ctx", "60"], said)):
         run(capsys, trained_on_64, *options, *keep)  # compiling ahead reads beyond it, too
         code, _, err = run(capsys, trained_on_64, *options, *keep)
-        assert (code, err.count("\n"), err.count(said)) == (0, 2, 1)
+        assert (code, err.count("\n"), err.count(said_of_them)) == (0, 2, 1)
     for _ in range(2):
         capsys.readouterr()
         monkeypatch.setattr(sys, "stdin", io.StringIO("a mill by the river\n" * 4))
