@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...models.config.text_encoders import TEXT_ENCODERS
+from ...system.text import one_line
 from ..embedding.loading import load_embedder
 from ..embedding.pooling import EmbeddingError
 from ..embedding.texts import Ids, TextIds
@@ -42,16 +43,29 @@ from .refusal import Refusal, refused, reject, too_long
 if TYPE_CHECKING:
     import msgspec
 
+_WITHOUT_EFFECT = (("method", "auto"), ("device", "cpu"))
+"""Words that ask for nothing: what is meant where nothing is said."""
+
 
 def text_encoder_engine(connection: Connection[ToEngine], start: Start) -> TextEncoderEngine | None:
     """The engine of a text encoder; None for a model that generates. Raises what loading raises,
-    and `EmbeddingError` for a device other than the CPU."""
+    and `EmbeddingError` for options that have no effect on vectors."""
     file = open_gguf(Path(start.model))
     if file.architecture not in TEXT_ENCODERS:
         return None
     if start.words.get("device", "cpu") != "cpu":
         raise EmbeddingError("text encoders run on the CPU alone: omit --device")
+    given = ["ctx"] if start.n_ctx else []
+    given += [word for word, value in start.words.items() if (word, value) not in _WITHOUT_EFFECT]
+    if given:
+        flags = ", ".join(f"--{word.replace('_', '-')}" for word in sorted(given))
+        raise EmbeddingError(f"{_kind(file.path.name, file)}: omit {flags}")
     return TextEncoderEngine(connection, start, file)
+
+
+def _kind(name: str, file: GGUFFile) -> str:
+    """What the model is, in words of a refusal."""
+    return f"{one_line(name)} is a text encoder ({file.architecture}), which generates no text"
 
 
 class TextEncoderEngine:
@@ -106,10 +120,7 @@ class TextEncoderEngine:
         elif isinstance(message, Embed):
             self._begin(message)
         elif not isinstance(message, Start | Stop | Remember):
-            line = (
-                f"{self._embedder.name} is a text encoder ({self._file.architecture}), which makes"
-                " vectors and generates no text: use /v1/embeddings or /api/embed"
-            )
+            line = f"{_kind(self._embedder.name, self._file)}: use /v1/embeddings or /api/embed"
             self._send(Refused(message.id, "invalid", line))
 
     def _begin(self, asked: Embed) -> None:

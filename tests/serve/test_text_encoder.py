@@ -1,6 +1,8 @@
 """A server of a text encoder, as users start it: vectors as Python makes them, through three
 clients' APIs, and one line for what it cannot do."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,3 +70,20 @@ def test_what_cannot_be_is_told(
     answer = httpx.post(f"{at}{path}", json=body)
     assert answer.status_code == status and words in answer.text
     assert httpx.get(f"{at}/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--draft", "ngram"], "--draft"),
+        (["--ctx", "64", "--kv-type", "q8_0"], "--ctx, --kv-type"),
+        (["--method", "topk", "--budget", "1%"], "--budget, --method"),
+        (["--keep", "hashevict"], "--keep"),
+    ],
+)
+def test_options_of_generation_are_refused(options: list[str], named: str, model: Path) -> None:
+    """In one line, and the command ends: they would be without effect."""
+    command = [sys.executable, "-m", "kvarn", "serve", str(model), "--port", "0", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    line = f"{model.name} is a text encoder (bert), which generates no text: omit {named}"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, f"kvarn: {line}")
