@@ -53,7 +53,7 @@ def mask_seconds(tokenizer: Tokenizer, constraint: Constraint, n_tokens: int) ->
     taken: list[float] = []
     trigger = [id for text in constraint.trigger for id in tokenizer.encode(text)]
     while len(taken) < n_tokens:
-        matcher, wanted = Matcher(constraint, tokenizer), list(trigger)
+        matcher, wanted, is_due = Matcher(constraint, tokenizer), list(trigger), False
         matcher.allowed(np.zeros(tokenizer.n_vocab, np.float32))  # compiled by now
         while len(taken) < n_tokens and not matcher.is_complete:
             logits = random.normal(size=tokenizer.n_vocab).astype(np.float32)
@@ -61,8 +61,10 @@ def mask_seconds(tokenizer: Tokenizer, constraint: Constraint, n_tokens: int) ->
             allowed = matcher.allowed(logits)
             taken.append(time.thread_time() - began)
             best = int(allowed.ids[np.argmax(allowed.logits)])
-            is_due = len(taken) % FREE == 0 or len(wanted) < len(trigger)
-            matcher.accept(wanted.pop(0) if wanted and is_due else best)
+            is_due = is_due or len(taken) % FREE == 0
+            # It waits for the end of a character, whose bytes small vocabularies have one by one.
+            comes = is_due and wanted and wanted[0] in allowed.ids
+            matcher.accept(wanted.pop(0) if comes else best)
     return np.array(taken)
 
 

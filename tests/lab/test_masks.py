@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kvarn.runtime.loading.default_model import default_model_path
@@ -37,6 +39,13 @@ def test_as_many_masks_are_timed_as_are_asked_for(
     assert len(masks) >= 2 * FREE and len(set(masks)) > 1
     has_trigger = bool(CASES[name].trigger)
     assert any(awaits) == has_trigger and not all(awaits)
+
+
+def test_a_vocabulary_of_bytes_is_measured(tiny_path: Path) -> None:
+    """Its free text breaks off within characters, where no trigger may begin."""
+    tokenizer = load_tokenizer(tiny_path)
+    for constraint in CASES.values():
+        assert len(mask_seconds(tokenizer, constraint, 5 * FREE)) == 5 * FREE
 
 
 def test_answers_that_end_are_followed_by_others() -> None:
