@@ -2,124 +2,139 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.chat.replies import (
-    Gathered,
-    Logprob,
-    Reply,
-    call_of,
-    chat_logprobs,
-    completion_logprobs,
-    delta_of,
-    head_of,
-)
+from ..runtime.chat import replies
+from ..runtime.chat.replies import Gathered, Logprob, Reply
 from ..runtime.chat.tool_calls import Event, Parser, Plain
-from .arguments import CompatError, Request
+from ..runtime.sampling import Constraint, Sampler
+from .arguments import RANDOM_SEEDS, check, refusal
 
 if TYPE_CHECKING:
     from ..runtime.context.generation import Generation
 
 Told = Reply | Iterator[Reply]
 _ROLES = {"developer": "system", "function": "tool"}
+_SAMPLING = {one.name: one.name for one in fields(Sampler) if one.name != "n_probs"} | {
+    "temperature": "temp",
+    "mirostat_mode": "mirostat",
+    "grammar": "constraint",
+}
+"""Argument of a request → option of `Sampler`."""
 
 
 @dataclass
 class Answer:
-    """What follows a prompt of `n_prompt` tokens.
+    """What follows a prompt, and how it is made.
 
-    start: begins to generate it, when the response is read. name: what the response calls the
-    model. before: text in front of the answer, the prompt where it is echoed. parser: what finds
-    calls and reasoning in it. finish: why it ended; None until it has. logprobs: of tokens that
-    were not told yet.
+    max_tokens: None: as many as fit. n_top: log probabilities of each token and of so many others;
+    None: none. model: what the response calls it. before: text in front of the answer, the prompt
+    where it is echoed. parser: finds calls and reasoning in a chat's; None for a completion.
+    finish: why it ended; None until it has. n_tokens: that were generated. logprobs: of those that
+    were not told yet; n_told: characters of the others.
     """
 
-    start: Callable[[], Generation]
-    request: Request
-    name: str
-    n_prompt: int
+    sampler: Sampler
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    stream: bool
+    echo: bool
+    n_top: int | None
+    model: str
     before: str = ""
-    is_chat: bool = False
-    parser: Parser = field(default_factory=Plain)
-    finish: str | None = None
-    n_tokens: int = 0
+    parser: Parser | None = None
     said: Gathered = field(default_factory=Gathered)
+    finish: str | None = None
     logprobs: list[Logprob] = field(default_factory=list)
     n_told: int = 0
+    n_tokens: int = 0
 
-    def told(self) -> Told:
-        """The response, in chunks if the request wants that."""
-        kind, stream = "text_completion", self.request.stream
-        if self.is_chat:
-            kind = "chat.completion.chunk" if stream else "chat.completion"
-        prefix = "chatcmpl" if self.is_chat else "cmpl"
-        head = head_of(kind, f"{prefix}-{uuid.uuid4()}", self.name)
-        if stream:
-            return ({**head, "choices": [choice]} for choice in self._pieces())
-        deque(self._events(), 0)
-        text = self.before + self.said.text
-        choice = self._choice({"message": self.said.reply()} if self.is_chat else {"text": text})
-        n = {"prompt_tokens": self.n_prompt, "completion_tokens": self.n_tokens}
-        usage = {**n, "total_tokens": self.n_prompt + self.n_tokens}
-        return {**head, "choices": [choice], "usage": usage}
+    @classmethod
+    def of(cls, call: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Answer:
+        """The answer to these arguments. defaults: options of `Sampler`. Raises `CompatError` for
+        arguments that kvarn does not have, and for values that are none."""
+        left = {name: value for name, value in given.items() if value is not None}
+        sampling = {_SAMPLING[name]: left.pop(name) for name in _SAMPLING.keys() & left}
+        limit, stop = int(left.pop("max_tokens", 0)), left.pop("stop", ())
+        top, n_top = left.pop("logprobs", False), left.pop("top_logprobs", 0)
+        stream, echo, model = (left.pop(name, None) for name in ("stream", "echo", "model"))
+        check(call, left)
+        if not isinstance(grammar := sampling.get("constraint"), Constraint | None):
+            raise refusal(call, "grammar", grammar, "a LlamaGrammar")
+        if sampling.get("seed") in RANDOM_SEEDS:
+            sampling.pop("seed", None)
+        if bias := sampling.get("logit_bias"):
+            sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
+        n_top = None if top is False else n_top if top is True else top
+        sampler = Sampler(**{**defaults, **sampling, "n_probs": n_top or 0})
+        stops, most = (stop,) if isinstance(stop, str) else tuple(stop), max(limit, 0) or None
+        return cls(sampler, most, stops, bool(stream), bool(echo), n_top, model)
 
-    def _pieces(self) -> Iterator[Reply]:
-        """The choices of the chunks."""
-        if self.is_chat:
-            yield self._piece({"role": "assistant"})
-        elif self.before:
-            yield self._piece({"content": self.before})
-        for event in self._events():
-            if (delta := delta_of(event)) is not None:
-                yield self._piece(delta)
-        yield self._piece({})
+    def told(self, n_prompt: int, start: Callable[[], Generation]) -> Told:
+        """The response to a prompt of so many tokens, in chunks if the request wants that. start:
+        begins to generate, when the response is read."""
+        kind, prefix = "text_completion", "cmpl"
+        if self.parser is not None:
+            kind, prefix = f"chat.completion{'.chunk' if self.stream else ''}", "chatcmpl"
+        head = replies.head_of(kind, f"{prefix}-{uuid.uuid4()}", self.model)
+        chunks = ({**head, "choices": [choice]} for choice in self._choices(start))
+        if self.stream:
+            return chunks
+        [whole] = chunks
+        n = {"prompt_tokens": n_prompt, "completion_tokens": self.n_tokens}
+        return {**whole, "usage": {**n, "total_tokens": n_prompt + self.n_tokens}}
 
-    def _piece(self, delta: Reply) -> Reply:
-        return self._choice(
-            {"delta": delta} if self.is_chat else {"text": delta.get("content", "")}
-        )
+    def _choices(self, start: Callable[[], Generation]) -> Iterator[Reply]:
+        """The choice of each chunk, or a single one that says all."""
+        if self.stream and self.parser is not None:
+            yield self._choice({"role": "assistant"})
+        elif self.stream and self.before:
+            yield self._choice({"content": self.before})
+        for event in self._events(start(), self.parser or Plain()):
+            self.said.add(event)
+            if self.stream and (delta := replies.delta_of(event)) is not None:
+                yield self._choice(delta)
+        yield self._choice({} if self.stream else self.said.reply())
 
     def _choice(self, said: Reply) -> Reply:
-        return {**said, "index": 0, "logprobs": self._logprobs(), "finish_reason": self.finish}
+        if self.parser is not None:
+            form = {"delta" if self.stream else "message": said}
+        else:
+            form = {"text": ("" if self.stream else self.before) + said.get("content", "")}
+        return {**form, "index": 0, "logprobs": self._logprobs(), "finish_reason": self.finish}
 
     def _logprobs(self) -> Reply | None:
         """Of the tokens that were not told yet."""
-        tokens, self.logprobs, n_top = self.logprobs, [], self.request.n_top
-        if n_top is None:
+        tokens, self.logprobs = self.logprobs, []
+        if self.n_top is None:
             return None
-        if self.is_chat:
-            return {"content": chat_logprobs(tokens, n_top)}
-        form = completion_logprobs(tokens, n_top, len(self.before) + self.n_told)
+        if self.parser is not None:
+            return {"content": replies.chat_logprobs(tokens, self.n_top)}
+        form = replies.completion_logprobs(tokens, self.n_top, len(self.before) + self.n_told)
         self.n_told += sum(map(len, form["tokens"]))
         return form
 
-    def _events(self) -> Iterator[Event]:
+    def _events(self, generation: Generation, parser: Parser) -> Iterator[Event]:
         """The answer as it is generated. Tokens of a stop text have no log probabilities."""
-        parser, generation = self.parser, self.start()
         text, waiting = generation.text(parser.special), list[Logprob]()
         for token in generation.ids():
-            if self.request.n_top is not None:
+            if self.n_top is not None:
                 waiting.append(Logprob.of(generation, token))
             if piece := text.push(token):
                 self.logprobs += waiting
                 waiting.clear()
-                yield from self._gathered(parser.push(piece))
+                yield from parser.push(piece)
             if text.stop:
                 break
         else:
             self.logprobs += waiting
-        yield from self._gathered([*parser.push(text.flush()), *parser.finish()])
+        yield from [*parser.push(text.flush()), *parser.finish()]
         self.n_tokens, is_cut = generation.n_tokens, generation.finish in ("length", "context")
         self.finish = "length" if is_cut else "tool_calls" if self.said.calls else "stop"
-
-    def _gathered(self, events: Sequence[Event]) -> Iterator[Event]:
-        for event in events:
-            self.said.add(event)
-            yield event
 
 
 def message_of(given: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -127,9 +142,24 @@ def message_of(given: Mapping[str, Any], path: str) -> dict[str, Any]:
     content = given.get("content") or ""
     if not isinstance(content, str):
         if other := next((part for part in content if part.get("type") != "text"), None):
-            raise CompatError(f"{path} has a part of type {other.get('type')!r:.40}, not text")
+            raise refusal(
+                "create_chat_completion", f"{path}.content.type", other.get("type"), "text"
+            )
         content = "\n".join(part["text"] for part in content)
     functions = [(one.get("id", ""), one["function"]) for one in given.get("tool_calls") or ()]
-    calls = [call_of(id, one["name"], one.get("arguments")) for id, one in functions]
+    calls = [replies.call_of(id, one["name"], one.get("arguments")) for id, one in functions]
     role = _ROLES.get(given["role"], given["role"])
     return {**given, "role": role, "content": content, "tool_calls": calls or None}
+
+
+def form_of(response_format: Mapping[str, Any] | None) -> Constraint | None:
+    """What an answer must match, of OpenAI's `response_format`. Raises `CompatError`."""
+    asked = response_format or {"type": "text"}
+    schema = asked.get("schema") or asked.get("json_schema", {}).get("schema")
+    kind = asked.get("type")
+    if schema is not None and kind in ("json_object", "json_schema"):
+        return Constraint("json_schema", json.dumps(schema))
+    if kind not in ("text", "json_object"):
+        types = "the type text, json_object, or json_schema with its schema"
+        raise refusal("create_chat_completion", "response_format", dict(asked), types)
+    return Constraint(kind) if kind == "json_object" else None

@@ -157,6 +157,13 @@ def completion_logprobs(tokens: Sequence[Logprob], n_top: int, offset: int = 0) 
     }
 
 
+def embeddings(vectors: Sequence[Any], n_tokens: int, model: str) -> Reply:
+    """Vectors of texts of so many tokens in all."""
+    data = [{"object": "embedding", "index": i, "embedding": one} for i, one in enumerate(vectors)]
+    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    return {"object": "list", "data": data, "model": model, "usage": usage}
+
+
 def spelt(piece: bytes) -> str:
     """A token's bytes as text."""
     return piece.decode("utf-8", "replace")

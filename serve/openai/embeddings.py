@@ -7,6 +7,7 @@ from base64 import b64encode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...runtime.chat import replies
 from ..answers.embedding import embedded
 from ..answers.inputs import inputs_of
 from ..service import Service, model_id
@@ -22,8 +23,4 @@ async def embeddings(service: Service, body: EmbeddingsRequest, request: Request
         vectors: list[str] | list[list[float]] = [b64encode(one).decode() for one in made.vectors]
     else:
         vectors = made.numbers()
-    data = [
-        {"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)
-    ]
-    usage = {"prompt_tokens": made.n_tokens, "total_tokens": made.n_tokens}
-    return json_response({"object": "list", "data": data, "model": model_id(facts), "usage": usage})
+    return json_response(replies.embeddings(vectors, made.n_tokens, model_id(facts)))
