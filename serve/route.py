@@ -15,16 +15,14 @@ from typing import Any
 
 import httpx
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Router
+from starlette.responses import JSONResponse
+from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from ..system.text import shown
 from .beginnings import BEGINNINGS, ONLY, digests_in
-from .operations import Operation, routes
 from .service import Service
 from .wire.bodies import read_body
-from .wire.encoding import JSON, encode
 from .wire.errors import ApiError
 from .wire.guard import Guard
 from .wire.streams import send_chunks, while_connected
@@ -41,7 +39,6 @@ NOT_PASSED_ON = frozenset(  # headers of one connection, or that `Guard` has che
     b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade "
     b"x-content-type-options".split()
 )
-Header = tuple[bytes, bytes]
 
 
 @dataclass(eq=False)
@@ -65,8 +62,7 @@ class Replica:
 
 
 class Replicas:
-    """All servers. key: for questions about them, "" for none; tell: called with a line when one
-    comes or goes."""
+    """All servers. key: for questions to them, or ""; tell: called with a line of news of them."""
 
     def __init__(self, urls: Sequence[str], key: str, tell: Callable[[str], None]) -> None:
         self.all, self._tell = [Replica(url) for url in urls], tell
@@ -95,8 +91,12 @@ class Replicas:
         """The answer, its body unread, of the best server for a prompt of these digests, or of the
         next if that one does not answer. digests: None where they are what is asked for; more: as
         `httpx.Request` takes it. Raises `ApiError` 503 where none answers, or one breaks off."""
-        tried, has_begun = set[Replica](), False
-        while (one := self._best(digests, tried)) is not None:
+        tried = {one for one in self.all if digests is None and not one.tells}
+        has_begun = False
+        while able := [one for one in self.all if one.state == "ok" and one not in tried]:
+            most = min(len(one.limits) for one in able) + MOST_AHEAD
+            free = [one for one in able if len(one.limits) <= most]
+            one = max(free, key=lambda one: one.rank(digests or ()))
             tried.add(one)
             request = httpx.Request(method, one.url + path, **more)
             request.extensions["timeout"] = {"connect": PATIENCE_SECONDS}
@@ -105,7 +105,7 @@ class Replicas:
                     one.limits.add(limit)
                     answer = await self._transport.handle_async_request(request)
                     async with aclosing(answer):
-                        if answer.status_code in ELSEWHERE and self._best(digests, tried):
+                        if answer.status_code in ELSEWHERE and len(able) > 1:
                             continue
                         if len(one.sent) > MOST_SENT:
                             one.sent.clear()
@@ -121,13 +121,24 @@ class Replicas:
                 one.limits.discard(limit)
         raise ApiError(503, "no server is ready: try again later; /health says more")
 
-    def _best(self, digests: Sequence[str] | None, tried: set[Replica]) -> Replica | None:
-        """The ready one of the highest rank that is not much busier than another."""
-        ready = [one for one in self.all if one.state == "ok" and one not in tried]
-        able = [one for one in ready if one.tells or digests is not None]
-        most = min((len(one.limits) for one in able), default=0) + MOST_AHEAD
-        free = [one for one in able if len(one.limits) <= most]
-        return max(free, key=lambda one: one.rank(digests or ()), default=None)
+    async def answer(self, request: Request, headers: Any, body: bytes, send: Send) -> None:
+        """Send what a server answers. Raises `ApiError` 400 for a path out of the server's own."""
+        names = ("raw_path", "query_string")
+        path, query = (request.scope[name].decode("latin-1") for name in names)
+        if not path.startswith("/") or ".." in path.lower().replace("%2e", ".").split("/"):
+            raise ApiError(400, f"the path is {shown(path)}, expected one from / on without ..")
+        path = f"{path}?{query}" if query else path
+        more, digests = {"headers": headers, "content": body}, list[str]()
+        is_long = len(body) >= LEAST_BYTES or b'"pack"' in body
+        if is_long and request.method == "POST" and ONLY not in request.headers:
+            only = [*headers, (ONLY.encode(), BEGINNINGS.encode())]
+            with suppress(ApiError, ValueError):  # the answer itself says what is wrong
+                async with self.asked("POST", path, None, **more | {"headers": only}) as answer:
+                    digests = digests_in(await answer.aread())
+        async with self.asked(request.method, path, digests, **more) as answer:
+            head = {"status": answer.status_code, "headers": _passed_on(answer.headers.raw)}
+            await send({"type": "http.response.start", **head})
+            await send_chunks(send, answer.aiter_raw())
 
     async def _watch(self, are_asked: asyncio.Event) -> None:
         while True:
@@ -167,7 +178,7 @@ class Replicas:
 def proxy(service: Service, replicas: Replicas) -> Guard:
     """The ASGI application over these servers, which are watched from its start to its end."""
 
-    async def health(service: Service, body: None, request: Request) -> Response:
+    async def health(request: Request) -> JSONResponse:
         """200 while a server is ready."""
         is_ready = any(one.state == "ok" for one in replicas.all)
         status = "stopping" if service.is_stopping else "ok" if is_ready else "no server is ready"
@@ -177,10 +188,9 @@ def proxy(service: Service, replicas: Replicas) -> Guard:
             for one in replicas.all
         ]
         answer = {"status": status, "requests": service.n_requests - 1, "servers": servers}
-        return Response(encode(answer), 200 if status == "ok" else 503, media_type=JSON)
+        return JSONResponse(answer, 200 if status == "ok" else 503)
 
     async def passed(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["kvarn.route"] = "passed on"
         request = Request(scope, receive)
         headers = _passed_on(request.headers.raw)
         if {"content-length", "transfer-encoding"} & {*request.headers}:  # a stranger's, perhaps
@@ -188,34 +198,13 @@ def proxy(service: Service, replicas: Replicas) -> Guard:
                 if answer.status_code == 401:
                     raise ApiError(401, "no key of the servers: send Authorization: Bearer KEY")
         body = await read_body(request, service.settings.limits)
-        await while_connected(receive, _answer(replicas, request, headers, body, send))
+        await while_connected(receive, replicas.answer(request, headers, body, send))
 
-    own = routes(service, [Operation("GET", "/health", health)])
+    own = [Route("/health", health)]
     return Guard(Router(own, False, passed, lifespan=lambda _: replicas.watched()), service)
 
 
-async def _answer(
-    replicas: Replicas, request: Request, headers: list[Header], body: bytes, send: Send
-) -> None:
-    """Send what a server answers. Raises `ApiError` 400 for a path out of the server's own."""
-    path, query = (request.scope[name].decode("latin-1") for name in ("raw_path", "query_string"))
-    if not path.startswith("/") or ".." in path.lower().replace("%2e", ".").split("/"):
-        raise ApiError(400, f"the path is {shown(path)}, expected one from / on without ..")
-    path = f"{path}?{query}" if query else path
-    more, digests = {"headers": headers, "content": body}, list[str]()
-    is_long = len(body) >= LEAST_BYTES or b'"pack"' in body
-    if is_long and request.method == "POST" and ONLY not in request.headers:
-        only = [*headers, (ONLY.encode(), BEGINNINGS.encode())]
-        with suppress(ApiError, ValueError):  # the answer itself says what is wrong
-            async with replicas.asked("POST", path, None, **more | {"headers": only}) as answer:
-                digests = digests_in(await answer.aread())
-    async with replicas.asked(request.method, path, digests, **more) as answer:
-        head = {"status": answer.status_code, "headers": _passed_on(answer.headers.raw)}
-        await send({"type": "http.response.start", **head})
-        await send_chunks(send, answer.aiter_raw())
-
-
-def _passed_on(headers: Iterable[Header]) -> list[Header]:
+def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     lower = [(name.lower(), value) for name, value in headers]
     named = b",".join(value.lower() for name, value in lower if name == b"connection").split(b",")
     left_out = NOT_PASSED_ON | {name.strip() for name in named}
