@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from .store import Disk
 if TYPE_CHECKING:
     from .context import Context, Progress
     from .context.generation import Finish
+    from .lens.weights import Open
     from .model import Model
 
 PASSAGES = 3
@@ -43,7 +43,7 @@ class Asker:
     open: opens the context of a request. passages: how many an answer names.
     """
 
-    open: Callable[[ContextRequest], AbstractContextManager[Context]]
+    open: Open
     sampler: Sampler
     max_tokens: int | None = MAX_TOKENS
     stop: str | Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Child processes that share the work of their parent."""
+"""Child processes: those that share the work of their parent, and how any of them ended."""
 
 from __future__ import annotations
 
@@ -80,3 +80,8 @@ def _wait_and_end() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+def ending(code: int) -> str:
+    """How a process with this return code ended, in words: -9 is signal 9."""
+    return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from ...runtime.asking import Answer, Asker
     from ...runtime.context import Context
+    from ...runtime.lens.weights import Open
     from ...runtime.model import Model
-    from ...runtime.pack_folders.ranking import Open
     from ...runtime.store.facts import PackHead
     from ..parsing.parser import Parser
 

@@ -12,8 +12,8 @@ from ..terminal.progress import progress_bar
 
 if TYPE_CHECKING:
     from ...runtime.context.planning.request import ContextRequest
+    from ...runtime.lens.weights import Open
     from ...runtime.model import Model
-    from ...runtime.pack_folders.ranking import Open
     from ...runtime.store.facts import PackHead
 
 _NAMED = 3

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32
 from .pooling import EmbeddingError
 from .texts import Ids, TextIds
 
 if TYPE_CHECKING:
     from .readers import Reader
-
-F32 = NDArray[np.float32]
 
 
 class Embedder:

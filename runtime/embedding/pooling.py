@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...ops.arrays import F32
 from ...system.errors import KvarnError
 from ...system.text import brief
-
-F32 = NDArray[np.float32]
 
 POOLINGS = ("mean", "cls", "last", "rank")
 """The mean of all tokens, the first one, the last one, or the first one scored by a classifier.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...models.config.text_encoders import TextEncoderConfig
 from ...models.text_encoders import Rows, TextEncoder, TextEncoderWeights
+from ...ops.arrays import F32
 from ..context.planning.request import ContextRequest
 from ..engine import engine_method, on_engine
 from .pooling import EmbeddingError, pool
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ..model import Model
     from ..tokenizer import Tokenizer
 
-F32 = NDArray[np.float32]
 
 _PASS_TOKENS = 1024
 """Tokens that are read in one pass: enough for the kernels, few enough for caches."""

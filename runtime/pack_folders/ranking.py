@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,10 +30,9 @@ from .notes import whole_packs
 
 if TYPE_CHECKING:
     from ..context import Context, Progress
+    from ..lens.weights import Open
     from ..model import Model
     from ..tokenizer import Tokenizer
-
-    Open = Callable[[ContextRequest], AbstractContextManager[Context]]
 
 CANDIDATES = 16
 """Packs after which a question is read."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...system.children import ending
 from ...system.terminal import say
 from .calls import Call, Calls, M, RequestRefused
 from .flags import Flags
@@ -55,6 +56,7 @@ LONGEST_PAUSE = 30.0
 """Seconds before a start, at most, after engines that died before they were ready."""
 COMMITTING_SECONDS = 30.0
 """That an engine may take to save after its last stream has ended."""
+_KILLED = "signal 9, as a system short of memory sends"
 
 
 class EngineClient:
@@ -202,7 +204,8 @@ class EngineClient:
                 if self._is("stopped"):
                     return
                 pause = 0.0 if self._is("ready") else min(max(2 * pause, 0.25), LONGEST_PAUSE)
-                self.reason = self.reason or f"the engine ended with {_ending(code)}"
+                end = _KILLED if code == -signal.SIGKILL else ending(code)
+                self.reason = self.reason or f"the engine ended with {end}"
                 self._failed = "" if self._is("ready") else f"; last time it failed: {self.reason}"
                 if self.facts is None:  # it never was ready: the next one would fail as well
                     self.state = "stopped"
@@ -294,10 +297,3 @@ class EngineClient:
             if line not in self.notices:
                 self._notice(line)
         self.notices = notices
-
-
-def _ending(code: int) -> str:
-    """How a process ended."""
-    if code == -signal.SIGKILL:
-        return "signal 9, as a system short of memory sends"
-    return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"

@@ -10,6 +10,7 @@ import sys
 import time
 import weakref
 
+from ....system.children import ending
 from ....system.text import one_line
 from . import watch
 from .errors import TemplateError
@@ -141,8 +142,7 @@ class Worker:
             return FAILED_FOR_GOOD, f"took more than {seconds} s of CPU time: it does not end"
         if code == -signal.SIGKILL:
             return FAILED_FOR_GOOD, "its process was killed, as a system short of memory does"
-        end = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
-        return FAILED_FOR_GOOD, f"its process ended with {end}"
+        return FAILED_FOR_GOOD, f"its process ended with {ending(code)}"
 
 
 def _end(process: subprocess.Popen[bytes], parent_end: socket.socket, owner: int) -> None:

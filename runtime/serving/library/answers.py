@@ -15,11 +15,12 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from ...chat.lenient import Message, Render
 from ...chat.sandbox.errors import TemplateError
 from ...context.reading.prompt import prompt_ids
 from ...tokenizer import Rendered
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 
     from ...tokenizer import Tokenizer
 
-Message = Mapping[str, Any]
-Render = Callable[[Sequence[Message]], Rendered]
-"""The text of messages, with the tools and variables of one request, up to where an answer
-begins."""
 ANY_END = 0xFFFFFFFF
 """In a record: no token ended the answer, but a constraint, a stop string or a limit."""
 MOST = 4096

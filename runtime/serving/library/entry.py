@@ -16,10 +16,10 @@ from ...store.disk.models import facts_of
 from ...store.disk.parents import MOST_DEPTH, most_copied
 
 if TYPE_CHECKING:
+    from ....ops.arrays import U32
     from ...context import Context
     from ...loading.model_info import ModelInfo
     from ...store.facts import PrefillFacts
-    from .tree import U32
 
 BLOCK = 4096
 """Bytes of a folder on disk, at least."""

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ....ops.arrays import U32
 from ...store.disk import files
 from ...store.disk.files import DIGEST
-from .tree import U32, n_equal
+from .tree import n_equal
 
 _HEAD = struct.Struct("<III16s")
 _MOST_IDS = 1 << 28

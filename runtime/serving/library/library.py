@@ -17,8 +17,8 @@ from .opening import Lease, Opening
 from .shelf import LEAST_KEPT
 
 if TYPE_CHECKING:
+    from ....ops.arrays import U32
     from ...model import Model
-    from .tree import U32
 
 ANSWERS_SHARE, MOST_ANSWERS = 64, 64 << 20
 """The file of answers has at most this part of all bytes, and at most so many."""

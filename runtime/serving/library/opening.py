@@ -23,11 +23,11 @@ from .tree import as_tokens
 from .ways import Beginning, Ways, ways_of
 
 if TYPE_CHECKING:
+    from ....ops.arrays import U32
     from ...context import Context
     from ...context.planning.request import ContextRequest
     from ...model import Model
     from ...prefill import Prefill
-    from .tree import U32
 
 RETRY_SECONDS = 60.0
 """After a failed write, so long nothing is written."""

@@ -20,9 +20,10 @@ from .entry import Entry, ReadAs, disk_bytes, read_as, tokens_of, version_of
 from .tree import TokenTree, as_tokens
 
 if TYPE_CHECKING:
+    from ....ops.arrays import U32
     from ...loading.model_info import ModelInfo
     from ...store.disk.format.manifest import Parent
-    from .tree import U32, Match
+    from .tree import Match
 
 
 LEAST = 16

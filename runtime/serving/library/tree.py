@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-U32 = NDArray[np.uint32]
+from ....ops.arrays import U32
+
 E = TypeVar("E")
 ITEM = 4
 """Bytes of a token."""

@@ -12,15 +12,13 @@ import numpy as np
 
 from .....ops.attention.layout import SEGMENT
 from .....system.files import new_file
+from ....methods import Progress
 from ..errors import PackError, checked_path
 from ..folder import PackFolder, State, stride_of
 from ..format import centre, checkpoints, log, manifest, states, superblock, tail
 from ..format.log import KV, Place
 from ..format.superblock import Tail
 from ..planes.plane import read_slot
-
-Progress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all)."""
 
 
 class _Stream(io.RawIOBase):

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from .....system.files import open_regular
 from ....home import folder_mode, make_folder, remove_empty
+from ....methods import Progress
 from .. import files
 from ..checking.verify import verify
 from ..contents import LOCK, is_ours, remove_files, take_lock
 from ..errors import PackError, checked_path
-from .exporting import Progress
 from .unpack import unpack
 
 _IMPORTING = ".importing-"

@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 
 from .....ops.attention.layout import SEGMENT, n_segments
+from ....methods import Progress
 from .. import files
 from ..errors import PackError
 from ..folder import PackFolder, State, stride_of
@@ -20,7 +21,7 @@ from ..format.checkpoints import newest_end
 from ..format.log import KV, Place
 from ..format.manifest import Manifest
 from ..format.superblock import Commit
-from .exporting import Progress, log_of
+from .exporting import log_of
 
 _BLOCK = tarfile.BLOCKSIZE
 _PIECE = 1 << 20

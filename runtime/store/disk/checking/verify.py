@@ -5,7 +5,7 @@ A digest says that bytes are those that were written, not that kvarn wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from .....ops.arrays import F32, U8
 from .....ops.attention.layout import SEGMENT, TILE
 from .....ops.cpu import CPU
+from ....methods import Progress
 from ...base import StoreError
 from ...finite import Flags, infinite_rows, infinite_tokens
 from ..errors import PackError
@@ -23,9 +24,6 @@ from ..format.states import digest_of, read
 from ..planes.plane import read_slot
 from ..saved_slots import SavedSlots
 from .columns import ColumnSegment, column_faults
-
-Progress = Callable[[int, int], None]
-"""Called with (segments done, segments in all)."""
 
 
 def verify(path: Path, progress: Progress | None = None) -> list[str]:
