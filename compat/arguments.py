@@ -27,12 +27,13 @@ _VALUES: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("stopping_criteria logits_processor cache_dir".split(), ()),
     **dict.fromkeys("rope_scaling_type pooling_type attention_type yarn_ext_factor".split(), (-1,)),
     **dict.fromkeys("vocab_only spm_infill yarn_orig_ctx".split(), (0,)),
-    **dict.fromkeys("tfs_z yarn_attn_factor yarn_beta_slow normalize".split(), (1,)),
+    **dict.fromkeys("tfs_z yarn_attn_factor yarn_beta_slow".split(), (1,)),
     **dict.fromkeys("functions additional_files".split(), ([],)),
-    **dict.fromkeys("type_k type_v".split(), tuple(KV_TYPES)),
+    **dict.fromkeys("type_k type_v".split(), (1, 8, 2)),
     "yarn_beta_fast": (32,),
     "rope_freq_base": (0, 10000),  # LangChain always sends its own default
     "rope_freq_scale": (0, 1),
+    "normalize": (True,),
     "device": ("cpu",),
     "suffix": ("",),
     "function_call": ("none",),
@@ -61,12 +62,12 @@ def refusal(call: str, name: str, value: object, expected: str) -> CompatError:
 
 def check(call: str, given: Mapping[str, Any], but: Collection[str] = ()) -> None:
     """Raises `CompatError` for arguments that kvarn does not have, or not with their values."""
-    for name, value in given.items():
-        if name not in _VALUES and name not in but:
+    for name in (name for name in given if name not in but):
+        if name not in _VALUES:
             raise CompatError(f"{call}: kvarn has no argument {name!r:.40}")
-        values = (None, *_VALUES.get(name, (value,)))
-        if value not in values:
-            raise refusal(call, name, value, " or ".join(map(repr, values)))
+        value, values = given[name], _VALUES[name]
+        if value is not None and value not in values:
+            raise refusal(call, name, value, " or ".join(map(repr, (None, *values))))
 
 
 class LlamaGrammar(Constraint):

@@ -63,7 +63,7 @@ class Llama:
         self._draft = draft = options.pop("draft_model", None)
         check("Llama", options, OF_SPEED)
         if not isinstance(draft, Draft | None):
-            raise refusal("Llama", "draft_model", draft, "a LlamaPromptLookupDecoding")
+            raise refusal("Llama", "draft_model", draft, "a draft of kvarn, or none")
         if layers := options.get("n_gpu_layers"):
             message = f"n_gpu_layers is {layers}: kvarn.compat.Llama computes on the CPU"
             warnings.warn(message, stacklevel=2)
@@ -85,11 +85,17 @@ class Llama:
 
     @classmethod
     def from_pretrained(
-        cls, repo_id: str, filename: str = "", *, local_dir: str | None = None, **options: Any
+        cls,
+        repo_id: str,
+        filename: str | None = None,
+        *,
+        local_dir: str | None = None,
+        **options: Any,
     ) -> Llama:
         """A model of the Hugging Face hub, downloaded if it is not here yet.
 
-        filename: a file of it, or a pattern of one, as `*q8_0.gguf`. Raises `HubError`.
+        filename: a file of it, or a pattern of one, as `*q8_0.gguf`. HF_HUB_CACHE says where the
+        cache is. Raises `HubError`.
         """
         of_hub = ("additional_files", "local_dir_use_symlinks", "cache_dir")
         check("from_pretrained", {name: options.pop(name, None) for name in of_hub})
