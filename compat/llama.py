@@ -84,22 +84,16 @@ class Llama:
         self._opened = model.context(n_ctx or None, store=Ram(k, v))
 
     @classmethod
-    def from_pretrained(
-        cls,
-        repo_id: str,
-        filename: str | None = None,
-        *,
-        local_dir: str | None = None,
-        **options: Any,
-    ) -> Llama:
-        """A model of the Hugging Face hub, downloaded if it is not here yet.
+    def from_pretrained(cls, repo_id: str, filename: str | None = None, **options: Any) -> Llama:
+        """A model of the Hugging Face hub, downloaded if it is not here yet. Raises `HubError`.
 
-        filename: a file of it, or a pattern of one, as `*q8_0.gguf`. HF_HUB_CACHE says where the
-        cache is. Raises `HubError`.
+        filename: a file of it, or a pattern of one, as `*q8_0.gguf`. options: as of the class, and
+        local_dir, a folder for the file; without it, HF_HUB_CACHE says where it is.
         """
         of_hub = ("additional_files", "local_dir_use_symlinks", "cache_dir")
         check("from_pretrained", {name: options.pop(name, None) for name in of_hub})
-        to = None if local_dir is None else Path(local_dir)
+        folder = options.pop("local_dir", None)
+        to = None if folder is None else Path(folder)
         return cls(str(pull(repo_id, file=filename or "", to=to).model), **options)
 
     @value_errors()
