@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ...ops.arrays import F32, I64
-from ...ops.attention.layout import SEGMENT, TILE, TileLayout, n_segments
+from ...ops.attention.layout import SEGMENT, TILE, n_segments
 from ...ops.cpu import CPU
 from .base import Allow, Column, KVStore, SlotPlan, StoreError
 from .method import Store
@@ -41,23 +41,18 @@ class Resident(Store):
         return self.host.types()
 
     def open(self, model: ModelInfo, n_ctx: int) -> ResidentStore:
-        config = model.config
+        behind: KVStore
         if isinstance(self.host, Ram):
-            layout, behind = self.host.layout(config), None
-            centre = self.host.centre(model)
+            behind = self.host.empty(model.config)  # which never gets any memory
+            behind.centre = self.host.centre(model)
         else:
             behind = self.host.open(model, n_ctx)
-            layout, centre = behind.layout, behind.centre
         try:
-            self.device.check_served(layout)
-            shape = config.n_kv_layers, config.n_kv_heads
-            store = ResidentStore(self.device, layout, *shape, n_ctx, behind)
+            self.device.check_served(behind.layout)
+            return ResidentStore(self.device, behind, n_ctx)
         except BaseException:
-            if behind is not None:
-                behind.close()
+            behind.close()
             raise
-        store.centre = centre
-        return store
 
     def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
         raise StoreError(f"a context that keeps {slots} has K and V in the host's memory")
@@ -80,38 +75,27 @@ class ResidentColumn(Column):
 
 
 class ResidentStore(KVStore):
-    """K and V of up to `n_ctx` tokens on a device. behind: where they are saved, and what was
-    saved there is read from; None: nowhere."""
+    """K and V of up to `n_ctx` tokens on a device. behind: a store on the host that has the same
+    sizes, where they are saved, if it saves, and what was saved is read from."""
 
     records = True
 
-    def __init__(
-        self,
-        device: KVDevice,
-        layout: TileLayout,
-        n_layers: int,
-        n_kv_heads: int,
-        n_ctx: int,
-        behind: KVStore | None = None,
-    ) -> None:
+    def __init__(self, device: KVDevice, behind: KVStore, n_ctx: int) -> None:
         self.device: KVDevice = device
-        self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
-        self._behind = behind
-        self._item_bytes = layout.tile_bytes // TILE
-        if behind is not None:
-            self.saved = behind.saved
+        self._behind, self.saved, self.centre = behind, behind.saved, behind.centre
+        self.layout, self.n_layers = behind.layout, behind.n_layers
+        self.n_kv_heads = behind.n_kv_heads
+        self._item_bytes = self.layout.tile_bytes // TILE
         n_saved = len(self.saved.tokens)
         self.room = n_segments(max(n_ctx, n_saved))
-        shape = self.room, layout.segment_bytes(n_kv_heads)
-        self._kv = [device.zeros(shape, np.uint8) for _ in range(n_layers)]
+        shape = self.room, self.layout.segment_bytes(self.n_kv_heads)
+        self._kv = [device.zeros(shape, np.uint8) for _ in range(self.n_layers)]
         self._columns: dict[str, ResidentColumn] = {}
         self._aside: dict[int, list[list[Array]]] = {}
         self._copied = n_saved
         """How many tokens, from the first on, the store behind has as they are here."""
-        if behind is not None:
-            for layer, kv in enumerate(self._kv):
-                segments = range(behind.first(layer) // SEGMENT, n_segments(n_saved))
-                self._fetch(behind.segments(layer), kv, self._item_bytes, segments)
+        for layer in range(self.n_layers):
+            self._fetch_kv(layer, n_saved)
 
     def cut(self, n_tokens: int) -> None:
         for column in self._columns.values():
@@ -123,30 +107,26 @@ class ResidentStore(KVStore):
         return n_segments(n_tokens) <= self.room
 
     def reaches(self, n_tokens: int) -> bool:
-        return self._behind is None or self._behind.reaches(n_tokens)
+        return self._behind.reaches(n_tokens)
 
     def go_back(self, n_tokens: int) -> int:
         # Layers with a window hold what they hold in the store behind, and what was read since.
-        if self._behind is None or self._behind.reaches(n_tokens):
+        if self._behind.reaches(n_tokens):
             return n_tokens
         position = self._behind.go_back(n_tokens)
         self._void(position)
         for layer in self._behind.windowed_layers:
-            segments = range(self._behind.first(layer) // SEGMENT, n_segments(position))
-            places = self._behind.segments(layer), self._kv[layer]
-            self._fetch(*places, self._item_bytes, segments)
+            self._fetch_kv(layer, position)
         return position
 
     def pin(self, n_tokens: int) -> None:
-        if self._behind is not None:
-            self._behind.pin(n_tokens)
+        self._behind.pin(n_tokens)
 
     def end_text(self, n_tokens: int) -> None:
-        if self._behind is not None:
-            self._behind.end_text(n_tokens)
+        self._behind.end_text(n_tokens)
 
     def first(self, layer: int) -> int:
-        return 0 if self._behind is None else self._behind.first(layer)
+        return self._behind.first(layer)
 
     def reserve(self, n_tokens: int) -> None:
         if not self.has_room(n_tokens):
@@ -185,19 +165,18 @@ class ResidentStore(KVStore):
         # Its memory is used again. In layers that are not indexed it holds zeros, as a fresh one.
         if (column := self._columns.pop(name, None)) is not None:
             self._aside.setdefault(column.item_bytes, []).append(column.items)
-        if self._behind is not None:
-            self._behind.drop_column(name)
+        self._behind.drop_column(name)
 
     def saved_items(self, name: str) -> int:
-        return 0 if self._behind is None else self._behind.saved_items(name)
+        return self._behind.saved_items(name)
 
     @property
     def saves(self) -> bool:
-        return self._behind is not None and self._behind.saves
+        return self._behind.saves
 
     def commit(self, tokens: Sequence[int], hidden: F32 | None, n_prompt: int = 0) -> None:
         behind, n = self._behind, len(tokens)
-        if behind is None or not behind.saves:
+        if not behind.saves:
             return
         self.cut(n)
         behind.reserve(n)
@@ -217,20 +196,17 @@ class ResidentStore(KVStore):
         self._copied = n
 
     def limit_saves(self, allow: Allow) -> None:
-        if self._behind is not None:
-            self._behind.limit_saves(allow)
+        self._behind.limit_saves(allow)
 
     @property
     def written_bytes(self) -> int:
-        return 0 if self._behind is None else self._behind.written_bytes
+        return self._behind.written_bytes
 
     def check_saved(self) -> None:
-        if self._behind is not None:
-            self._behind.check_saved()
+        self._behind.check_saved()
 
     def close(self) -> None:
-        if self._behind is not None:
-            self._behind.close()
+        self._behind.close()
 
     @property
     def n_bytes(self) -> int:
@@ -241,13 +217,13 @@ class ResidentStore(KVStore):
 
     def _void(self, start: int) -> None:
         """The tokens from `start` on change."""
-        if self._behind is not None and start < self._copied:
+        if start < self._copied:
             self._copied = int(start)
             self._behind.cut(self._copied)
 
     def _restore(self, name: str, column: ResidentColumn) -> None:
         """Read what the store behind has saved of a column."""
-        if self._behind is None or not self._behind.saved_items(name):
+        if not self._behind.saved_items(name):
             return
         saved = self._behind.column(name, column.item_bytes)
         segments = range(min(int(saved.filled.min()), self._copied) // SEGMENT)
@@ -255,6 +231,12 @@ class ResidentStore(KVStore):
             places = saved.segments(layer), column.segments(layer)
             self._fetch(*places, column.item_bytes, segments)
         column.filled[:] = len(segments) * SEGMENT
+
+    def _fetch_kv(self, layer: int, n_tokens: int) -> None:
+        """Copy a layer's K and V of the first `n_tokens` tokens, as far as the host has them."""
+        segments = range(self._behind.first(layer) // SEGMENT, n_segments(n_tokens))
+        places = self._behind.segments(layer), self._kv[layer]
+        self._fetch(*places, self._item_bytes, segments)
 
     def _fetch(self, on_host: I64, on_device: Array, item_bytes: int, segments: range) -> None:
         """Copy segments from the host, one at a time: those of a pack are mapped files."""

@@ -16,7 +16,7 @@ from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.store import windowed
 from kvarn.runtime.store.resident import ResidentStore
 
-from .packs import HEADS, LAYERS, WINDOWS, fill, holds, keys_of, make, opened, random_tokens, save
+from .packs import HEADS, WINDOWS, fill, holds, keys_of, make, opened, random_tokens, save
 
 N_CTX = 24 * SEGMENT
 
@@ -39,8 +39,7 @@ def addresses(places: np.ndarray) -> np.ndarray:
 
 
 def resident(path: Path) -> ResidentStore:
-    behind, device = opened(path), ArrayDevice()
-    return ResidentStore(device, behind.layout, LAYERS, HEADS, N_CTX, behind)  # type: ignore[arg-type]
+    return ResidentStore(ArrayDevice(), opened(path), N_CTX)  # type: ignore[arg-type]
 
 
 def compare(store: ResidentStore, tokens: list[int], windows: tuple[int, ...]) -> None:
