@@ -12,19 +12,20 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from ...ops.arrays import F32, F64, U8, U32, U64
+from ...ops.arrays import F32, F64, U8, U64
+from ...ops.attention.layout import SEGMENT, n_segments
 from ...ops.attention.softmax import Softmax
-from ...ops.select import Range
+from ...ops.select import Lists, Range
+from ...ops.select.parts import ListScratch, key_limits, list_entries
 from ..attend.base import BoundAttend, LayerView
 from ..attend.full import FullAttention
 from ..attend.hash import SignatureIndex
 from ..attend.indexes import FlatIndex, SketchIndex
-from ..attend.sparse import SparseAttention
-from .choosing import lists_of, outside, part_of
+from ..attend.sparse import SEED, SparseAttention
 from .errors import ShardError
 from .frames import MOST_ROWS, Arrays, Kind, text_array
 from .links import Expected, Link, Links
-from .part import Output, Part, Query, Sketches
+from .part import NO_LIMITS, Output, Part, Query, Sketches
 
 
 def merge(parts: Sequence[Output], out: F32, sinks: F32 | None) -> None:
@@ -115,7 +116,7 @@ def _shapes(shape: tuple[int, ...]) -> tuple[Expected, Expected]:
 
 class ShardedChoice(SparseAttention):
     """A method that chooses, in one context: each process names the best of its own tokens, and
-    reads those of them that are among the best of all. So the tokens are those of one context."""
+    reads those of them that are up to the limit of all. So the tokens are those of one context."""
 
     _full: ShardedFull  # type: ignore[assignment]
     _index: SignatureIndex | SketchIndex | FlatIndex
@@ -124,6 +125,7 @@ class ShardedChoice(SparseAttention):
         """The same over the shards' tokens, too. each: each process reads its part of the tokens
         that are wanted, the best of its own."""
         self._links, self._part, self._each, self.records = links, part, each, False
+        self._scratch_of_all: ListScratch | None = None
         self._full = ShardedFull(links, part)
         return self
 
@@ -135,10 +137,12 @@ class ShardedChoice(SparseAttention):
             return
         self._full.check(stored - 1)
         k = self._layers.takes(layer.number, stored)
-        reading = self._of_each if self._each else self._of_all
-        began = time.perf_counter()
+        query, limits, began = self._query(layer, q), NO_LIMITS, time.perf_counter()
         with self._links.asking():
-            parts, n_read, chose = reading(layer, self._query(layer, q), among, k)
+            if not self._each:
+                limits = self._limits_of(layer, query, among, k)
+            chose = time.perf_counter()
+            parts, n_read = self._parts_of(layer, query, among, k, limits)
         merge(parts, out, layer.softmax.sinks)
         index_bytes = self._index.bytes_read(layer.index, among, 0)
         self._count([(layer.number, among, index_bytes, n_read)])
@@ -160,54 +164,60 @@ class ShardedChoice(SparseAttention):
         index = self._index
         return text_array(index.encoder.name if isinstance(index, SignatureIndex) else "")
 
-    def _of_each(
-        self, layer: LayerView, query: Query, among: Range, k: int
-    ) -> tuple[list[Output], int, float]:
-        """The part of each process, by its share of the tokens that compete; how many tokens were
-        read, and when they were chosen."""
+    def _parts_of(
+        self, layer: LayerView, query: Query, among: Range, k: int, limits: U64
+    ) -> tuple[list[Output], int]:
+        """The part of each process: of its tokens that compete those up to the limits or, without,
+        its share by how many they are. And how many tokens were read."""
         softmax, numbers = _scoring(layer)
 
-        def share(first: int, stop: int) -> int:
+        def most(first: int, stop: int) -> int:
+            """Of the tokens that compete, how many a process reads."""
+            if len(limits):
+                return k
             n = max(0, min(stop, among.last) - max(first, among.first))
             return max(1, -(-k * n // (among.last - among.first)))
 
         for link in self._links:
             facts = link.facts
-            choice = np.array([*among[:2], share(facts.first, facts.stop)], np.int64)
-            link.send(*self._question(layer, query, [choice, numbers, query.q]))
-        own = share(self._part.first, among.stop)
-        here = self._part.chosen(layer.index, query, among, own, softmax)
-        parts, n_read, chose = [here[:2]], int(here[2].sum()), time.perf_counter()
+            choice = np.array([*among[:2], most(facts.first, facts.stop)], np.int64)
+            link.send(*self._question(layer, query, [choice, numbers, query.q], limits))
+        own = most(self._part.first, among.stop)
+        here = self._part.chosen(layer.index, query, among, own, limits, softmax)
+        parts, n_read = [here[:2]], int(here[2].sum())
         for link in self._links:
             counts_of = np.int64, (self._config.n_kv_heads,)
             out, masses, counts = link.receive(*_shapes(query.q.shape), counts_of)
             parts.append((out, masses))
             n_read += int(counts.sum())
-        return parts, n_read, chose
+        return parts, n_read
 
-    def _question(self, layer: LayerView, query: Query, arrays: Arrays) -> tuple[Kind, Arrays]:
+    def _question(
+        self, layer: LayerView, query: Query, arrays: Arrays, limits: U64
+    ) -> tuple[Kind, Arrays]:
         """What a shard is asked that takes its part; arrays: what all questions have."""
         if query.sketches is None:
-            return Kind.CHOSEN, [*arrays, query.signatures, self._name]
+            return Kind.CHOSEN, [*arrays, limits, query.signatures, self._name]
         assert isinstance(self._index, SketchIndex)
         frame, head_dim = query.sketches.frame, query.q.shape[2]
         names = text_array(" ".join(self._index.names(layer)))
         keys = frame.centre[:, :head_dim], frame.scales[:, :head_dim]
         return Kind.SKETCHED, [*arrays, *keys, names]
 
-    def _of_all(
-        self, layer: LayerView, query: Query, among: Range, k: int
-    ) -> tuple[list[Output], int, float]:
-        """The same for the best of all processes."""
-        entries = self._best(layer, query, among, k)
-        always = outside(among, 0, among.stop)
-        lists = lists_of(entries, self._config.n_kv_heads, k, always)
-        chose = time.perf_counter()
-        parts = self._read_lists(layer, query.q, lists)
-        counts = np.array([len(tokens) for tokens in lists], np.int64)
+    def _limits_of(self, layer: LayerView, query: Query, among: Range, k: int) -> U64:
+        """The keys (H,) up to which the tokens of all processes are the best of all."""
+        entries, limits = self._best(layer, query, among, k), np.empty(query.q.shape[1], np.uint64)
+        scratch = self._scratch_of_all
+        if scratch is None or scratch.room < entries.shape[1]:
+            room = n_segments(entries.shape[1]) * SEGMENT
+            self._scratch_of_all = scratch = ListScratch(self._part.n_ctx, room)
+        key_limits(entries, k, SEED, limits, scratch=scratch)
         if self.observer is not None:
-            self.observer.add(layer.number, among.stop, _table(lists), counts)
-        return parts, int(counts.sum()), chose
+            room, j = among.stop, self._config.n_kv_heads
+            lists = Lists(np.zeros((j, room), np.uint32), np.empty(j, np.int64))
+            list_entries(entries, limits, 0, among, SEED, lists, scratch=scratch)
+            self.observer.add(layer.number, among.stop, *lists)
+        return limits
 
     def _best(self, layer: LayerView, query: Query, among: Range, k: int) -> U64:
         """The entries of the k best of each process, (H, n) in all."""
@@ -228,24 +238,3 @@ class ShardedChoice(SparseAttention):
         for link, n in asked:
             entries += link.receive((np.uint64, (query.q.shape[1], n)))
         return np.concatenate(entries, 1)
-
-    def _read_lists(self, layer: LayerView, q: F32, lists: list[U32]) -> list[Output]:
-        """Attention to the chosen tokens, of each process that has some."""
-        softmax, numbers = _scoring(layer)
-        asked = []
-        for link in self._links:
-            tokens, counts = part_of(lists, link.facts.first, link.facts.stop)
-            if len(tokens):
-                link.send(Kind.LISTED, [numbers, q, tokens, counts])
-                asked.append(link)
-        here = part_of(lists, self._part.first, 1 << 32)
-        parts = [self._part.listed(layer.index, q, here, softmax)]
-        return parts + [_output(link, q.shape) for link in asked]
-
-
-def _table(lists: list[U32]) -> U32:
-    """Lists as rows of one array."""
-    table = np.zeros((len(lists), max(map(len, lists))), np.uint32)
-    for row, tokens in zip(table, lists):
-        row[: len(tokens)] = tokens
-    return table

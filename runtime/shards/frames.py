@@ -50,9 +50,8 @@ class Kind(IntEnum):
     ROWS = 6
     NEAREST = 7
     LARGEST = 8
-    LISTED = 9
-    CHOSEN = 10
-    SKETCHED = 11
+    CHOSEN = 9
+    SKETCHED = 10
 
 
 class Message(NamedTuple):
@@ -120,13 +119,15 @@ def receive(
     shapes = [_shape_of(entry) for entry in _ARRAY.iter_unpack(described)] if n_arrays else []
     if sum(_bytes_of(dtype, shape) for dtype, shape in shapes) != n_bytes:
         raise FrameError(f"its arrays have other sizes than the {n_bytes:,} bytes of the message")
-    arrays = []
+    data, at, arrays = memoryview(_take(connection, n_bytes, deadline)), 0, []
     for dtype, shape in shapes:
-        data = _take(connection, _bytes_of(dtype, shape), deadline)
+        stop = at + _bytes_of(dtype, shape)
         try:
-            arrays.append(np.frombuffer(data, dtype).reshape(shape))
+            array = np.frombuffer(data[at:stop], dtype).reshape(shape)
         except ValueError as error:  # no bytes, of sizes that NumPy cannot have beside a 0
             raise FrameError("a message describes an array that cannot be") from error
+        arrays.append(array if array.flags.aligned else array.copy())
+        at = stop
     return Message(Kind(kind), arrays)
 
 

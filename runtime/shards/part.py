@@ -6,12 +6,13 @@ row and head, and the total of exp(score - m). With these, `merge` joins those o
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ...ops.arrays import F32, I64, U32, U64
+from ...ops.arrays import F32, I64, U64
 from ...ops.attention.api import AttentionScratch, attention
 from ...ops.attention.decode.gathered import GatheredScratch, gathered_attention
 from ...ops.attention.layout import SEGMENT, n_segments
@@ -19,34 +20,37 @@ from ...ops.attention.softmax import Softmax
 from ...ops.select import (
     ExactScratch,
     Frame,
+    Lists,
     Range,
     Rotation,
-    RowSignatureScratch,
     RowSketchScratch,
     SketchedKeys,
     Wanted,
     best_sketched_rows,
-    nearest_rows,
     products,
+)
+from ...ops.select.parts import (
+    NO_LIMIT,
+    LargestScratch,
+    ListScratch,
+    NearestScratch,
+    largest_entries,
+    list_entries,
+    nearest_entries,
 )
 from ..attend.indexes.sketches import RERANKED
 from ..attend.sparse import SEED
 from ..store import Column, KVStore
-from .choosing import (
-    best_entries,
-    costs_of_products,
-    costs_of_signatures,
-    lists_of,
-    outside,
-    part_of,
-)
 
 NOTHING = np.float32(-1e30)
 """m where no token is read."""
 _MOST_BLOCKS = 64 << 20
 """Bytes of the outputs of blocks, of rows that are read together."""
-_MOST_SCRATCHES = 4
-S = TypeVar("S")
+_MOST_KEPT = 4
+_MOST_NAMED = 16
+"""Questions whose answers are remembered: of so many heads at a time."""
+K = TypeVar("K")
+T = TypeVar("T")
 Output = tuple[F32, F32]
 """Attention float32 (T, H, E), and its masses."""
 
@@ -59,17 +63,30 @@ class Sketches(NamedTuple):
     frame: Frame
 
 
+NO_QUERIES: F32 = np.empty((1, 0, 0), np.float32)
 NO_SIGNATURES: U64 = np.empty((0, 0), np.uint64)
+NO_LIMITS: U64 = np.empty(0, np.uint64)
 
 
 class Query(NamedTuple):
     """What a choice is made by: the queries (1, H, E), and where it is made by signatures, those of
     the queries (J, G), and the column with those of the keys; or by sketches of keys."""
 
-    q: F32
+    q: F32 = NO_QUERIES
     signatures: U64 = NO_SIGNATURES
     column: Column | None = None
     sketches: Sketches | None = None
+
+    @property
+    def n_heads(self) -> int:
+        """H."""
+        return self.q.shape[1] or self.signatures.size
+
+    @property
+    def known(self) -> Hashable:
+        """What the best of a layer's tokens depend on."""
+        by = self.q if self.column is None else self.signatures
+        return self.column, by.tobytes()
 
 
 class Part:
@@ -82,8 +99,11 @@ class Part:
         self._of_rows: dict[int, AttentionScratch] = {}
         self._gathered: dict[int, GatheredScratch] = {}
         self._exact: dict[int, ExactScratch] = {}
-        self._signed: dict[int, RowSignatureScratch] = {}
+        self._largest: dict[int, LargestScratch] = {}
+        self._nearest: dict[int, NearestScratch] = {}
         self._sketched: dict[int, RowSketchScratch] = {}
+        self._lists = ListScratch(n_ctx, 0)
+        self._named: dict[Hashable, U64] = {}
 
     def segments(self, layer: int) -> I64:
         """Addresses of the segments from `first` on."""
@@ -117,88 +137,119 @@ class Part:
             _keep(self._of_rows, n_heads, scratch)
         return self._of_rows[n_heads]
 
-    def listed(self, layer: int, q: F32, lists: tuple[U32, I64], softmax: Softmax) -> Output:
-        """Attention of q (1, H, E) to listed tokens; lists: the ascending tokens of all KV heads in
-        one array, and how many each has (J,)."""
+    def best(self, layer: int, query: Query, first: int, last: int, k: int) -> U64:
+        """The entries (H, n) of the k best of each query head among tokens first … last - 1, or of
+        all if they are fewer (`ops.select.parts`). They are remembered for `chosen`."""
+        question, entries = self._named_of(layer, query, (first, last), k)
+        _keep(self._named, question, entries, _MOST_NAMED)
+        return entries
+
+    def _named_of(
+        self, layer: int, query: Query, among: tuple[int, int], k: int
+    ) -> tuple[Hashable, U64]:
+        """What `best` gives, remembered or found, and forgotten, with what it depends on."""
+        (first, last), k = among, min(k, among[1] - among[0])
+        question = layer, first, last, k, query.known
+        entries = self._named.pop(question, None)
+        if entries is None:
+            entries = np.empty((query.n_heads, k), np.uint64)
+            find = self._find_largest if query.column is None else self._find_nearest
+            find(layer, query, Range(first, last, last), entries)
+        return question, entries
+
+    def chosen(
+        self, layer: int, query: Query, among: Range, k: int, limits: U64, softmax: Softmax
+    ) -> tuple[F32, F32, I64]:
+        """Attention to the k best of this part's tokens among those that compete, as far as their
+        keys are up to limits (H,), or to all k (0,); and to those that do not compete. How many
+        each KV head has read."""
+        stop = min(among.stop, self.n_ctx)
+        first = min(max(among.first, self.first), stop)
+        among = Range(first, max(first, min(among.last, stop)), stop)
+        if first == among.last or query.sketches is None:
+            lists = self._listed(layer, query, among, k, limits)
+        else:
+            lists = self._sketched_lists(layer, query.q, query.sketches, among, k)
+        return *self._read(layer, query.q, lists, softmax), lists.counts
+
+    def _listed(self, layer: int, query: Query, among: Range, k: int, limits: U64) -> Lists:
+        """The lists of what competes and is up to the limits, and of what does not compete."""
+        (first, last, stop), n_heads = among, query.q.shape[1]
+        entries = np.empty((n_heads, 0), np.uint64)
+        if first < last:
+            _, entries = self._named_of(layer, query, (first, last), k)
+        if not len(limits):
+            limits = np.full(n_heads, NO_LIMIT)
+        chosen = min(entries.shape[1] * n_heads // self._kv_heads, last - first)
+        lists = self._room_for(first - self.first + chosen + stop - last)
+        list_entries(entries, limits, self.first, among, SEED, lists, scratch=self._lists)
+        return lists
+
+    def _room_for(self, n_tokens: int) -> Lists:
+        """Lists of up to n_tokens each."""
+        tokens = np.empty((self._kv_heads, max(1, n_tokens)), np.uint32)
+        return Lists(tokens, np.empty(self._kv_heads, np.int64))
+
+    def _read(self, layer: int, q: F32, lists: Lists, softmax: Softmax) -> Output:
+        """Attention of q (1, H, E) to listed tokens."""
         (tokens, counts), n_heads = lists, q.shape[1]
         out, masses = np.zeros_like(q), np.empty((1, n_heads, 2), np.float32)
-        room = int(counts.max())
-        if room:
-            table = np.full((self._kv_heads, room), self.first, np.uint32)
-            table[np.arange(room) < counts[:, None]] = tokens
+        empty, room = counts == 0, tokens.shape[1]
+        if not empty.all():
+            tokens[empty, 0] = self.first  # is read, and counts for nothing below
             scratch = self._gathered.get(n_heads)
             if scratch is None or scratch.room < room:
                 most = n_segments(room) * SEGMENT
                 scratch = GatheredScratch(n_heads, self._kv_heads, self._layout, most)
                 _keep(self._gathered, n_heads, scratch)
-            # Of an empty list, one token is read; it counts for nothing below.
             gathered_attention(
-                q, table, np.maximum(counts, 1), np.asarray(self._store.segments(layer)), out,
+                q, tokens, np.maximum(counts, 1), np.asarray(self._store.segments(layer)), out,
                 softmax=softmax, scratch=scratch,
             )  # fmt: skip
             masses[0] = scratch.masses
-        masses[0, np.repeat(counts == 0, n_heads // self._kv_heads)] = NOTHING, 1.0
+        masses[0, np.repeat(empty, n_heads // self._kv_heads)] = NOTHING, 1.0
         return out, masses
 
-    def best(self, layer: int, query: Query, first: int, last: int, k: int) -> U64:
-        """The entries (H, n) of the k best of each query head among tokens first … last - 1, or of
-        all if they are fewer."""
-        if query.column is None:
-            return self.largest(layer, query.q, first, last, k)
-        return self.nearest(layer, query.signatures, query.column, (first, last), k)
+    def _find_largest(self, layer: int, query: Query, among: Range, entries: U64) -> None:
+        """Find the largest q · key of each query head; entries (H, k)."""
+        (n_heads, k), n_tokens = entries.shape, self.n_ctx - self.first
+        exact, scratch = self._exact.get(n_heads), self._largest.get(n_heads)
+        if exact is None:
+            exact = ExactScratch(n_heads, self._kv_heads, n_tokens, 1, self._layout)
+            _keep(self._exact, n_heads, exact)
+        if scratch is None or scratch.k < k:
+            scratch = LargestScratch(n_heads, self._kv_heads, n_tokens, _rounded(k))
+            _keep(self._largest, n_heads, scratch)
+        products(
+            query.q, self.segments(layer), among.last - self.first, scratch.scores, scratch=exact
+        )
+        largest_entries(among, self.first, Wanted(k, k, SEED), entries, scratch=scratch)
 
-    def chosen(
-        self, layer: int, query: Query, among: Range, k: int, softmax: Softmax
-    ) -> tuple[F32, F32, I64]:
-        """Attention to the k best of this part's tokens among those that compete, and to those that
-        do not; how many each KV head has read."""
-        stop = min(among.stop, self.n_ctx)
-        first, last = max(among.first, self.first), min(among.last, stop)
-        always = outside(among, self.first, stop)
-        if first >= last:
-            lists = [always] * self._kv_heads
-        elif query.sketches is not None:
-            found = self.sketched(layer, query.q, query.sketches, (first, last), k)
-            lists = [np.union1d(always, tokens) for tokens in found]
-        else:
-            entries = self.best(layer, query, first, last, k)
-            lists = lists_of(entries, self._kv_heads, k, always)
-        read = part_of(lists, self.first, stop)
-        return *self.listed(layer, query.q, read, softmax), read[1]
+    def _find_nearest(self, layer: int, query: Query, among: Range, entries: U64) -> None:
+        """Find the nearest signatures of each query head; entries (H, k)."""
+        (n_heads, k), column = entries.shape, query.column
+        assert column is not None
+        scratch = self._nearest.get(n_heads)
+        if scratch is None or scratch.k < k:
+            scratch = NearestScratch(n_heads, self._kv_heads, self.n_ctx, _rounded(k))
+            _keep(self._nearest, n_heads, scratch)
+        items, bits = np.asarray(column.segments(layer)), 8 * column.item_bytes
+        wanted = Wanted(k, k, SEED)
+        nearest_entries(query.signatures, items, bits, among, wanted, entries, scratch=scratch)
 
-    def largest(self, layer: int, q: F32, first: int, last: int, k: int) -> U64:
-        """The entries (H, n) of the k largest q · key of each query head among tokens first … last
-        - 1, or of all if they are fewer; q (1, H, E)."""
-        n_heads, n = q.shape[1], last - self.first
-        k = min(k, last - first)
-        scratch = self._exact.get(n_heads)
-        if scratch is None:
-            n_tokens = self.n_ctx - self.first
-            scratch = ExactScratch(n_heads, self._kv_heads, n_tokens, 1, self._layout)
-            _keep(self._exact, n_heads, scratch)
-        scores = np.empty((n_heads, n_segments(n) * SEGMENT), np.float32)
-        products(q, self.segments(layer), n, scores, scratch=scratch)
-        entries = np.empty((n_heads, k), np.uint64)
-        for row, of_head in zip(entries, scores[:, first - self.first : n]):
-            # Few enough to be compared by their hashes, too: those that reach the k-th.
-            least = np.partition(of_head, len(of_head) - k)[len(of_head) - k]
-            near = np.flatnonzero(of_head >= least)
-            positions = (first + near).astype(np.uint32)
-            row[:] = best_entries(costs_of_products(of_head[near]), positions, k)
-        return entries
-
-    def sketched(
-        self, layer: int, q: F32, sketches: Sketches, among: tuple[int, int], k: int
-    ) -> list[U32]:
-        """For each KV head the k largest q · key of its query heads, among the best estimates of
-        tokens first … last - 1 (`among`), as `topk` chooses them; q (1, H, E)."""
-        (first, last), n_heads = among, q.shape[1]
+    def _sketched_lists(
+        self, layer: int, q: F32, sketches: Sketches, among: Range, k: int
+    ) -> Lists:
+        """The lists of the k largest q · key of each query head, among the best estimates of what
+        competes, as `topk` chooses them, and of what does not compete; q (1, H, E)."""
+        (first, last, stop), n_heads = among, q.shape[1]
         k = min(k, last - first)
         n = min(RERANKED * k, last - first)
         scratch = self._sketched.get(n_heads)
         if scratch is None or scratch.k < n:
-            room = n_segments(n) * SEGMENT
-            scratch = RowSketchScratch(n_heads, self._kv_heads, self.n_ctx, room, self._layout)
+            scratch = RowSketchScratch(
+                n_heads, self._kv_heads, self.n_ctx, _rounded(n), self._layout
+            )
             _keep(self._sketched, n_heads, scratch)
         keys = SketchedKeys(
             np.asarray(self._store.segments(layer)),
@@ -207,72 +258,33 @@ class Part:
             self.rotation,
             sketches.frame,
         )
-        most = min(k * n_heads // self._kv_heads, last - first)
-        lists, counts = (
-            np.empty((1, self._kv_heads, most), np.uint32),
-            np.empty((1, self._kv_heads), np.int64),
-        )
-        wanted = Wanted(k, n, SEED)
+        most, wanted = min(k * n_heads // self._kv_heads, last - first), Wanted(k, n, SEED)
+        best = self._room_for(most)
         best_sketched_rows(
-            q, keys, Range(first, last, last), wanted, lists, counts, scratch=scratch
-        )
-        return [row[:n] for row, n in zip(lists[0], counts[0])]
+            q, keys, Range(first, last, last), wanted, best.tokens[None], best.counts[None],
+            scratch=scratch,
+        )  # fmt: skip
+        lists = self._room_for(first - self.first + most + stop - last)
+        before, after = np.arange(self.first, first), np.arange(last, stop)
+        for j, (tokens, n_best) in enumerate(zip(*best)):
+            row = np.concatenate([before, tokens[:n_best], after])
+            lists.tokens[j, : len(row)], lists.counts[j] = row, len(row)
+        return lists
 
     @cached_property
     def rotation(self) -> Rotation:
         """By which all sketches are rotated."""
         return Rotation.random(self._layout.head_dim, SEED)
 
-    def nearest(
-        self, layer: int, queries: U64, column: Column, among: tuple[int, int], k: int
-    ) -> U64:
-        """The entries (H, n) of the k nearest signatures of each query head among tokens first …
-        last - 1 (`among`), or of all if they are fewer; queries (J, G)."""
-        (first, last), (j, g) = among, queries.shape
-        k = min(k, last - first)
-        scratch = self._signed.get(j * g)
-        if scratch is None or scratch.k < k:
-            room = n_segments(k) * SEGMENT
-            scratch = RowSignatureScratch(j * g, j, self.n_ctx, room)
-            _keep(self._signed, j * g, scratch)
-        items, size = np.asarray(column.segments(layer)), column.item_bytes
-        lists = np.empty((1, j, min(k * g, last - first)), np.uint32)
-        counts = np.empty((1, j), np.int64)
-        among_, wanted = Range(first, last, last), Wanted(k, k, SEED)
-        nearest_rows(queries[None], items, 8 * size, among_, wanted, lists, counts, scratch=scratch)
-        entries = np.empty((j, g, k), np.uint64)
-        for head, (row, n) in enumerate(zip(lists[0], counts[0])):
-            positions = row[:n]
-            signatures = _signatures(items, head, positions, size)
-            costs = costs_of_signatures(queries[head], signatures, positions, 8 * size)
-            for to, of_head in zip(entries[head], costs):
-                to[:] = best_entries(of_head, positions, k)
-        return entries.reshape(j * g, k)
+
+def _rounded(k: int) -> int:
+    """Room for k candidates, and a few more, as a context grows."""
+    return n_segments(k) * SEGMENT
 
 
-def _keep(scratches: dict[int, S], n_heads: int, scratch: S) -> None:
-    """Keep the scratch for so many query heads beside few others: who asks may name any number."""
-    if n_heads not in scratches and len(scratches) == _MOST_SCRATCHES:
-        scratches.clear()
-    scratches[n_heads] = scratch
-
-
-class _Memory:
-    """Bytes from an address on, for NumPy."""
-
-    def __init__(self, address: int, n: int, dtype: str) -> None:
-        self.__array_interface__ = {
-            "data": (address, True), "shape": (n,), "typestr": dtype, "version": 3
-        }  # fmt: skip
-
-
-def _signatures(items: I64, head: int, positions: U32, item_bytes: int) -> U64:
-    """The signatures of tokens of a KV head, in columns whose segments are at `items`."""
-    segment, token = np.divmod(positions.astype(np.int64), SEGMENT)
-    addresses = items[segment] + item_bytes * (SEGMENT * head + token)
-    # One view from the lowest to the highest: of what is between, nothing is touched.
-    base = int(addresses.min())
-    offsets = (addresses - base) // item_bytes
-    memory = _Memory(base, int(offsets.max()) + 1, f"<u{item_bytes}")
-    signatures: U64 = np.asarray(memory)[offsets].astype(np.uint64)
-    return signatures
+def _keep(kept: dict[K, T], key: K, value: T, most: int = _MOST_KEPT) -> None:
+    """Keep something beside few others, the oldest of which goes: who asks may name anything."""
+    kept.pop(key, None)
+    if len(kept) == most:
+        del kept[next(iter(kept))]
+    kept[key] = value

@@ -41,7 +41,7 @@ from .frames import (
 )
 from .greeting import admit, facts_of
 from .links import stay_alive
-from .part import Part, Query, Sketches
+from .part import NO_LIMITS, Part, Query, Sketches
 
 _MOST_HEADS = 1 << 12
 _MOST_CONNECTIONS = 64
@@ -84,7 +84,6 @@ class Shard:
             Kind.ROWS: self._rows,
             Kind.NEAREST: self._nearest,
             Kind.LARGEST: self._largest,
-            Kind.LISTED: self._listed,
             Kind.CHOSEN: self._chosen,
             Kind.SKETCHED: self._sketched,
         }
@@ -109,35 +108,28 @@ class Shard:
         layer, softmax = self._layer(numbers[0]), _softmax(numbers)
         return self._part.all_of(layer, self._queries(q, MOST_ROWS), self.facts.stop, softmax)
 
-    def _listed(self, arrays: list[NDArray[Any]]) -> Arrays:
-        numbers, q, tokens, counts = arrays
-        _check("tokens", tokens, np.uint32, (int(counts.sum()),))
-        _check("counts", counts, np.int64, (self._store.n_kv_heads,))
-        held = (tokens >= self.facts.first) & (tokens < self.facts.stop)
-        if counts.min() < 0 or counts.max() > self.facts.stop - self.facts.first or not held.all():
-            raise FrameError("a question names tokens of others")
-        lists, layer = (tokens, counts), self._layer(numbers[0])
-        return self._part.listed(layer, self._queries(q, 1), lists, _softmax(numbers))
-
     def _largest(self, arrays: list[NDArray[Any]]) -> Arrays:
         numbers, q = arrays
         layer, first, last, k = self._choice(numbers)
-        return [self._part.largest(layer, self._queries(q, 1), first, last, k)]
+        return [self._part.best(layer, Query(self._queries(q, 1)), first, last, k)]
 
     def _nearest(self, arrays: list[NDArray[Any]]) -> Arrays:
         numbers, signatures, name = arrays
         layer, first, last, k = self._choice(numbers)
         column = self._column(signatures, name)
-        return [self._part.nearest(layer, signatures, column, (first, last), k)]
+        query = Query(signatures=signatures, column=column)
+        return [self._part.best(layer, query, first, last, k)]
 
     def _chosen(self, arrays: list[NDArray[Any]]) -> Arrays:
-        choice, numbers, q, signatures, name = arrays
+        choice, numbers, q, limits, signatures, name = arrays
         query = Query(self._queries(q, 1))
         if name.size:
             query = query._replace(signatures=signatures, column=self._column(signatures, name))
             group = q.shape[1] // len(signatures)
             _check("signatures", signatures, np.uint64, (len(signatures), group))
-        return self._best_of(query, choice, numbers)
+        if limits.size:
+            _check("limits", limits, np.uint64, (q.shape[1],))
+        return self._best_of(query, choice, numbers, limits)
 
     def _sketched(self, arrays: list[NDArray[Any]]) -> Arrays:
         choice, numbers, q, centre, scales, names = arrays
@@ -152,16 +144,19 @@ class Shard:
         sizes = self._part.rotation.bits // 8, 2
         first, second = (self._stored(x, (n,)) for x, n in zip((bits, factors), sizes))
         sketches = Sketches(first, second, Frame.of(centre, scales))
-        return self._best_of(Query(self._queries(q, 1), sketches=sketches), choice, numbers)
+        query = Query(self._queries(q, 1), sketches=sketches)
+        return self._best_of(query, choice, numbers, NO_LIMITS)
 
-    def _best_of(self, query: Query, choice: NDArray[Any], numbers: NDArray[Any]) -> Arrays:
+    def _best_of(
+        self, query: Query, choice: NDArray[Any], numbers: NDArray[Any], limits: NDArray[Any]
+    ) -> Arrays:
         """Attention to the best of these tokens, and to those that do not compete."""
         _check("numbers", choice, np.int64, (3,))
         first, last, k = map(int, choice)
         if not 0 <= first <= last <= LARGEST or k < 1:
             raise FrameError("a question names tokens that cannot be")
         layer, among = self._layer(numbers[0]), Range(first, last, LARGEST)
-        return self._part.chosen(layer, query, among, k, _softmax(numbers))
+        return self._part.chosen(layer, query, among, k, limits, _softmax(numbers))
 
     def _column(self, signatures: NDArray[Any], name: NDArray[Any]) -> Column:
         """The column of a name, for signatures of queries."""

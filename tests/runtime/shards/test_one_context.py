@@ -16,6 +16,8 @@ from kvarn.runtime.engine import on_engine
 from kvarn.runtime.methods import called
 from kvarn.runtime.packs import build_pack, index_pack
 from kvarn.runtime.shards.attention import merge
+from kvarn.runtime.shards.frames import Kind, Message, text_array
+from kvarn.runtime.shards.serving import Shard
 
 from ..reading import SHAPE, ids_of
 from .processes import greedy, opened, over, shards
@@ -190,7 +192,14 @@ def test_as_many_bytes_move_as_documents_say(model: kvarn.Model, pack: Path) -> 
     h, e, j, numbers = SHAPE.n_heads, SHAPE.head_dim, SHAPE.n_kv_heads, 3 * 8
     full = numbers + 4 * h * e + 4 * h * (e + 2)
     each = full + numbers + 8 * h + len("simhash-32-20240517") + 8 * j  # and how many were read
-    for method, choice, n_bytes in ((METHODS[0], "all", full), (METHODS[1], "each", each)):
+    # Of 200 tokens that two query heads share, and their limits and signatures.
+    best = 4 * 8 + 8 * h + len("simhash-32-20240517") + 8 * h * 100
+    cases = (
+        (METHODS[0], "all", full),
+        (METHODS[1], "each", each),
+        (METHODS[1], "all", best + each + 8 * h),
+    )
+    for method, choice, n_bytes in cases:
         with shards(pack, (0, 2), (2, 5)) as processes:
             attend = over([one.address for one in processes], method, choice=choice)
             with opened(model, pack, attend) as context:
@@ -199,6 +208,29 @@ def test_as_many_bytes_move_as_documents_say(model: kvarn.Model, pack: Path) -> 
                 before = links.moved
                 context.decode(4)
                 assert links.moved - before == 2 * SHAPE.n_layers * n_bytes
+
+
+def test_an_answer_depends_on_the_question_and_the_pack_alone(pack: Path) -> None:
+    """Whether the shard has been asked for its best tokens before, by this head or others, or not:
+    a lost connection may come between."""
+    rng, name = np.random.default_rng(0), text_array("simhash-32-20240517")
+    q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
+    numbers, choice = np.array([0, 1024, 3072, 100]), np.array([8, 5000, 100])
+    shard, answers = Shard(pack, 1, 3), []
+    for _ in range(40):
+        signatures = rng.integers(0, 1 << 32, (SHAPE.n_kv_heads, 2), np.uint64)
+        (entries,) = shard.answer(Message(Kind.NEAREST, [numbers, signatures, name]))
+        limits = np.sort(entries, 1)[:, 40].copy()
+        arrays = [choice, np.array([0, 0.5, 0]), q, limits, signatures, name]
+        answers.append((Message(Kind.CHOSEN, arrays), shard.answer(Message(Kind.CHOSEN, arrays))))
+    assert len(shard._part._named) == 0
+    for _ in range(2):
+        for question, expected in answers:
+            for found, one in zip(shard.answer(question), expected, strict=True):
+                np.testing.assert_array_equal(found, one)
+            best = [numbers, question.arrays[4], name]
+            shard.answer(Message(Kind.NEAREST, best))  # and then nothing: the head has gone
+    assert len(shard._part._named) <= 16
 
 
 def test_sinks_of_a_model_count_once() -> None:

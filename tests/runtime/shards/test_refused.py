@@ -15,7 +15,7 @@ from kvarn.runtime.attend import Attend, AttendError
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.shards import ShardError, links
 from kvarn.runtime.shards.frames import Kind, Message, receive, send, text_array, text_of
-from kvarn.runtime.shards.greeting import greet
+from kvarn.runtime.shards.greeting import PROTOCOL, greet
 from kvarn.runtime.store import PackError
 from kvarn.system.errors import KvarnError
 
@@ -105,7 +105,7 @@ def test_a_token_that_is_wrong_or_missing(model: kvarn.Model, pack: Path) -> Non
 def test_a_shard_that_does_not_know_the_token_is_not_believed(
     model: kvarn.Model, pack: Path
 ) -> None:
-    hello = {"kvarn": kvarn.__version__, "protocol": 1, "nonce": "n"}
+    hello = {"kvarn": kvarn.__version__, "protocol": PROTOCOL, "nonce": "n"}
     facts = {"pack": "p", "digest": "d", "kv": "f16/f16", "first": 0, "stop": 2048, "columns": []}
     said = frame(Kind.HELLO, hello), frame(Kind.FACTS, {**facts, "proof": "0"})
     refused = pytest.raises(ShardError, match="it does not know the token")
@@ -216,9 +216,9 @@ def _questions() -> list[tuple[Kind, list[np.ndarray]]]:
     """Questions that cannot be answered: of other sizes, types, layers and tokens."""
     q = np.zeros((1, SHAPE.n_heads, SHAPE.head_dim), np.float32)
     plain, choice = np.array([0, 1, 0], np.float64), np.array([0, 1024, 2048, 5], np.int64)
-    tokens, counts = np.array([1024, 1025], np.uint32), np.array([1, 1], np.int64)
+    limits = np.zeros(SHAPE.n_heads, np.uint64)
     signatures = np.zeros((SHAPE.n_kv_heads, 2), np.uint64)
-    nowhere, name = np.array([1 << 40, 1], np.int64), text_array("simhash-32-20240517")
+    name, none = text_array("simhash-32-20240517"), limits[:0]
     return [
         (Kind.ROWS, []),
         (Kind.ROWS, [plain, q, q]),
@@ -231,11 +231,6 @@ def _questions() -> list[tuple[Kind, list[np.ndarray]]]:
         (Kind.ROWS, [np.array([0.5, 1, 0], np.float64), q]),
         (Kind.ROWS, [np.array([np.nan, 1, 0], np.float64), q]),
         (Kind.ROWS, [np.array([0, np.inf, 0], np.float64), q]),
-        (Kind.LISTED, [plain, q, tokens - np.uint32(1024), counts]),
-        (Kind.LISTED, [plain, q, tokens, counts + 1]),
-        (Kind.LISTED, [plain, q, tokens, nowhere]),
-        (Kind.LISTED, [plain, q, tokens, np.array([3, -1], np.int64)]),
-        (Kind.LISTED, [plain, q, tokens, counts[:1]]),
         (Kind.LARGEST, [np.array([0, 0, 2048, 5], np.int64), q]),
         (Kind.LARGEST, [np.array([0, 1024, 4096, 5], np.int64), q]),
         (Kind.LARGEST, [np.array([0, 2048, 2048, 5], np.int64), q]),
@@ -244,11 +239,13 @@ def _questions() -> list[tuple[Kind, list[np.ndarray]]]:
         (Kind.NEAREST, [choice, signatures[:1], name]),
         (Kind.NEAREST, [choice, signatures.astype(np.int64), name]),
         (Kind.NEAREST, [choice, signatures, signatures[0]]),
-        (Kind.CHOSEN, [choice[1:], plain, q, signatures, name[:3]]),
-        (Kind.CHOSEN, [choice[1:], plain, q, signatures.T.copy()[:1], name]),
-        (Kind.CHOSEN, [choice[1:], plain, q, signatures[:, :1].copy(), name]),
-        (Kind.CHOSEN, [choice[1:] - 2000, plain, q, signatures, name]),
-        (Kind.CHOSEN, [choice, plain, q, signatures, name]),
+        (Kind.CHOSEN, [choice[1:], plain, q, none, signatures, name[:3]]),
+        (Kind.CHOSEN, [choice[1:], plain, q, none, signatures.T.copy()[:1], name]),
+        (Kind.CHOSEN, [choice[1:], plain, q, limits, signatures[:, :1].copy(), name]),
+        (Kind.CHOSEN, [choice[1:] - 2000, plain, q, limits, signatures, name]),
+        (Kind.CHOSEN, [choice, plain, q, limits, signatures, name]),
+        (Kind.CHOSEN, [choice[1:], plain, q, limits[1:], signatures, name]),
+        (Kind.CHOSEN, [choice[1:], plain, q, limits.astype(np.int64), signatures, name]),
         (Kind.SKETCHED, [choice[1:], plain, q, q[0, :1], q[0, :2] + 1, name]),
         (Kind.SKETCHED, [choice[1:], plain, q, q[0, :2], q[0, :2], name]),
         (Kind.SKETCHED, [choice[1:], plain, q, q[0, :2] + np.float32(np.nan), q[0, :2] + 1, name]),

@@ -16,7 +16,7 @@ import kvarn
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.shards import links, serving
 from kvarn.runtime.shards.frames import FrameError, Kind, Message, receive, send, text_array
-from kvarn.runtime.shards.greeting import greet
+from kvarn.runtime.shards.greeting import PROTOCOL, greet
 from kvarn.runtime.shards.serving import Shard, ShardServer
 
 from ..reading import SHAPE, ids_of
@@ -65,7 +65,7 @@ def asked(server: ShardServer) -> socket.socket:
 
 @pytest.mark.parametrize("said", ['"nonce": "\\ud800"', '"nonce": "n", "proof": "\\ud800"'])
 def test_texts_that_are_no_utf_8_are_a_wrong_token(pack: Path, said: str) -> None:
-    text = f'{{"kvarn": "{kvarn.__version__}", "protocol": 1, {said}}}'
+    text = f'{{"kvarn": "{kvarn.__version__}", "protocol": {PROTOCOL}, {said}}}'
     with served(pack, lines := []) as server:
         with socket.create_connection(("127.0.0.1", server.port), WAIT) as head:
             receive(head)
@@ -77,7 +77,7 @@ def test_texts_that_are_no_utf_8_are_a_wrong_token(pack: Path, said: str) -> Non
 
 
 def test_a_shard_whose_nonce_is_no_utf_8_is_refused() -> None:
-    text = f'{{"kvarn": "{kvarn.__version__}", "protocol": 1, "nonce": "\\ud800"}}'
+    text = f'{{"kvarn": "{kvarn.__version__}", "protocol": {PROTOCOL}, "nonce": "\\ud800"}}'
     shard, head = socket.socketpair()
     with shard, head:
         send(shard, Kind.HELLO, [text_array(text)])

@@ -1,0 +1,191 @@
+"""The checking wrappers of choices among the tokens of several processes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....jit.arena import aligned
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
+from ....jit.threads import n_threads
+from ...arrays import F32, I64, U64
+from ...errors import OpsError
+from ..choice import Lists, Range, SelectScratch, ThreadScratch, Wanted, check_columns, check_lists
+from ..signatures.choose import SignatureScratch
+from ..work import HISTOGRAM
+from .arguments import Entries, Limits, ListMemory, Scores, Signed
+
+_SERIAL_SIGNATURES = 32_768  # as for `nearest`
+_SERIAL_ENTRIES = 16_384  # to compare them costs less than waking the threads
+NO_LIMIT = ~np.uint64(0)
+
+
+@lazy_kernels
+def _nearest(bits: int, together: int) -> DefinedKernel:
+    from .kernels import make_nearest
+
+    return make_nearest(bits, together)
+
+
+@lazy_kernel
+def _largest() -> DefinedKernel:
+    from .kernels import largest_entries_kernel
+
+    return largest_entries_kernel
+
+
+@lazy_kernel
+def _limits() -> DefinedKernel:
+    from .kernels import key_limits_kernel
+
+    return key_limits_kernel
+
+
+@lazy_kernel
+def _list() -> DefinedKernel:
+    from .kernels import list_entries_kernel
+
+    return list_entries_kernel
+
+
+class NearestScratch(SignatureScratch):
+    """Memory for `nearest_entries`."""
+
+    def allocate(self, threads: int) -> None:
+        super().allocate(threads)
+        self.signed = Arguments(Signed)
+
+
+def nearest_entries(
+    queries: U64,
+    items: I64,
+    bits: int,
+    among: Range,
+    wanted: Wanted,
+    entries: U64,
+    *,
+    scratch: NearestScratch,
+) -> None:
+    """entries[h] = the k nearest of the tokens first .. last-1 of `among` to query head h, in no
+    order; uint64 (H, k).
+
+    The tokens that `nearest` chooses, with their costs (`lots`). queries uint64 (J, G); items:
+    addresses of a column's segments. Raises OpsError where shapes do not fit.
+    """
+    s, name = scratch, "entries of the nearest signatures"
+    shape = s.n_kv_heads, s.group
+    if queries.shape != shape or queries.dtype != np.uint64 or bits not in (32, 64):
+        raise OpsError(
+            f"{name}: queries are {queries.dtype} {queries.shape} of {bits} bits, expected uint64 "
+            f"{shape} of 32 or 64"
+        )
+    _check(name, among, wanted.k, entries, s)
+    check_columns(name, among.last, items)
+    s.ready(n_threads())
+    parallel = (among.last - among.first) * s.n_kv_heads > _SERIAL_SIGNATURES
+    signed = s.signed.fill(Signed(queries, items, s.none_taken, entries))
+    choose = _nearest(bits, s.together)
+    choose(signed, s.arguments.address, *among, wanted.k, wanted.seed, parallel=parallel)
+
+
+class LargestScratch(SelectScratch):
+    """Memory for `largest_entries`. scores float32 (H, S): room for the products of all tokens."""
+
+    def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
+        super().__init__(n_heads, n_kv_heads, n_ctx, k)
+        self.scores: F32 = aligned((n_heads, self.n_segments * 1024), np.float32)
+
+    def allocate(self, threads: int) -> None:
+        super().allocate(threads)
+        self.given, self.memory = Arguments(Scores), Arguments.fixed(self.candidates)
+
+
+def largest_entries(
+    among: Range, base: int, wanted: Wanted, entries: U64, *, scratch: LargestScratch
+) -> None:
+    """entries[h] = the k largest scores of the tokens first .. last-1 of `among`, in no order;
+    uint64 (H, k).
+
+    `scratch.scores` has token `base` in its first column. Where fewer than k are numbers, the other
+    entries are 2**64 - 1, which name no token. Raises OpsError where shapes do not fit.
+    """
+    s, name = scratch, "entries of the largest products"
+    shifted = Range(among.first - base, among.last - base, among.last - base)
+    _check(name, shifted, wanted.k, entries, s)
+    s.ready(n_threads())
+    given = s.given.fill(Scores(s.scores, entries))
+    _largest(given, s.memory.address, *among[:2], base, wanted.k, wanted.seed)
+
+
+class ListScratch(ThreadScratch):
+    """Memory for `key_limits` of up to `room` entries a query head, and `list_entries` of up to
+    n_ctx tokens."""
+
+    def __init__(self, n_ctx: int, room: int) -> None:
+        self.n_ctx, self.room = n_ctx, room
+        self.limits, self.entries = Arguments(Limits), Arguments(Entries)
+
+    def allocate(self, threads: int) -> None:
+        memory = ListMemory(
+            spare=np.empty((threads, 2, self.room), np.uint64),
+            histogram=aligned((threads, HISTOGRAM), np.int64),
+            marks=np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64),
+        )
+        self.memory = Arguments.fixed(memory)
+
+
+def key_limits(entries: U64, k: int, seed: int, limits: U64, *, scratch: ListScratch) -> None:
+    """limits[h] = the k-th smallest key of query head h's entries (H, n), uint64 (H,); no limit
+    where these are not more than k. Raises OpsError where shapes do not fit."""
+    s, (n_heads, n) = scratch, entries.shape
+    if limits.shape != (n_heads,) or n > s.room or k < 1:
+        raise OpsError(
+            f"limits of keys: {entries.shape} entries, {k} wanted, {limits.shape} limits, and room "
+            f"for {s.room}"
+        )
+    if n <= k:
+        limits[:] = NO_LIMIT
+        return
+    s.ready(n_threads())
+    parallel = entries.size > _SERIAL_ENTRIES
+    given = s.limits.fill(Limits(entries, limits))
+    _limits(given, s.memory.address, k, seed, parallel=parallel)
+
+
+def list_entries(
+    entries: U64,
+    limits: U64,
+    begin: int,
+    among: Range,
+    seed: int,
+    lists: Lists,
+    *,
+    scratch: ListScratch,
+) -> None:
+    """Lists of tokens: begin .. first-1, the union of what the entries (H, n) of the query heads of
+    a KV head name of first .. last-1 with keys up to limits[h], and last .. stop-1.
+
+    Ascending, in lists.tokens[j, : counts[j]]. Entries of other tokens are passed over. Raises
+    OpsError where shapes do not fit.
+    """
+    s, (n_heads, n), n_kv_heads = scratch, entries.shape, len(lists.counts)
+    first, last, stop = among
+    if limits.shape != (n_heads,) or not 0 <= begin <= first <= last <= stop <= s.n_ctx:
+        raise OpsError(
+            f"lists of entries: tokens {begin} to {among} of {s.n_ctx}, {entries.shape} entries, "
+            f"{limits.shape} limits"
+        )
+    chosen = min(n * n_heads // n_kv_heads, last - first)
+    check_lists("lists of entries", lists, (n_kv_heads,), first - begin + chosen + stop - last)
+    s.ready(n_threads())
+    given = s.entries.fill(Entries(entries, limits, lists))
+    _list(given, s.memory.address, begin, *among, seed, parallel=entries.size > _SERIAL_ENTRIES)
+
+
+def _check(name: str, among: Range, k: int, entries: U64, s: SelectScratch) -> None:
+    """Raise OpsError unless k of the range fit the scratch and the entries."""
+    first, last, _ = among
+    if not 0 <= first < last <= s.n_ctx or not 1 <= k <= min(s.k, last - first):
+        raise OpsError(f"{name}: {k} of tokens {first} to {last - 1}, expected up to {s.k}")
+    shape = s.n_kv_heads * s.group, k
+    if entries.shape != shape or entries.dtype != np.uint64:
+        raise OpsError(f"{name}: entries are {entries.dtype} {entries.shape}, expected {shape}")

@@ -1,0 +1,163 @@
+"""The entries of a process's best tokens, the limits of all processes, and the lists up to them."""
+
+import numpy as np
+
+from ....jit.cached import jit
+from ....jit.launch.atomics import take
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address, of_thread
+from ....jit.simd import load_u32
+from ...attention.layout import SEGMENT, TILE
+from ..best import (
+    entry_of,
+    kth_cost,
+    make_room,
+    position_hash,
+    prune,
+    prune_scores,
+    start,
+    tie_limit,
+)
+from ..choice import Candidates, Range
+from ..lists import clear, write_list
+from ..masks import kind_of, low_bit
+from ..scores import at_least, cost_of
+from ..signatures.arguments import Head, Scratch
+from ..signatures.hamming import mark_nearest, put_segments, tally_of
+from .arguments import Entries, Limits, ListMemory, Scores, Signed
+
+_LOW = np.uint64(0xFFFFFFFF)
+_COST_BITS = 8  # of costs of signatures, see `lots`
+_NO_TOKEN = ~np.uint64(0)
+
+
+def make_nearest(bits, together):
+    """The kernel for signatures of `bits` bits, `together` queries of a group at a time."""
+
+    @kernel
+    def nearest_entries_kernel(
+        share: Share, signed: Signed, memory: Scratch, among: Range, k: int, seed: int
+    ):
+        """The k of first .. last-1 nearest to each query, as `hamming` chooses them."""
+        scratch, (n_kv_heads, group) = of_thread(memory, share.part), signed.queries.shape
+        tally, spare = tally_of(scratch.tally, together), scratch.spare
+        n, due = put_segments(among, scratch.order)
+        j = take(share.ticket)
+        while j < n_kv_heads:
+            offset = j * SEGMENT * (bits // 8)
+            head = Head(signed.items, offset, among, signed.taken[j], k, seed)
+            for g in range(0, group, together):
+                queries = signed.queries[j, g : g + together]
+                mark_nearest(kind_of(bits, together), head, n, due, queries, tally, scratch)
+                for h in range(together):
+                    entries, count = scratch.entries[h], tally.counts[h]
+                    if count > k:
+                        prune(
+                            entries, count, k, _COST_BITS, seed, spare[0], spare[1],
+                            scratch.histogram,
+                        )  # fmt: skip
+                    for i in range(k):
+                        signed.entries[j * group + g + h, i] = entries[i]
+            j = take(share.ticket)
+
+    return nearest_entries_kernel
+
+
+@jit
+def _collect(scores, lo, hi, base, candidates):
+    """Append the tokens in columns lo .. hi-1 of the scores at an address that reach the limit."""
+    entries, limit, n = candidates.entries[0], candidates.limits[0], candidates.counts[0]
+    for i in range(lo // TILE * TILE, hi, TILE):
+        hits = at_least(scores + 4 * i, limit)
+        while hits:
+            t = i + low_bit(hits)
+            hits &= hits - np.uint64(1)
+            if lo <= t < hi:
+                cost = cost_of(np.uint64(load_u32(scores, 4 * t)))
+                entries[n] = entry_of(cost, base + t)
+                n += 1
+    candidates.counts[0] = n
+
+
+@kernel
+def largest_entries_kernel(
+    share: Share, scores: Scores, memory: Candidates, first: int, last: int, base: int, k: int,
+    seed: int,
+):  # fmt: skip
+    """The k largest scores of the tokens first .. last-1 for each query head; base: the token of
+    the first column. Where fewer are numbers, the other entries have no token."""
+    candidates, h = of_thread(memory, share.part), take(share.ticket)
+    room, lo, hi = candidates.entries.shape[1], first - base, last - base
+    while h < len(scores.scores):
+        row, out = address(scores.scores[h]), scores.entries[h]
+        start(1, candidates)
+        for i in range(lo // SEGMENT * SEGMENT, hi, SEGMENT):
+            _collect(row, max(lo, i), min(hi, i + SEGMENT), base, candidates)
+            make_room(0, k, seed, candidates, room)
+        if candidates.counts[0] > k:
+            prune_scores(0, k, seed, candidates)
+        n = candidates.counts[0]
+        for i in range(k):
+            out[i] = candidates.entries[0, i] if i < n else _NO_TOKEN
+        h = take(share.ticket)
+
+
+@jit
+def _bits(entries):
+    """Of the greatest cost, 1 or more: those of signatures have few."""
+    greatest, bits = np.uint64(0), 1
+    for entry in entries:
+        greatest = max(greatest, entry)
+    while greatest >> np.uint64(32 + bits):
+        bits += 1
+    return bits
+
+
+@kernel
+def key_limits_kernel(share: Share, all_of: Limits, memory: ListMemory, k: int, seed: int):
+    """limits[h] = the k-th smallest key of the n entries of query head h; k < n."""
+    ties, spare = memory.spare[share.part, 0], memory.spare[share.part, 1]
+    histogram, n = memory.histogram[share.part], all_of.entries.shape[1]
+    h = take(share.ticket)
+    while h < len(all_of.entries):
+        entries, tied = all_of.entries[h], 0
+        cost, below = kth_cost(entries, n, k, _bits(entries), spare, histogram)
+        for i in range(n):
+            ties[tied] = entries[i] & _LOW
+            tied += entries[i] >> np.uint64(32) == cost
+        last_hash = tie_limit(ties, tied, k - below, seed, spare, histogram)
+        all_of.limits[h] = entry_of(cost, last_hash & _LOW)
+        h = take(share.ticket)
+
+
+@jit
+def _mark_range(first, stop, marks):
+    for t in range(first, stop):
+        marks[t >> 6] |= np.uint64(1) << np.uint64(t & 63)
+
+
+@kernel
+def list_entries_kernel(
+    share: Share, arrays: Entries, memory: ListMemory, begin: int, among: Range, seed: int
+):
+    """Each KV head's list: begin .. first-1, those of first .. last-1 that an entry of one of its
+    query heads names whose key is up to the head's limit, last .. stop-1."""
+    entries, limits, lists = arrays.entries, arrays.limits, arrays.lists
+    first, last = np.uint64(among.first), np.uint64(among.last)
+    marks, group = memory.marks[share.part], len(limits) // len(lists.counts)
+    j = take(share.ticket)
+    while j < len(lists.counts):
+        clear(marks, among.stop)
+        _mark_range(begin, among.first, marks)
+        _mark_range(among.last, among.stop, marks)
+        for h in range(j * group, (j + 1) * group):
+            limit = limits[h]
+            for i in range(entries.shape[1]):
+                entry = entries[h, i]
+                position = entry & _LOW
+                key = entry - position + np.uint64(position_hash(position, seed))
+                if first <= position < last:
+                    word = np.int64(position >> np.uint64(6))
+                    marks[word] |= np.uint64(key <= limit) << (position & np.uint64(63))
+        lists.counts[j] = write_list(marks, 0, among.stop, among.stop, lists.tokens[j])
+        j = take(share.ticket)

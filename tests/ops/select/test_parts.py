@@ -1,0 +1,145 @@
+"""Choices of several processes, merged: those of one, by plain NumPy over all tokens."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.errors import OpsError
+from kvarn.ops.reference.select import largest_reference, nearest_reference
+from kvarn.ops.select import Lists, Range, Wanted
+from kvarn.ops.select.parts import (
+    NO_LIMIT,
+    LargestScratch,
+    ListScratch,
+    NearestScratch,
+    key_limits,
+    largest_entries,
+    list_entries,
+    nearest_entries,
+)
+
+SEED = 20_240_517
+HEADS, GROUP = 2, 3
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Range, int, list[int], np.random.Generator]:
+    """Tokens that compete, how many are wanted, where processes begin, and more at random."""
+    first = draw(st.integers(0, 5))
+    last = first + draw(st.integers(1, 9000))
+    stop = last + draw(st.integers(0, 40))
+    k = draw(st.integers(1, last - first))
+    cuts = draw(st.lists(st.integers(0, stop), max_size=3, unique=True))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    return Range(first, last, stop), k, sorted({0, stop, *cuts}), rng
+
+
+def listed(parts, limits, among: Range, n_heads: int = HEADS) -> list[list[int]]:
+    """The lists of all parts, one after the other; parts: (begin, stop, entries)."""
+    found: list[list[int]] = [[] for _ in range(n_heads)]
+    for begin, stop, entries in parts:
+        first = min(max(begin, among.first), stop)
+        span = Range(first, max(first, min(among.last, stop)), stop)
+        lists = Lists(np.zeros((n_heads, stop), np.uint32), np.zeros(n_heads, np.int64))
+        scratch = ListScratch(stop, max(1, entries.shape[1]))
+        list_entries(entries, limits, begin, span, SEED, lists, scratch=scratch)
+        for all_of, tokens, n in zip(found, *lists):
+            all_of.extend(tokens[:n].tolist())
+    return found
+
+
+def merged(name, among: Range, k: int, cuts: list[int]) -> list[list[int]]:
+    """The lists where each process names its k best: name(first, last, n) gives its entries."""
+    parts = []
+    for begin, stop in pairwise(cuts):
+        first, last = max(begin, among.first), min(stop, among.last)
+        none = np.empty((HEADS * GROUP, 0), np.uint64)
+        entries = name(first, last, min(k, last - first)) if first < last else none
+        parts.append((begin, stop, entries))
+    every, limits = np.concatenate([part[2] for part in parts], 1), np.empty(6, np.uint64)
+    key_limits(every, k, SEED, limits, scratch=ListScratch(among.stop, every.shape[1]))
+    return listed(parts, limits, among)
+
+
+@given(cases())
+def test_the_largest_products_of_all_processes_are_those_of_one(case) -> None:
+    among, k, cuts, rng = case
+    # Few different numbers, so that many are equal.
+    products = rng.integers(-4, 4, (HEADS * GROUP, among.stop)).astype(np.float32)
+    products[:, ::7] = rng.standard_normal(products[:, ::7].shape)
+    products += 0.0  # -0 and 0 are one number
+
+    def name(first: int, last: int, n: int) -> np.ndarray:
+        base = first - first % 16
+        scratch = LargestScratch(HEADS * GROUP, HEADS, last - base, n)
+        scratch.scores[:, : last - base] = products[:, base:last]
+        entries = np.zeros((HEADS * GROUP, n), np.uint64)
+        wanted = Wanted(n, n, SEED)
+        largest_entries(Range(first, last, last), base, wanted, entries, scratch=scratch)
+        return entries
+
+    expected = largest_reference(products, HEADS, among, k, SEED)
+    assert merged(name, among, k, cuts) == [x.tolist() for x in expected]
+
+
+@given(cases(), st.sampled_from((32, 64)), st.booleans())
+def test_the_nearest_signatures_of_all_processes_are_those_of_one(case, bits, alike) -> None:
+    among, k, cuts, rng = case
+    high = 1 << (6 if alike else bits - 1)  # of few bits, so that many are equally near
+    queries = rng.integers(0, high, (HEADS, GROUP), np.uint64)
+    signatures = rng.integers(0, high, (HEADS, among.stop), np.uint64)
+    padded = np.zeros((HEADS, -(-among.stop // SEGMENT) * SEGMENT), f"u{bits // 8}")
+    padded[:, : among.stop] = signatures
+    column = padded.reshape(HEADS, -1, SEGMENT).swapaxes(0, 1).copy()
+    items = column.ctypes.data + column[0].nbytes * np.arange(len(column))
+
+    def name(first: int, last: int, n: int) -> np.ndarray:
+        scratch = NearestScratch(HEADS * GROUP, HEADS, last, n)
+        entries, wanted = np.zeros((HEADS * GROUP, n), np.uint64), Wanted(n, n, SEED)
+        span = Range(first, last, last)
+        nearest_entries(queries, items, bits, span, wanted, entries, scratch=scratch)
+        return entries
+
+    expected = nearest_reference(queries, signatures, bits, among, k, SEED)
+    assert merged(name, among, k, cuts) == [x.tolist() for x in expected]
+
+
+def test_products_that_are_no_numbers_are_never_chosen() -> None:
+    scratch, entries = LargestScratch(1, 1, 40, 20), np.zeros((1, 20), np.uint64)
+    scratch.scores[:] = np.nan
+    scratch.scores[0, [3, 17, 30]] = 1.0, -np.inf, 2.0
+    largest_entries(Range(2, 38, 38), 0, Wanted(20, 20, SEED), entries, scratch=scratch)
+    limits = np.array([NO_LIMIT])
+    found = listed([(0, 40, entries)], limits, Range(2, 38, 40), 1)
+    assert found == [[0, 1, 3, 17, 30, 38, 39]]
+
+
+def test_entries_of_tokens_of_others_are_passed_over() -> None:
+    """A process could name anything."""
+    entries = np.array([[5, 9, 10, 1 << 31, (1 << 64) - 1, (7 << 32) | 6]], np.uint64)
+    found = listed([(4, 12, entries)], np.array([NO_LIMIT]), Range(5, 10, 12), 1)
+    assert found == [[4, 5, 6, 9, 10, 11]]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    wanted, scratch = Wanted(9, 9, SEED), LargestScratch(2, 1, 100, 8)
+    with pytest.raises(OpsError, match="9 of tokens 0 to 49, expected up to 8"):
+        largest_entries(Range(0, 50, 50), 0, wanted, np.zeros((2, 9), np.uint64), scratch=scratch)
+    queries, items = np.zeros((1, 3), np.uint64), np.zeros(1, np.int64)
+    with pytest.raises(OpsError, match=r"queries are uint64 \(1, 3\)"):
+        nearest_entries(
+            queries, items, 32, Range(0, 50, 50), wanted, np.zeros((2, 8), np.uint64),
+            scratch=NearestScratch(2, 1, 100, 8),
+        )  # fmt: skip
+    short = Lists(np.zeros((1, 3), np.uint32), np.zeros(1, np.int64))
+    entries, lists = np.zeros((1, 2), np.uint64), ListScratch(100, 2)
+    with pytest.raises(OpsError, match="lists are"):
+        list_entries(
+            entries, np.zeros(1, np.uint64), 0, Range(2, 50, 50), SEED, short, scratch=lists
+        )
+    with pytest.raises(OpsError, match="room for 2"):
+        key_limits(np.zeros((1, 3), np.uint64), 1, SEED, np.zeros(1, np.uint64), scratch=lists)
