@@ -31,6 +31,7 @@ from ..store.disk.parts import (
     sharing,
 )
 from ..store.states import states_of
+from .building import Reading
 from .notes import attempt, digest_of
 
 if TYPE_CHECKING:
@@ -67,20 +68,18 @@ def build_pack_in_blocks(
     _check(model, prefill)
     ids = text_ids(model, text, n_ctx)
     disk = replace(store if isinstance(store, Disk) else Disk(store), goal=len(ids))
-    counted = _Counted(begin)
-    if prefill.n_apart(len(ids)) >= 2 * prefill.size:
-        blocks = _Blocks(model, disk, ids, prefill, n_ctx or model.config.n_ctx_train, counted)
+    blocks = _Blocks(model, disk, ids, prefill, n_ctx or model.config.n_ctx_train, begin)
+    if prefill.n_apart(len(ids)) >= prefill.size + SEGMENT:
         waiting(blocks.read)
         remove_parts(blocks.path)
+    rest = blocks.reading("the rest")
 
     def opened(context: Context) -> None:
         if len(context.tokens) < len(ids):
-            counted.begin("the rest", context)
+            rest.opened(context)
 
-    def rest() -> PackInfo:
-        return build_pack(model, disk, ids, n_ctx, prefill, counted, opened)
-
-    return waiting(rest), counted.n_read
+    pack = waiting(lambda: build_pack(model, disk, ids, n_ctx, prefill, rest.tell, opened))
+    return pack, sum(reading.n_read for reading in blocks.readings)
 
 
 def waiting(work: Callable[[], T]) -> T:
@@ -110,28 +109,6 @@ def _check(model: Model, prefill: BlocksPrefill) -> None:
         )
 
 
-class _Counted:
-    """Counts the tokens that this process reads, and passes their progress on."""
-
-    def __init__(self, begin: BeginPart | None) -> None:
-        self._begin, self._before, self._done = begin, 0, 0
-        self.tell: Progress | None = None
-
-    @property
-    def n_read(self) -> int:
-        return self._before + self._done
-
-    def begin(self, name: str, context: Context) -> None:
-        """The context reads a block, or the rest."""
-        self._before, self._done = self.n_read, 0
-        self.tell = None if self._begin is None else self._begin(name, context)
-
-    def __call__(self, done: int, total: int) -> None:
-        self._done = done
-        if self.tell is not None:
-            self.tell(done, total)
-
-
 @dataclass
 class _Blocks:
     """The blocks of one text, as one process sees them."""
@@ -141,11 +118,17 @@ class _Blocks:
     ids: Sequence[int]
     prefill: BlocksPrefill
     n_ctx: int
-    counted: _Counted
-    _whole: set[int] = field(default_factory=set)
+    begin: BeginPart | None
+    readings: list[Reading[str]] = field(default_factory=list)
+    _read: set[Path] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.path, self._digest = Path(self.disk.path), digest_of(self.ids)
+
+    def reading(self, name: str) -> Reading[str]:
+        """What counts the tokens that this process reads of a block."""
+        self.readings.append(Reading(name, self.begin))
+        return self.readings[-1]
 
     def read(self) -> None:
         """Read blocks until all are read, and join them. Raises `PackBusy` where there is none left
@@ -154,17 +137,15 @@ class _Blocks:
         with sharing(self.path):
             commit, text = PackFolder(self.path).last_commit(), parts_text(self.path)
             n_apart = commit.n_apart or 0
-            if commit.n_tokens >= n_apart:  # they are joined
+            if commit.n_tokens >= _in_segments(n_apart):  # they are joined
                 return
             if text is None:
                 raise PackBusy(self.path)  # another process begins anew
-            firsts = range(0, n_apart, self.prefill.size)
-            left = [i for i in firsts if i + self.prefill.size > text.n_segments * SEGMENT]
-            n_held = text.n_segments * SEGMENT
-            free = [self._read_block(max(i, n_held), n_apart) for i in left]
-        if not all(free):
-            raise PackBusy(self.path)
-        join(self.path, [self._part(max(i, n_held)) for i in left], self.ids)
+            parts = self._parts(text.n_segments * SEGMENT, n_apart)
+            are_read = [self._read_part(part) for part in parts]
+            if not all(are_read):
+                raise PackBusy(self.path)
+        join(self.path, [Path(part.path) for part in parts], self.ids)
 
     def _begin(self) -> None:
         """Read the first segment, which all blocks need, if no process has."""
@@ -177,57 +158,65 @@ class _Blocks:
             return
         with self.model.context(self.n_ctx, store=self.disk, prefill=self.prefill) as context:
             check_begins(context, self.ids)
-            done, store = len(context.tokens), context.store
-            reading = context.reading(self.ids[done:])
-            if done >= (store.n_apart or 0) or parts_text(self.path) is not None:
+            done, text = len(context.tokens), parts_text(self.path)
+            steps, reading = context.reading(self.ids[done:]), self.reading("the first tokens")
+            if text is not None or done >= _in_segments(context.store.n_apart or 0):
                 return  # another process was faster
-            self.counted.begin("the first tokens", context)
+            reading.opened(context)
             while len(context.tokens) < SEGMENT:
-                reading.step()
-                self.counted(len(context.tokens) - done, SEGMENT - done)
+                steps.step()
+                reading.tell(len(context.tokens) - done, SEGMENT - done)
             context.commit()
             begin_parts(PackFolder(self.path), self._digest)
 
-    def _part(self, first: int) -> Path:
-        return parts_folder(self.path) / f"{first // self.prefill.size:05}"
+    def _parts(self, n_held: int, n_apart: int) -> list[Part]:
+        """The blocks that follow the tokens of the pack, all but the last segment's."""
+        disk, size, info = self.disk, self.prefill.size, self.model.info
+        recorded, stop = self.prefill.resolved(info).facts(info), _in_segments(n_apart)
+        return [
+            Part(
+                parts_folder(self.path) / f"{first // size:05}",
+                disk.k,
+                disk.v,
+                io=disk.io,
+                goal=min(first + size, stop),
+                pack=self.path,
+                first=max(first, n_held),
+                n_apart=n_apart,
+                recorded=recorded,
+            )
+            for first in range(n_held // size * size, stop, size)
+        ]
 
-    def _read_block(self, first: int, n_apart: int) -> bool:
-        """Read a block from the token `first` on, unless it was read; whether all of it is read."""
-        part, number = self._part(first), first // self.prefill.size
-        if number in self._whole:
+    def _read_part(self, part: Part) -> bool:
+        """Read a block unless it was read; whether all of it is read."""
+        path = Path(part.path)
+        if path in self._read:
             return True
         try:
-            if not (part / MANIFEST).exists() or not pack_head(part).complete:
-                with attempt(part, str(self.path)) as work:
+            if not (path / MANIFEST).exists() or not pack_head(path).complete:
+                with attempt(path, str(self.path)) as work:
                     work.digest = self._digest
-                    self._read_part(part, first, n_apart)
+                    self._read_tokens(part)
         except PackBusy:
             return False
-        self._whole.add(number)
+        self._read.add(path)
         return True
 
-    def _read_part(self, path: Path, first: int, n_apart: int) -> None:
-        number, disk = first // self.prefill.size, self.disk
-        stop = (number + 1) * self.prefill.size
-        info = self.model.info
-        recorded = self.prefill.resolved(info).facts(info)
-        part = Part(
-            path,
-            disk.k,
-            disk.v,
-            io=disk.io,
-            goal=stop,
-            pack=self.path,
-            first=first,
-            n_apart=n_apart,
-            recorded=recorded,
-        )
+    def _read_tokens(self, part: Part) -> None:
         apart = replace(self.prefill, rest="exact")
         with self.model.context(self.n_ctx, store=part, prefill=apart) as context:
             done = len(context.tokens)
-            if context.tokens[first:] != list(self.ids[first:done]):
-                raise PackError(path, "it holds tokens of another text: remove it")
-            if done < stop:
-                name = f"block {number + 1:,} of {n_apart // self.prefill.size:,}"
-                self.counted.begin(name, context)
-                context.prefill(self.ids[done:stop], self.counted)
+            if context.tokens[part.first :] != list(self.ids[part.first : done]):
+                raise PackError(Path(part.path), "it holds tokens of another text: remove it")
+            if done < part.goal:
+                size = self.prefill.size
+                name = f"block {part.first // size + 1:,} of {-(-part.n_apart // size):,}"
+                reading = self.reading(name)
+                reading.opened(context)
+                context.prefill(self.ids[done : part.goal], reading.tell)
+
+
+def _in_segments(n_tokens: int) -> int:
+    """Tokens of whole segments."""
+    return n_tokens // SEGMENT * SEGMENT

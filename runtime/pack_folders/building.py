@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from ...system.errors import KvarnError, message_of
 from ..documents import read_document
@@ -54,6 +54,7 @@ Text: TypeAlias = Ids | Callable[[], str] | TextFile
 """A text, the ids of one, or a function or file that is read when its turn comes."""
 Begin: TypeAlias = "Callable[[Path, Context], Progress]"
 Opened: TypeAlias = "Callable[[Context], None]"
+N = TypeVar("N")
 Known: TypeAlias = dict[Path, dict[str, list[Path]]]
 """The packs of folders, by the digest of their texts."""
 
@@ -93,7 +94,7 @@ def build_packs(
     pack is the outcome.
     """
     left = {Path(path): text for path, text in texts.items()}
-    readings = {path: _Reading(path, begin) for path in left}
+    readings = {path: Reading(path, begin) for path in left}
     builder = _Builder(model, n_ctx, prefill, attend, kv_type)
     known: Known = {}
     while left:
@@ -193,17 +194,18 @@ def _named(text: Text) -> str:
     return str(text.path) if isinstance(text, TextFile) else ""
 
 
-class _Reading:
-    """Counts the tokens of one text that this process reads, and passes their progress on."""
+class Reading(Generic[N]):
+    """Counts the tokens of one text, or a part of one, that this process reads, and passes their
+    progress on. begin: called with the name and the context before it reads."""
 
-    def __init__(self, path: Path, begin: Begin | None) -> None:
-        self._path, self._begin = path, begin
+    def __init__(self, name: N, begin: Callable[[N, Context], Progress] | None) -> None:
+        self._name, self._begin = name, begin
         self._progress: Progress | None = None
         self.n_read = 0
 
     def opened(self, context: Context) -> None:
         if self._begin is not None:
-            self._progress = self._begin(self._path, context)
+            self._progress = self._begin(self._name, context)
 
     def tell(self, done: int, total: int) -> None:
         self.n_read = done

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from ..store import KVStore
 
 
-RESTS = ("exact", "sparse")
+RESTS = ("exact", "sparse", "block")
+TO_THE_END = "blocks to the end"
+"""What packs call the mode whose rest is a block."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class BlocksPrefill(Prefill):
 
     until: rounded down to whole blocks; None: the number of tokens of the prompt that the context
     begins with. A pack records it, and what is read later goes on so. rest: how tokens from `until`
-    on read all: "exact", or "sparse" as `sparse` says, beyond the first block.
+    on read all: "exact", or "sparse" as `sparse` says, beyond the first block; "block": `until` is
+    not rounded, so the last tokens before it are one more block, and others read all exactly.
     """
 
     name: ClassVar[str] = "blocks"
@@ -69,14 +72,14 @@ class BlocksPrefill(Prefill):
         if self.until is not None and self.until < 0:
             raise PrefillError(f"until of blocks is {self.until}, expected 0 or more")
         if self.rest not in RESTS:
-            raise PrefillError(f"rest of blocks is {self.rest!r}, expected {' or '.join(RESTS)}")
+            raise PrefillError(f"rest of blocks is {self.rest!r}, expected {', '.join(RESTS)}")
 
     @classmethod
     def variants(cls) -> tuple[BlocksPrefill, ...]:
         return (cls(),)  # `sparse` has its own
 
     def shortened(self) -> BlocksPrefill:
-        until = 4 * CHUNK if self.rest == "exact" else 0
+        until = 0 if self.rest == "sparse" else 4 * CHUNK
         return replace(self, size=CHUNK, until=until, sparse=self.sparse.shortened())
 
     def check(self, attend: Attend, keep: Keep, n_ctx: int) -> None:
@@ -100,7 +103,7 @@ class BlocksPrefill(Prefill):
         return replace(self, until=self.n_apart(n_tokens))
 
     def following(self) -> Prefill:
-        return Exact() if self.rest == "exact" else self._of_rest()
+        return self._of_rest() if self.rest == "sparse" else Exact()
 
     def _of_rest(self) -> SparsePrefill:
         return replace(self.sparse, from_=self.size)
@@ -108,17 +111,18 @@ class BlocksPrefill(Prefill):
     def n_apart(self, n_tokens: int) -> int:
         """How many tokens are read in blocks, where the first prompt has `n_tokens`."""
         until = n_tokens if self.until is None else self.until
-        return until // self.size * self.size
+        return until if self.rest == "block" else until // self.size * self.size
 
     def facts(self, model: ModelInfo) -> PrefillFacts:
         until = self.n_apart(self.until or 0)
-        if self.rest == "exact":
-            return PrefillFacts(self.name, "", self.size, 0, False, "", 1, self.size, until)
+        if self.rest != "sparse":
+            mode = TO_THE_END if self.rest == "block" else self.name
+            return PrefillFacts(mode, "", self.size, 0, False, "", 1, self.size, until)
         facts = self._of_rest().facts(model)
         return replace(facts, mode=self.name, size=self.size, until=until)
 
     def around(self, attend: Attend) -> Attend:
-        rest = attend if self.rest == "exact" else self._of_rest().around(attend)
+        rest = self._of_rest().around(attend) if self.rest == "sparse" else attend
         return _BlockPrompts(rest, self)
 
 
@@ -159,10 +163,15 @@ class BlockPrompts(AroundPrompts):
         return n_shared if one == other else min(n_shared, max(min(one, other), self._prefill.size))
 
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        """Rows of one chunk, which lies in one block."""
+        """Rows of one chunk, which lies in one block, with what follows the last."""
         start, reads = int(start), self.prompt_reads[layer.number]
         block = start // self._prefill.size * self._prefill.size
-        if layer.config.window is not None or not 0 < block < (self._store.n_apart or 0):
+        n_apart = (self._store.n_apart or 0) - start
+        if layer.config.window is None and block and 0 < n_apart < len(q):
+            self.attend_prompt(layer, q[:n_apart], start, out[:n_apart])
+            self.attend_prompt(layer, q[n_apart:], start + n_apart, out[n_apart:])
+            return
+        if layer.config.window is not None or not block or n_apart <= 0:
             self._inner.attend_prompt(layer, q, start, out)
             reads.full_steps += len(q) * self._counts_all
             return

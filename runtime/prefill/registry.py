@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..methods import registered
 from .base import Prefill, PrefillError
+from .blocks import TO_THE_END
 from .blocks import BlocksPrefill as BlocksPrefill
 from .exact import Exact as Exact
 from .sparse import SparsePrefill as SparsePrefill
@@ -23,6 +24,8 @@ def recorded(facts: PrefillFacts | None) -> Prefill:
     """The method that a pack has recorded; `PrefillError` for one that this kvarn does not have."""
     if facts is None:
         return Exact()
+    if facts.mode == TO_THE_END:
+        return BlocksPrefill(facts.size, facts.until or None, "block")
     if facts.mode == BlocksPrefill.name and not facts.index:
         return BlocksPrefill(facts.size, facts.until or None)
     if facts.mode not in (SparsePrefill.name, BlocksPrefill.name):

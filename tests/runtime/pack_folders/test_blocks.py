@@ -81,6 +81,9 @@ def saved(path: Path) -> dict[str, object]:
         (3 * 1024 + 5, "q8_0", BlocksPrefill(1024)),
         (N, "f16", replace(BLOCKS, rest="sparse")),
         (N, "f16", replace(BLOCKS, until=4096)),
+        (N, "q8_0", replace(BLOCKS, rest="block")),
+        (2048 + 1024, "f16", replace(BLOCKS, rest="block")),
+        (N, "f16", replace(BLOCKS, rest="block", until=5000)),
         (4095, "f16", BLOCKS),  # one block
         (5, "f16", BLOCKS),
     ],

@@ -13,6 +13,7 @@ from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.engine import on_engine
+from kvarn.runtime.methods import called
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.prefill import BlocksPrefill, Exact, PrefillError, SparsePrefill
@@ -37,9 +38,17 @@ def _masked(q: np.ndarray, keys: np.ndarray, values: np.ndarray, seen, scale: fl
     return out
 
 
-@pytest.mark.parametrize(("kind", "size"), [("f16", 1024), ("q8_0", 512), ("q4_0", 1024)])
+@pytest.mark.parametrize(
+    ("kind", "size", "rest"),
+    [
+        ("f16", 1024, "exact"),
+        ("q8_0", 512, "exact"),
+        ("q4_0", 1024, "exact"),
+        ("f16", 512, "block"),
+    ],
+)
 def test_each_row_reads_the_first_tokens_and_its_block(
-    model: Model, monkeypatch: pytest.MonkeyPatch, kind: str, size: int
+    model: Model, monkeypatch: pytest.MonkeyPatch, kind: str, size: int, rest: str
 ) -> None:
     calls, inner = [], BlockPrompts.attend_prompt
 
@@ -48,8 +57,8 @@ def test_each_row_reads_the_first_tokens_and_its_block(
         calls.append((layer, q.copy(), int(start), out.copy()))
 
     monkeypatch.setattr(BlockPrompts, "attend_prompt", attend)
-    context, _ = read_prompt(model, BlocksPrefill(size), store=Ram(kind, kind))
-    until, n_rows = N // size * size, 0
+    context, _ = read_prompt(model, BlocksPrefill(size, rest=rest), store=Ram(kind, kind))
+    until, n_rows = N if rest == "block" else N // size * size, 0
     for layer, q, start, out in calls:
         for row in {0, len(q) // 2, len(q) - 1}:
             position = start + row
@@ -64,7 +73,7 @@ def test_each_row_reads_the_first_tokens_and_its_block(
     assert n_rows > 20
     reads = context.stats.as_dict()["prompt_layers"]
     assert all(layer["steps"] == until - size for layer in reads[:-1])
-    assert f"prefill blocks size={size}: attended to" in str(context.stats)
+    assert f"prefill {called(BlocksPrefill(size, rest=rest))}: attended to" in str(context.stats)
 
 
 @pytest.mark.parametrize("n", [1, 1023, 2047])
@@ -83,7 +92,25 @@ def test_two_blocks_differ_from_exact(model: Model) -> None:
     assert all(first)
 
 
-@pytest.mark.parametrize("prefill", [BLOCKS, replace(BLOCKS, rest="sparse")], ids=["", "sparse"])
+def test_the_last_block_may_end_within_a_chunk(model: Model) -> None:
+    """What follows it in the chunk reads everything, as if it were read apart."""
+    ids, block = ids_of(model, N), replace(BLOCKS, rest="block", until=2300)
+    context, want = read_prompt(model, block)
+    assert context.store.n_apart == 2300
+    with model.context(N + 40, prefill=replace(block, until=None)) as cut:
+        cut.prefill(ids[:2300])
+        assert cut.store.n_apart == 2300
+        np.testing.assert_array_equal(cut.prefill(ids[2300:]), want)
+        assert same_kv(context, cut)
+    exact, _ = read_prompt(model, BLOCKS)
+    pairs = list(zip(kv_of(exact), kv_of(context)))
+    assert all(np.array_equal(a[:2048], b[:2048]) for a, b in pairs)
+    assert not all(np.array_equal(a[2048:2300], b[2048:2300]) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    "prefill", [BLOCKS, *(replace(BLOCKS, rest=rest) for rest in ("sparse", "block"))], ids=str
+)
 def test_cuts_and_threads_give_the_same_bits(model: Model, prefill: BlocksPrefill) -> None:
     """Where the first call brings the whole prompt, or its user says how long it is."""
     context, want = read_prompt(model, prefill)
@@ -116,13 +143,17 @@ def test_the_prompt_that_comes_first_says_where_blocks_end(model: Model) -> None
 
 @pytest.mark.parametrize(("n_shared", "n", "n_kept"), [(1500, 2600, 1500), (2300, 2400, 2300),
     (1500, 1700, 1024), (2650, 3200, 2048), (700, 1000, 700)])  # fmt: skip
+@pytest.mark.parametrize("rest", ["exact", "block"])
 def test_another_prompt_is_read_as_in_an_empty_context(
-    model: Model, n_shared: int, n: int, n_kept: int
+    model: Model, n_shared: int, n: int, n_kept: int, rest: str
 ) -> None:
-    """Blocks end elsewhere, so some of what both prompts share is read again."""
-    ids = ids_of(model, N)[:n_shared] + ids_of(model, n - n_shared, seed=1)
-    context, fresh = (model.context(4000, prefill=BLOCKS) for _ in range(2))
+    """Blocks end elsewhere, so some of what both prompts share is read again; not where the rest is
+    a block, which ends with the prompt."""
+    ids, prefill = ids_of(model, N)[:n_shared], replace(BLOCKS, rest=rest)
+    ids += ids_of(model, n - n_shared, seed=1)
+    context, fresh = (model.context(4000, prefill=prefill) for _ in range(2))
     context.prefill(ids_of(model, N))
+    n_kept = n_kept if rest == "exact" else n_shared
     assert context.cut_to_prompt(ids) == n_kept
     np.testing.assert_array_equal(context.prefill(ids[n_kept:]), fresh.prefill(ids))
     assert same_kv(context, fresh)
@@ -175,7 +206,7 @@ def test_refusals_in_words(model: Model) -> None:
         "blocks have 700 tokens, expected a multiple of the 512": {"size": 700},
         "blocks have 0 tokens": {"size": 0},
         "until of blocks is -1": {"until": -1},
-        "rest of blocks is 'none', expected exact or sparse": {"rest": "none"},
+        "rest of blocks is 'none', expected exact, sparse, block": {"rest": "none"},
     }.items():
         with pytest.raises(PrefillError, match=words):
             BlocksPrefill(**options)
@@ -198,6 +229,7 @@ def test_words_name_it_and_its_size() -> None:
     assert of(prefill="blocks") == BlocksPrefill()
     assert of(prefill="blocks:4K") == of(prefill="blocks", prefill_size=4096)
     assert of(prefill="blocks:4096", prefill_rest="sparse") == BlocksPrefill(4096, rest="sparse")
+    assert of(prefill="blocks", prefill_rest="block") == BlocksPrefill(rest="block")
     with pytest.raises(kvarn.KvarnError, match="blocks:4096 and prefill_size say the same"):
         of(prefill="blocks:4096", prefill_size=512)
     with pytest.raises(kvarn.KvarnError, match="expected a whole number"):

@@ -43,7 +43,7 @@ def test_generated_tokens_are_read_by_their_own_method(pack: Path, model: Model,
             np.testing.assert_array_equal(context.decode(token), after.decode(token))
 
 
-@pytest.mark.parametrize("rest", ["exact", "sparse"])
+@pytest.mark.parametrize("rest", ["exact", "sparse", "block"])
 def test_sessions_give_thebytes_of_one(model: Model, tmp_path: Path, rest: str) -> None:
     """The pack remembers where its blocks end."""
     ids, prefill = ids_of(model, N), replace(BLOCKS, rest=rest)
@@ -114,6 +114,13 @@ def test_a_pack_says_how_it_was_read_and_refuses_another(
     build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
     with pytest.raises(PackError, match=r"read exact, asked for is blocks"):
         model.context(100, store=Disk(tmp_path / "exact"), prefill=BLOCKS)
+    block = replace(BLOCKS, rest="block")
+    build_pack(model, tmp_path / "block", ids_of(model, N), N + 100, prefill=block)
+    assert pack_info(tmp_path / "block").prefill == (
+        "blocks to the end (of 1,024 tokens, up to token 2,700)"
+    )
+    with model.context(N + 100, store=Disk(tmp_path / "block")) as context:
+        assert context.plan.prefill == block
     sparse = replace(BLOCKS, rest="sparse", until=N)
     build_pack(model, tmp_path / "sparse", ids_of(model, N), N + 100, prefill=sparse)
     said = pack_info(tmp_path / "sparse").prefill
