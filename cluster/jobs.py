@@ -85,6 +85,10 @@ class Workers(ABC):
         """Give a ready worker its job."""
 
     @abstractmethod
+    def restart(self, worker: str) -> None:
+        """End the process of a worker that hangs; then `Died`, or `Gone`, tells of it."""
+
+    @abstractmethod
     def drop(self, worker: str) -> None:
         """Stop a worker for good; no event tells of it."""
 

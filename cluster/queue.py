@@ -32,18 +32,22 @@ PATIENCE_SECONDS = 300.0
 """For a worker that starts, or any worker at all: machines of a cloud come within minutes."""
 TICK_SECONDS = 1.0
 """For which the queue waits at most before it looks at its clocks again."""
+SILENCE_SECONDS = 300.0
+"""After which a worker that has not said how far its job is counts as hung: it is asked twice a
+second, and answers beside the job, however long that takes."""
 BUSY_SECONDS = 2.0
 """Before a job that another process is at is tried again."""
 
 
 @dataclass
 class Doing:
-    """A job that a worker is at."""
+    """A job that a worker is at. silent: seconds for which the queue listened and heard nothing."""
 
     job: Job
     node: str
     done: int = 0
     total: int = 0
+    silent: float = 0.0
 
 
 class Queue:
@@ -59,6 +63,7 @@ class Queue:
         self._coming: dict[str, float] = {}  # since when
         self._idle: list[str] = []
         self._without_since: float | None = None  # while none is here, and some may come
+        self._looked = time.monotonic()
         self._deaths: Counter[str] = Counter()
         self._reached: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
@@ -131,6 +136,16 @@ class Queue:
             if now - since > PATIENCE_SECONDS:
                 self._workers.drop(worker)
                 self._leave_out(worker, f"its worker has not started in {PATIENCE_SECONDS:.0f} s")
+        # What the queue's caller does between two outcomes, however long, is no silence.
+        listened, self._looked = min(now - self._looked, 2 * TICK_SECONDS), now
+        for worker, doing in self.doing.items():
+            doing.silent += listened
+            if doing.silent > SILENCE_SECONDS:
+                doing.silent = 0.0
+                self._notice(
+                    f"{doing.node}: the worker has not answered in {SILENCE_SECONDS:.0f} s"
+                )
+                self._workers.restart(worker)
         if self._without_since is not None and now - self._without_since > PATIENCE_SECONDS:
             raise KvarnError(f"no machine is left, and none has come in {PATIENCE_SECONDS:.0f} s")
 
@@ -152,7 +167,7 @@ class Queue:
                 self._idle.append(worker)
         elif isinstance(event, Told):
             doing = self.doing[worker]
-            doing.done, doing.total = event.done, event.total
+            doing.done, doing.total, doing.silent = event.done, event.total, 0.0
         elif isinstance(event, Ended):
             yield from self._ended(worker, event.result)
         else:

@@ -46,6 +46,9 @@ class RayWorkers(Workers):
     def start(self, worker: str, work: Any) -> None:
         self._asked[self._actors[worker].begin.remote(work)] = worker, False
 
+    def restart(self, worker: str) -> None:
+        self._ray.kill(self._actors[worker], no_restart=False)
+
     def drop(self, worker: str) -> None:
         self._forget(worker)
         actor = self._actors.pop(worker, None)

@@ -99,6 +99,72 @@ def test_a_job_whose_worker_died_is_given_out_again() -> None:
     assert lines == ["a: the worker died; 2 is given out again"]
 
 
+class Ticking(Scripted):
+    """Each wait takes a second of a clock that the queue reads, as `time.monotonic`."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> list[Event]:
+        self.now += 1
+        return super().wait(seconds)
+
+
+def ticking(
+    script: Script, monkeypatch: pytest.MonkeyPatch, *workers: str
+) -> tuple[Queue, Ticking, list[str]]:
+    lines: list[str] = []
+    scripted = Ticking(coming(*workers), script)
+    monkeypatch.setattr(module, "time", scripted)
+    return Queue(scripted, Anywhere(), lines.append), scripted, lines
+
+
+def test_a_worker_that_hangs_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells how far it is and then nothing more; its process is there."""
+    hangs = ["2"]
+
+    def script(worker: str, work: Any) -> list[Event]:
+        if work in hangs:
+            hangs.remove(work)
+            return [Told(worker, 7, 9)]
+        return done(worker, work)
+
+    queue, workers, lines = ticking(script, monkeypatch, "a-0")
+    assert [one.result for one in queue.run(jobs(*"123"))] == ["1 done", "2 done", "3 done"]
+    assert workers.restarted == ["a-0"]
+    assert lines == [
+        "a: the worker has not answered in 300 s",
+        "a: the worker died; 2 is given out again",
+    ]
+    assert module.SILENCE_SECONDS < workers.now < module.SILENCE_SECONDS + 20
+
+
+def test_a_worker_that_answers_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it gets no further, as one that loads a model."""
+    told: list[Event] = [Told("a-0", 0, 9)] * 1000
+    queue, workers, _ = ticking(lambda worker, work: told + done(worker, work), monkeypatch, "a-0")
+    assert [one.result for one in queue.run(jobs("1"))] == ["1 done"]
+    assert workers.restarted == [] and workers.now > 1000
+
+
+def test_time_that_the_caller_takes_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a command that was stopped and goes on."""
+
+    def script(worker: str, work: Any) -> list[Event]:
+        return done(worker, work) if worker == "a-0" else []
+
+    queue, workers, _ = ticking(script, monkeypatch, "b-0", "a-0")
+    queue.gather()
+    ends = queue.run(jobs(*"123"))
+    for _ in range(2):
+        assert next(ends).node == "a"
+        workers.now += 10 * module.SILENCE_SECONDS
+    workers._events.extend(done("b-0", "1"))
+    assert next(ends).result == "1 done" and workers.restarted == []
+
+
 def test_a_job_that_kills_workers_is_given_up_and_named() -> None:
     def script(worker: str, work: Any) -> list[Event]:
         if work == "2":

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import kvarn
+from kvarn.cluster import queue
 from kvarn.cluster.asking import Asked, Shelves
 from kvarn.cluster.queue import Queue
 from kvarn.cluster.ray_start import connected
@@ -96,12 +97,14 @@ def written(folder: Path, names: Any) -> dict[str, list[bytes]]:
 
 @dataclass(frozen=True)
 class Deadly(Reading):
-    """Readings whose process dies in the text `dies`, so many times, or hangs for a long time."""
+    """Readings whose process dies in the text `dies`, so many times, or hangs for a long time; or
+    another signal comes than that which kills it."""
 
     dies: str = ""
     times: int = 1
     at: int = DIES_AT
     hangs: bool = False
+    by: signal.Signals = signal.SIGKILL
 
     def __call__(self, threads: int) -> Reader:
         return DeadlyReader(self, threads)
@@ -119,7 +122,7 @@ class DeadlyReader(Reader):
                 mark.write_text("x" * (n_died + 1))
                 if deadly.hangs:
                     time.sleep(600)
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), deadly.by)
 
         return super().do(work, dying)
 
@@ -143,6 +146,26 @@ def test_a_killed_worker_goes_on_from_its_last_commit(
     assert any("the worker died; t0 is given out again" in line for line in lines)
     assert written(tmp_path / "library", texts) == wanted
     assert [one.result.outcome.n_read for one in again] == [0] * len(texts)
+
+
+def test_a_worker_that_is_there_and_does_not_answer_is_started_anew(
+    cluster: Any,
+    tiny_path: Path,
+    texts: dict[str, Path],
+    wanted: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue, "SILENCE_SECONDS", 20.0)
+    lines: list[str] = []
+    (tmp_path / "library").mkdir()
+    reading = Deadly(tmp_path / "library", tiny_path, n_ctx=CTX, dies="t0", by=signal.SIGSTOP)
+    with connected(cluster.address, 1, 1) as module:
+        outcomes = list(read_texts(reading_queue(module, reading, lines), texts))
+    assert {one.key for one in outcomes} == texts.keys()
+    assert any("the worker has not answered in 20 s" in line for line in lines)
+    assert any("the worker died; t0 is given out again" in line for line in lines)
+    assert written(tmp_path / "library", texts) == wanted
 
 
 def test_a_text_that_kills_workers_is_given_up(
@@ -230,8 +253,8 @@ def test_a_killed_worker_is_asked_again(
     lines: list[str] = []
     with connected(cluster.address, 1, 1) as module:
         shelves = Shelves(lines.append)
-        queue = Queue(RayWorkers(module, asking, 1, 1), shelves, lines.append)
-        gains = Asked(queue, shelves, lines.append).gains()
+        jobs = Queue(RayWorkers(module, asking, 1, 1), shelves, lines.append)
+        gains = Asked(jobs, shelves, lines.append).gains()
     packs = [ContextRequest(store=Disk(tmp_path / name, read_only=True)) for name in texts]
     fits = ranked(tiny, packs, "Who turned the wheel?")
     assert [gains[id] for id in gains] == pytest.approx([fit.gain for fit in fits])
@@ -248,12 +271,12 @@ def test_the_texts_of_a_lost_node_are_read_by_another(
     reading = Deadly(tmp_path / "library", tiny_path, n_ctx=CTX, dies="t0", hangs=True)
     outcomes, lost = {}, ""
     with connected(cluster.address, 1, 1) as module:
-        queue = reading_queue(module, reading, lines)
-        for outcome in read_texts(queue, texts):
+        jobs = reading_queue(module, reading, lines)
+        for outcome in read_texts(jobs, texts):
             outcomes[outcome.key] = outcome
             if not lost:
                 wait_for(tmp_path / "library" / ".died")
-                (lost,) = (doing.node for doing in queue.doing.values() if doing.job.key == "t0")
+                (lost,) = (doing.node for doing in jobs.doing.values() if doing.job.key == "t0")
                 nodes = cluster.list_all_nodes()
                 (node,) = (node for node in nodes if lost.endswith(node.node_id[:6]))
                 cluster.remove_node(node, allow_graceful=False)

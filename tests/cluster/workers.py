@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from kvarn.cluster.jobs import Coming, Ended, Event, Gone, Ready, Workers
+from kvarn.cluster.jobs import Coming, Died, Ended, Event, Gone, Ready, Workers
 from kvarn.cluster.worker import Task
 from kvarn.system.errors import KvarnError
 
@@ -20,6 +20,7 @@ class Scripted(Workers):
     def __init__(self, events: list[Event], script: Script) -> None:
         self._events, self._script = deque(events), script
         self.started: list[tuple[str, Any]] = []
+        self.restarted: list[str] = []
         self.dropped: list[str] = []
 
     def wait(self, seconds: float) -> list[Event]:
@@ -28,6 +29,10 @@ class Scripted(Workers):
     def start(self, worker: str, work: Any) -> None:
         self.started.append((worker, work))
         self._events.extend(self._script(worker, work))
+
+    def restart(self, worker: str) -> None:
+        self.restarted.append(worker)
+        self._events += [Died(worker), Ready(worker, None)]
 
     def drop(self, worker: str) -> None:
         self.dropped.append(worker)
@@ -56,6 +61,9 @@ class Inline(Workers):
         except KvarnError as error:
             result = error
         self._events.append(Ended(worker, result))
+
+    def restart(self, worker: str) -> None:
+        raise AssertionError("its tasks end, or raise")
 
     def drop(self, worker: str) -> None:
         self._tasks.pop(worker)
