@@ -19,6 +19,7 @@ from ...runtime.loading.default_model import usual_model_path
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.terminal import say
+from ...system.text import shown
 from ...system.values import n_bytes
 from ..options.address import add_address_options, check_open, keys_from
 from ..options.model_options import (
@@ -27,7 +28,7 @@ from ..options.model_options import (
     add_model_options,
     check_placement,
 )
-from ..options.values import positive, typed
+from ..options.values import positive, typed, utf8
 
 if TYPE_CHECKING:
     from ...serve.settings import Settings
@@ -38,6 +39,7 @@ _CACHE_SHARE = 10
 _CACHE_MOST = 32 << 30
 _METHOD = "auto"
 """How answers attend unless told."""
+_NGRAM = "ngram"
 _MODEL_WORDS = ("device", "kv_on", "lora")
 
 
@@ -65,9 +67,14 @@ def add(parser: Parser) -> None:
     )
     group.add_argument(
         "--draft",
-        choices=("ngram",),
-        help="guess what followed the last tokens earlier in a prompt or its answer, while one or "
-        "two answers are generated: the same texts, sooner (default: no drafts)",
+        "-md",
+        "--model-draft",
+        "--draft-model",
+        metavar="ngram|FILE",
+        type=utf8,
+        help="while one or two answers are generated, guess what followed the last tokens earlier "
+        "in a prompt or its answer (ngram), or let a smaller model of the same vocabulary guess "
+        "(FILE): the same texts, sooner (default: no drafts)",
     )
     group.add_argument(
         "--cache-size",
@@ -140,7 +147,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
     if lora := adapters_from(options):
         words["lora"] = [f"{adapter.path.absolute()}:{adapter.scale!r}" for adapter in lora]
     if options.draft is not None:
-        words["draft"] = options.draft
+        words["draft"] = _draft(options.draft)
     cache = home() / "serve"
     settings: Settings = module.Settings(
         model=_model(options),
@@ -188,6 +195,18 @@ def _model(options: argparse.Namespace) -> Path:
         path: Path = model.ModelRequest.of(options).file()
         return path.absolute()
     return Path(options.model or usual_model_path(say)).absolute()
+
+
+def _draft(name: str) -> str:
+    """ "ngram", or the file of a model, which is pulled first where a package has it."""
+    if name == _NGRAM:
+        return name
+    model: Any = import_module("..options.model", __package__)
+    try:
+        return str(model.model_file(Path(name), remember=False).absolute())
+    except KvarnError as error:
+        line = f"--draft is {shown(name)}, neither {_NGRAM} nor a model: {error}"
+        raise KvarnError(line) from error
 
 
 def _cache_bytes(folder: Path) -> int:

@@ -24,7 +24,27 @@ class DraftError(KvarnError):
 
 
 class Draft(ABC):
-    """The options of a way to guess coming tokens; any number of generations may share them."""
+    """The options of a way to guess coming tokens; any number of generations may share them.
+
+    What generates several answers at a time gives each a draft: the first or a `sibling`.
+    """
+
+    def sibling(self) -> Draft:
+        """One with these options, for a generation at the same time."""
+        return self
+
+    def n_shared(self, tokens: Sequence[int]) -> int:
+        """With how many of `tokens` those begin that it has read."""
+        return 0
+
+    def read_some(self, context: Context, n_tokens: int) -> bool:
+        """Read at most so many of the context's tokens, before `start`, which reads the others;
+        whether none is left."""
+        return True
+
+    def stop_at(self, flag: int) -> None:  # noqa: B027 (most compute nothing)
+        """Stop what computes once the int64 at the address `flag` is not 0; see
+        `Context.stop_at`."""
 
     def prepare(self, context: Context) -> None:  # noqa: B027 (most need nothing)
         """Take the memory that guessing for this context needs, before its prompt is read. Raises

@@ -40,6 +40,10 @@ class Guessing:
     min_probability: float
     drafter: ModelDrafter | None = None
 
+    def can_follow(self, tokens: Sequence[int]) -> bool:
+        """Whether there is room for the tokens and one more, and all are tokens of the model."""
+        return 0 < len(tokens) < self.context.n_ctx and max(tokens) < self.n_vocab
+
 
 class ModelDrafter(Drafter):
     """Reads what the other model has read, and goes on as far as that pays.
@@ -67,7 +71,7 @@ class ModelDrafter(Drafter):
         """Read the tokens before the answer, but for those that no draft can follow."""
         self._n_seen = len(tokens)
         self._is_lost = max(tokens, default=0) >= self._n_vocab
-        if 0 < len(tokens) < self._context.n_ctx and not self._is_lost:
+        if self._guessing.can_follow(tokens):
             self._catch_up(tokens)
 
     def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:

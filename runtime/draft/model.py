@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from ...system.text import one_line
@@ -56,6 +58,31 @@ class DraftModel(Draft):
         `StoreError` where memory has no room."""
         self._check(context.model.file)
         self._guessing_for(context.n_ctx)
+
+    def sibling(self) -> DraftModel:
+        """One with a context of its own; what is learnt of guesses and passes is shared, once
+        either was prepared for the model that verifies."""
+        other = copy(self)
+        other._guessing = None
+        return other
+
+    def n_shared(self, tokens: Sequence[int]) -> int:
+        from ..context.reading.prompt import n_common
+
+        return 0 if self._guessing is None else n_common(tokens, self._guessing.context.tokens)
+
+    def read_some(self, context: Context, n_tokens: int) -> bool:
+        guessing, tokens = self._guessing_for(context.n_ctx), context.tokens
+        if not guessing.can_follow(tokens):
+            return True
+        guessing.drafter = None
+        n = guessing.context.cut_to_shared(tokens)
+        guessing.context.prefill(tokens[n : n + n_tokens])
+        return n + n_tokens >= len(tokens)
+
+    def stop_at(self, flag: int) -> None:
+        if self._guessing is not None:
+            self._guessing.context.stop_at(flag)
 
     def _check(self, file: GGUFFile) -> None:
         if file is not self._checked:

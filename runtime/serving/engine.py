@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -28,13 +28,14 @@ from ...system.errors import KvarnError, message_of
 from ..batch import Batch
 from ..context.planning.plan import question_prefill
 from ..context.planning.request import ContextRequest
-from ..draft import Ngram
 from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.adapter_files import adapter_files
 from ..loading.load import load
 from ..packs import remove_pack
 from ..rehearsal import rehearsals
+from ..store import Ram
+from .drafts import Drafts, draft_request
 from .flags import SLOTS, Flags
 from .frames import Connection
 from .library import LONG, Library
@@ -73,10 +74,11 @@ from .text_encoders import text_encoder_engine
 if TYPE_CHECKING:
     import msgspec
 
+    from ..model import Model
+    from ..rehearsal import Rehearsal
+
 
 MODEL_WORDS = ("device", "kv_on", "lora", "draft")
-_DRAFTS = {"": None, "ngram": Ngram()}
-"""By the word of `Start`. A model that drafts would read each prompt, while all streams wait."""
 
 
 class Engine:
@@ -91,6 +93,7 @@ class Engine:
         if start.n_ctx and start.words.get("device", "cpu") == "cpu":
             config = ModelConfig.from_metadata(open_gguf(Path(start.model)).metadata)
             check_memory(config, request, start)
+        drafting = draft_request(start)
         self._send(Loading(f"loading {Path(start.model).name}"))
         self._lora = adapter_files(start.words.get("lora", ()))
         self._model = load(
@@ -112,7 +115,8 @@ class Engine:
         self._beginnings = Beginnings(self._model, self._library)
         self._scheduler = Scheduler(start.parallel, Batch(self._model), self._library, self._send)
         self._scheduler.notices = self._notices
-        self._draft = _DRAFTS[start.words.get("draft", "")]
+        draft = None if drafting is None else drafting.open(self._load_draft)
+        self._drafts = None if draft is None else Drafts(draft, start.parallel)
         self._answered = AnsweredChats(self._library.answers)
         self._pool = ThreadPoolExecutor(2, "kvarn-prepare")
         self._open: set[int] = set()
@@ -126,10 +130,23 @@ class Engine:
         if not prefills and self._n_ctx > LONG:
             prefills = [question_prefill(self._model, request, self._n_ctx)]
         methods = [request.attend], [request.keep], prefills, self._lora
-        for task in rehearsals(self._model.path, request.store.types(), *methods):
-            if not task.is_compiled(self._model):
+        self._rehearse(self._model, rehearsals(self._model.path, request.store.types(), *methods))
+
+    def _rehearse(self, model: Model, tasks: Sequence[Rehearsal]) -> None:
+        for task in tasks:
+            if not task.is_compiled(model):
                 self._send(Loading(f"compiling kernels, on first use: {task.name}"))
-                task(self._model)
+                task(model)
+
+    def _load_draft(self, path: Path) -> Model:
+        """The model that drafts, whose contexts are in memory. Raises `StoreError` where that has
+        no room for one."""
+        self._send(Loading(f"loading {path.name}"))
+        model = load(path, threads=self._start.threads or None, notice=self._notices.append)
+        store = Ram()
+        store.check(model.config, min(self._n_ctx, model.config.n_ctx_train))
+        self._rehearse(model, rehearsals(path, store.types(), [], [], []))
+        return model
 
     def run(self) -> None:
         """Serve until the server stops the engine, or is gone."""
@@ -217,7 +234,7 @@ class Engine:
 
     def _answer(self, asked: Generate) -> None:
         prepared = self._preparing.generate(asked)
-        ways = self._library, self._flags, self._send, self._answered.add, self._draft
+        ways = self._library, self._flags, self._send, self._answered.add, self._drafts
         self._scheduler.put(Answering(prepared, *ways))
 
     def _find_beginnings(self, asked: FindBeginnings) -> None:

@@ -98,7 +98,7 @@ class Start(_Message):
     cache_bytes: int
     words: dict[str, Any] = {}
     """Defaults of `Reading.words`, and words about the model (`device`, `kv_on`, `lora`) and
-    drafts (`draft`: "ngram")."""
+    drafts (`draft`: "ngram", or the path of a model)."""
     queue: int = 64
 
 

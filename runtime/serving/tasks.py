@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..context.planning.request import ContextRequest
     from ..context.reading.reading import Reading as PromptReading
     from ..draft import Draft
+    from .drafts import Drafts
     from .flags import Flags
     from .protocol import Slotted
     from .requests.preparing import Prepared
@@ -80,8 +81,8 @@ class Task(ABC):
 
 class Answering(Task):
     """Reads a prompt and generates. on_end: called with an answer that has ended, by itself, at a
-    stop string or at a limit, and with the ids of its prompt and its text. draft: what guesses its
-    tokens.
+    stop string or at a limit, and with the ids of its prompt and its text. drafts: what guesses its
+    tokens, which reads the prompt, too.
 
     next_token: the one to be read next, with the guesses `next_draft` after it; None: there is none
     yet, or the answer has ended. draft_room: the most guesses, which the scheduler sets.
@@ -94,11 +95,12 @@ class Answering(Task):
         flags: Flags,
         send: Send,
         on_end: Callable[[Prepared, Generation, list[int]], None],
-        draft: Draft | None = None,
+        drafts: Drafts | None = None,
     ) -> None:
         super().__init__(prepared.asked, flags, send)
         self._prepared, self._library, self._on_end = prepared, library, on_end
-        self._draft, self._asked = draft, prepared.asked
+        self._drafts, self._asked = drafts, prepared.asked
+        self._draft: Draft | None = None
         self._lease: Lease | None = None
         self._generation: Generation | None = None
         self._reading: PromptReading | None = None
@@ -126,9 +128,13 @@ class Answering(Task):
         self.context.stop_at(self._flags.address(self.slot))
         self._reading = self.context.reading(ids[self._lease.cached :])
         self._n_cached, self._n_prompt = self._lease.cached, len(ids)
+        if self._drafts is not None:
+            self._draft = self._drafts.take(ids)
         self._generation = self.context.generation(
             (), self._asked.max_tokens, prepared.sampler, prepared.stop, self._draft
         )  # its constraint is compiled while the prompt is read
+        if self._draft is not None:
+            self._draft.stop_at(self._flags.address(self.slot))
         self._text = self._generation.text(self._asked.special)
         self._tell_progress()
 
@@ -146,9 +152,13 @@ class Answering(Task):
         if self._reading is None:
             self._weigh(n_tokens)
             return 0
-        began, before = time.perf_counter(), self._reading.done
-        is_read = self._reading.step(n_tokens)
-        n_read = self._reading.done - before
+        began, reading, draft = time.perf_counter(), self._reading, self._draft
+        before, is_read = reading.done, reading.done == reading.n_tokens
+        if not is_read:
+            is_read = reading.step(n_tokens) and draft is None
+        elif draft is not None:
+            is_read = draft.read_some(self.context, n_tokens)
+        n_read = reading.done - before
         self._seconds[0] += time.perf_counter() - began
         self._tell_progress()
         if is_read:
@@ -229,6 +239,9 @@ class Answering(Task):
     def close(self, finish: Finish | None) -> None:
         if self._weighing is not None:
             self._weighing.close()
+        if self._drafts is not None and self._draft is not None:
+            self._drafts.give_back(self._draft)
+            self._draft = None
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.context.stop_at(0)

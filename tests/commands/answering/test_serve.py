@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.sampling import Sampler
 
 from ...models.adapters import random_pairs, write_adapter
+
+MINI = str(default_model_path())
 
 
 @contextmanager
@@ -93,19 +96,38 @@ def test_a_server_answers_and_ends_in_order(stop: signal.Signals) -> None:
         assert process.wait(60) == 0
 
 
+def test_a_model_that_drafts_changes_no_text(tiny_path: Path) -> None:
+    """Of two answers at a time. It is named as for `kvarn run`."""
+    prompts = ["Words", "Other words " * 9]
+    words = "--ctx", "300", "--cache-size", "0", "-md", str(tiny_path)
+    with served(str(tiny_path), *words) as (_, address), ThreadPoolExecutor(2) as pool:
+        ready(address)
+        body = {"max_tokens": 30, "temperature": 0}
+        asking = [
+            pool.submit(asked, f"{address}/v1/completions", {"prompt": prompt, **body})
+            for prompt in prompts
+        ]
+        texts = [one.result()["choices"][0]["text"] for one in asking]
+    context = kvarn.load(tiny_path).context
+    assert texts == ["".join(context(300).generate(p, 30, Sampler(temp=0))) for p in prompts]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["no.gguf"], "no.gguf"),
-        ([str(default_model_path()), "-c", "100M"], "a context of 104,857,600 tokens needs"),
+        ([MINI, "-c", "100M"], "a context of 104,857,600 tokens needs"),
+        ([MINI, "--draft", "other.gguf"], "the draft other.gguf has another vocabulary than "),
+        ([MINI, "--draft", "no.gguf"], ", neither ngram nor a model: "),
     ],
-    ids=["a broken file", "no room"],
+    ids=["a broken file", "no room", "a draft of other tokens", "a broken draft"],
 )
 def test_what_cannot_be_loaded_is_refused_in_one_line(
-    words: list[str], expected: str, tmp_path: Path
+    words: list[str], expected: str, tiny_path: Path, tmp_path: Path
 ) -> None:
     """Without a line before it that says that the server listens."""
     (tmp_path / "no.gguf").write_bytes(b"GGUF")
+    (tmp_path / "other.gguf").symlink_to(tiny_path)
     command = [sys.executable, "-m", "kvarn", "serve", *words, "--port", "0", "--cache-size", "0"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     _, said = process.communicate(timeout=120)
@@ -158,6 +180,7 @@ def test_a_cache_takes_a_tenth_of_the_disk_at_most() -> None:
         ("--method full --budget 5%", "--budget has no effect", 1),
         ("--kv-on gpu", "--device cuda", 1),
         ("gone.gguf", "no such file", 1),
+        ("--draft gone", "--draft is 'gone', neither ngram nor a model: no such file: gone", 1),
         ("--prot 1", "did you mean --port", 2),
         ("--host 192.0.2.1 --api-key k", "choose another --host", 1),
         ("--host a..b --no-auth", "choose another --host", 1),

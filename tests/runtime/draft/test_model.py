@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kvarn
+from kvarn.jit.launch.launcher import Stopped
 from kvarn.runtime.context import Context
 from kvarn.runtime.draft import DraftError, DraftModel
 from kvarn.runtime.draft.lengths import Lengths
@@ -268,3 +269,46 @@ def test_vocabularies_may_differ_by_what_pads_them() -> None:
             check_vocabulary(other, two)
     with pytest.raises(DraftError, match=r"of all tokens: none\.gguf has none"):
         check_vocabulary(SimpleNamespace(path=Path("none.gguf"), metadata={}), two)
+
+
+@pytest.mark.parametrize("n_prompt", [1, 64, 65, 500])
+def test_a_prompt_is_read_in_slices(large: Model, small: Model, n_prompt: int) -> None:
+    """None longer than asked for; then the beginning of a generation reads nothing more."""
+    draft = DraftModel(small)
+    context = large.context(640)
+    context.prefill(prompt_of(n_prompt))
+    draft.prepare(context)
+    assert draft._guessing is not None
+    guesses, n_read = draft._guessing.context, 0
+    is_read = False
+    while not is_read:
+        is_read = draft.read_some(context, 64)
+        assert 0 < len(guesses.tokens) - n_read <= 64
+        n_read = len(guesses.tokens)
+    assert guesses.tokens == context.tokens and draft.n_shared(prompt_of(n_prompt)) == n_prompt
+    passes = guesses.stats.prefilled_tokens, guesses.stats.decoded_tokens
+    draft.start(context, GREEDY.start(None))
+    assert (guesses.stats.prefilled_tokens, guesses.stats.decoded_tokens) == passes
+
+
+def test_a_flag_stops_what_a_draft_reads(large: Model, small: Model) -> None:
+    flag, draft, context = np.zeros(1, np.int64), DraftModel(small), large.context(640)
+    context.prefill(prompt_of(300))
+    draft.prepare(context)
+    draft.stop_at(flag.ctypes.data)
+    flag[0] = 1
+    with pytest.raises(Stopped):
+        draft.read_some(context, 300)
+    draft.stop_at(0)
+    assert draft.read_some(context, 300)
+
+
+def test_siblings_learn_together_and_read_apart(large: Model, small: Model) -> None:
+    draft = DraftModel(small)
+    context = large.context(640)
+    context.prefill(prompt_of(30))
+    draft.prepare(context)
+    other = draft.sibling()
+    other.prepare(context)
+    assert other.read_some(context, 64) and other._lengths is draft._lengths
+    assert (other.n_shared(prompt_of(30)), draft.n_shared(prompt_of(30))) == (30, 0)

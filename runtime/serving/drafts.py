@@ -1,0 +1,54 @@
+"""What guesses the tokens of answers: one draft for each answer at a time, used again by others.
+
+A model that drafts has a context for each, which reads what the large one reads. It reads prompts
+in slices, as the large one does, so that nobody waits for it longer than for a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..draft.request import DraftRequest
+
+if TYPE_CHECKING:
+    from ..draft import Draft
+    from .protocol import Start
+
+LEAST_SHARED = 64
+"""Tokens of a prompt that a draft must have read, so that an answer takes it rather than a new one:
+chats begin alike."""
+
+
+class Drafts:
+    """At most `most` drafts like `first`. Its methods run on the engine thread."""
+
+    def __init__(self, first: Draft, most: int) -> None:
+        self._first, self._most, self._n = first, most, 0
+        self._free: list[Draft] = []
+
+    def take(self, tokens: Sequence[int]) -> Draft:
+        """The draft of an answer to a prompt: of those that are free, the one that has read most of
+        it; a new one where it has read little. Has to be given back."""
+        free = self._free
+        shared = [draft.n_shared(tokens) for draft in free]
+        best = max(shared, default=-1)
+        if self._n < self._most and best < min(LEAST_SHARED, len(tokens)):
+            self._n += 1
+            return self._first if self._n == 1 else self._first.sibling()
+        return free.pop(shared.index(best))
+
+    def give_back(self, draft: Draft) -> None:
+        draft.stop_at(0)
+        self._free.append(draft)
+
+
+def draft_request(start: Start) -> DraftRequest | None:
+    """The draft that a server asks for; no weights are read. Raises `DraftError` for a model that
+    cannot guess for the server's."""
+    words = {"draft": start.words.get("draft")}
+    request = DraftRequest.of(words, lambda word: f"--{word}")
+    if request is not None:
+        request.check(Path(start.model))
+    return request
