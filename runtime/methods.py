@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from ..system.errors import KvarnError
 from ..system.values import Budget, WrongValue, count, path_text, text
 
 Progress = Callable[[int, int], None]
@@ -79,6 +80,13 @@ class Method:
     def variants(cls) -> Sequence[Self]:
         """Choices of options that need kernels of their own, to be compiled by `kvarn build`."""
         return (cls(),)
+
+    def check_choices(self, error: type[KvarnError], of: str = "") -> None:
+        """Raise `error` for an option that has none of its choices. of: begins the message."""
+        for name, declared in self.options().items():
+            if declared.choices and (value := getattr(self, name)) not in declared.choices:
+                expected = ", ".join(declared.choices)
+                raise error(f"{of}{name} is {value!r}, expected one of {expected}")
 
 
 def called(method: Method) -> str:

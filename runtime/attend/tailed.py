@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
-from .base import AttendError
 from .indexes import MeansIndex
 from .sparse import Budgeted, OverSlots, TokenIndex
 
@@ -29,11 +28,6 @@ class Tailed(Budgeted, OverSlots, ABC):
         "what is not chosen counts: not at all, or by the means of its blocks",
         choices=TAILS,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tail not in TAILS:
-            raise AttendError(f"tail is {self.tail!r}, expected one of {', '.join(TAILS)}")
 
     @property
     def needs_all_tokens(self) -> bool:

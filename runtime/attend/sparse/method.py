@@ -51,6 +51,7 @@ class Sparse(Attend, ABC):
         if self.window < 1:
             raise AttendError("window is 0, expected at least 1: the newest token is always read")
         self.dense(_MOST_LAYERS)
+        self.check_choices(AttendError)
 
     @abstractmethod
     def most(self, stored: int, group: int, share: float) -> int:
@@ -160,10 +161,6 @@ class Budgeted(Sparse, _Budget, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "budget", Budget.named("budget", self.budget, AttendError))
-        if self.budget_unit not in UNITS:
-            raise AttendError(
-                f"budget_unit is {self.budget_unit!r}, expected one of {', '.join(UNITS)}"
-            )
 
     def most(self, stored: int, group: int, share: float) -> int:
         assert isinstance(self.budget, Budget)

@@ -96,11 +96,7 @@ class NaCl(Scored):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for field, choices in (("random", DRAWS), ("heads", HEADS), ("settings", SETTINGS)):
-            if (value := getattr(self, field)) not in choices:
-                raise KeepError(
-                    f"keep nacl: {field} is {value!r}, expected one of {', '.join(choices)}"
-                )
+        self.check_choices(KeepError, "keep nacl: ")
         self._check_not_negative("seed")
         try:
             object.__setattr__(self, "proxies", _proxies(self.proxies))
