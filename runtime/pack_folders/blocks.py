@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +25,7 @@ from ..store.disk.info import pack_head
 from ..store.disk.parts import (
     Part,
     begin_parts,
+    check_untouched,
     join,
     parts_folder,
     parts_text,
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _WAIT_SECONDS = 0.5
 """Between two looks at what other processes write."""
+_TOLD_AFTER = 10
+"""Looks after which a user is told."""
 
 
 def build_pack_in_blocks(
@@ -69,8 +73,9 @@ def build_pack_in_blocks(
     ids = text_ids(model, text, n_ctx)
     disk = replace(store if isinstance(store, Disk) else Disk(store), goal=len(ids))
     blocks = _Blocks(model, disk, ids, prefill, n_ctx or model.config.n_ctx_train, begin)
+    tell = partial(model.tell, f"{disk.path}: waiting for what other processes read")
     if prefill.n_apart(len(ids)) >= prefill.size + SEGMENT:
-        waiting(blocks.read)
+        waiting(blocks.read, tell)
         remove_parts(blocks.path)
     rest = blocks.reading("the rest")
 
@@ -78,16 +83,21 @@ def build_pack_in_blocks(
         if len(context.tokens) < len(ids):
             rest.opened(context)
 
-    pack = waiting(lambda: build_pack(model, disk, ids, n_ctx, prefill, rest.tell, opened))
+    pack = waiting(lambda: build_pack(model, disk, ids, n_ctx, prefill, rest.tell, opened), tell)
     return pack, sum(reading.n_read for reading in blocks.readings)
 
 
-def waiting(work: Callable[[], T]) -> T:
-    """What `work` returns, which is called again while other processes are at it."""
+def waiting(work: Callable[[], T], tell: Callable[[], None] = lambda: None) -> T:
+    """What `work` returns, which is called again while other processes are at it. tell: called
+    once, after some seconds."""
+    n_waits = 0
     while True:
         try:
             return work()
         except PackBusy:
+            n_waits += 1
+            if n_waits == _TOLD_AFTER:
+                tell()
             time.sleep(_WAIT_SECONDS)
 
 
@@ -139,8 +149,7 @@ class _Blocks:
             n_apart = commit.n_apart or 0
             if commit.n_tokens >= _in_segments(n_apart):  # they are joined
                 return
-            if text is None:
-                raise PackBusy(self.path)  # another process begins anew
+            text = check_untouched(self.path, text, commit)
             parts = self._parts(text.n_segments * SEGMENT, n_apart)
             are_read = [self._read_part(part) for part in parts]
             if not all(are_read):

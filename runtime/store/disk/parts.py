@@ -42,6 +42,7 @@ from .format import centre, log
 from .format.log import KV, Place, Tables
 from .format.manifest import NAME as MANIFEST
 from .format.manifest import Manifest, Parent, new_id
+from .format.superblock import Commit
 from .planes.plane import Plane
 from .saving.writer import Writer
 from .store import DiskStore
@@ -79,6 +80,14 @@ def parts_text(pack: Path) -> PartsText | None:
             raise PackDamaged(pack, f"{parts_folder(pack) / _TEXT} is damaged") from None
     is_of_pack = (pack / MANIFEST).exists() and Manifest.read(pack).id == text.pack
     return text if is_of_pack else None
+
+
+def check_untouched(pack: Path, text: PartsText | None, commit: Commit) -> PartsText:
+    """The text of the parts; `PackError` if the pack, which has that commit, has been written to
+    since they were begun."""
+    if text is None or text.n_segments != commit.n_tokens // SEGMENT:
+        raise PackError(pack, "it was written to while its blocks were read: remove it")
+    return text
 
 
 def check_no_parts(pack: Path) -> None:
@@ -204,9 +213,8 @@ def join(pack: Path, parts: Sequence[Path], ids: Sequence[int]) -> None:
     other.
     """
     with opening(pack), closing(PackFolder(pack, writable=True)) as folder:
-        state, text = folder.state(), parts_text(pack)
-        if text is None or text.n_segments != state.n_full:
-            raise PackError(pack, "it was written to while its blocks were read: remove it")
+        state = folder.state()
+        check_untouched(pack, parts_text(pack), state.commit)
         places = list(state.tables.places[KV])
         tokens, hidden = state.tokens.first(state.n_full * SEGMENT), state.hidden
         for path in parts:

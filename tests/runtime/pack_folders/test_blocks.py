@@ -9,6 +9,7 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,8 +24,10 @@ from kvarn.runtime.prefill import BlocksPrefill, PrefillError
 from kvarn.runtime.store import Disk, PackBusy, PackError
 from kvarn.runtime.store.disk import files
 from kvarn.runtime.store.disk.checking.verify import verify
+from kvarn.runtime.store.disk.contents import take_lock
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.parts import parts_folder, sharing
+from kvarn.runtime.store.disk.saving.writer import Writer
 
 from ..reading import ids_of
 
@@ -200,6 +203,58 @@ def test_nothing_else_writes_to_a_pack_whose_blocks_are_read(model: Model, tmp_p
         build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
     assert not remove_pack(pack)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_waits_says_so_once(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, pack, told = ids_of(model, N), tmp_path / "pack", []
+    stopped_in(model, pack, ids, "block 2 of 3")
+    other = take_lock(parts_folder(pack) / "00001")
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 20:
+            os.close(other)
+
+    slept: list[float] = []
+    monkeypatch.setattr(blocks, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(model, "tell", told.append)
+    build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert len(slept) == 20
+    assert told == [f"{pack}: waiting for what other processes read"]
+
+
+def test_the_folder_of_a_pack_and_its_parts_may_be_moved(model: Model, tmp_path: Path) -> None:
+    """Machines may have it under different paths."""
+    ids, before = ids_of(model, N), tmp_path / "before"
+    build_pack(model, tmp_path / "one", ids, CTX, BLOCKS)
+    stopped_in(model, before / "pack", ids, "block 2 of 3")
+    before.rename(tmp_path / "after")
+    (tmp_path / "link").symlink_to(tmp_path / "after")
+    _, n_read = build_pack_in_blocks(model, tmp_path / "link" / "pack", ids, BLOCKS, CTX)
+    assert n_read == N - 2048 - 1024
+    assert saved(tmp_path / "after" / "pack") == saved(tmp_path / "one")
+
+
+def test_joining_may_fail_and_is_done_again(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is written, and the commit is not."""
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    build_pack(model, tmp_path / "one", ids, CTX, BLOCKS)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    stopped_in(model, pack, ids, "block 3 of 3", 2048)
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "_put", fails)
+        with pytest.raises(PackError, match="cannot be written: Input/output error"):
+            build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert pack_info(pack).n_tokens == 1024 and not verify(pack)
+    build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert saved(pack) == saved(tmp_path / "one")
 
 
 def test_parts_of_a_pack_that_is_no_more_are_not_taken(model: Model, tmp_path: Path) -> None:
