@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
     token = options.token or options.token_file or ""
     check_open("--listen", host, bool(token), "give --token KEY")
     from ...jit.threads import set_threads
-    from ...runtime.shards.serving import Shard, ShardServer
+    from ...runtime.shards.serving import ShardServer
+    from ...runtime.shards.shard import Shard
 
     if options.threads:
         on_engine(set_threads, options.threads)

@@ -1,7 +1,7 @@
 """One context on several machines: shards hold segments of its pack, and attend to them.
 
-`serving` is a shard, which needs no model; `method` the attend method of the process that runs the
-model, the head. `frames` draws what they send each other.
+`shard` is one, which needs no model, and `serving` its connections; `method` is the attend method
+of the process that runs the model, the head. `frames` draws what they send each other.
 """
 
 from .addresses import Shards as Shards

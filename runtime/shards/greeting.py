@@ -15,6 +15,7 @@ import json
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -87,11 +88,14 @@ def facts_of(store: DiskStore, first: int, stop: int) -> ShardFacts:
     return ShardFacts(manifest.id, digest, kv, first * SEGMENT, stop * SEGMENT, columns)
 
 
-def admit(connection: socket.socket, token: str, facts: ShardFacts) -> None:
-    """As a shard, greet a head, and tell it the facts if it knows the token.
+def admit(
+    connection: socket.socket, token: str, facts: ShardFacts, enter: Callable[[], str]
+) -> None:
+    """As a shard, greet a head, and tell it the facts if it knows the token. enter: called then;
+    says why the head is refused nevertheless, or "".
 
-    Raises `FrameError` if it does not, or has another version, which it was told then; errors of
-    the connection.
+    Raises `FrameError` if it is refused, also for another version, which it was told then; errors
+    of the connection.
     """
     deadline, ours = time.monotonic() + SECONDS, secrets.token_hex(_NONCE_BYTES)
     _tell(connection, Kind.HELLO, _version() | {"nonce": ours})
@@ -99,7 +103,7 @@ def admit(connection: socket.socket, token: str, facts: ShardFacts) -> None:
     theirs, reason = str(said.get("nonce")), _other_version(said)
     if not reason and not _knows(token, "head", (ours, theirs), said):
         reason = "the token is wrong, or missing: both sides need the same --token"
-    if reason:
+    if reason := reason or enter():
         send(connection, Kind.ERROR, [text_array(reason)])
         raise FrameError(reason)
     proof = {"proof": _proof(token, "shard", (theirs, ours))}

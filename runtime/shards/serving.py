@@ -1,219 +1,27 @@
-"""A shard: answers the heads of contexts for some segments of a pack, without a model."""
+"""Serving a shard: connections of the heads of contexts, and of strangers."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ...ops.attention.layout import SEGMENT
-from ...ops.attention.softmax import Softmax
-from ...ops.errors import OpsError
-from ...ops.select import Frame, Range
 from ...system.errors import message_of
 from ...system.text import one_line
-from ...system.values import LARGEST
-from ..engine import on_engine
-from ..store import Column
-from ..store.disk.errors import PackError
-from ..store.disk.folder import PackFolder
-from ..store.disk.format.log import KV
-from ..store.disk.store import DiskStore
 from .addresses import listening
-from .frames import (
-    MOST_ROWS,
-    Arrays,
-    FrameError,
-    Kind,
-    Message,
-    is_late,
-    receive,
-    send,
-    text_array,
-    text_of,
-)
-from .greeting import admit, facts_of
+from .frames import FrameError, Kind, is_late, receive, send, text_array
+from .greeting import admit
 from .links import stay_alive
-from .part import NO_LIMITS, Part, Query, Sketches
+from .shard import Shard
 
-_MOST_HEADS = 1 << 12
-_MOST_CONNECTIONS = 64
+_MOST_HEADS = _MOST_STRANGERS = 64
+"""Connections of heads that know the token, and of those who have not said it yet."""
 _PAUSE = 1.0
 """Seconds after which connections are taken again where the system has refused one."""
 _REST_SECONDS = 60.0
 """In which a message that has begun has to be there, and an answer has to be taken."""
-
-
-class Shard:
-    """Segments first … stop - 1 of the pack in `path`; stop None: up to the last full one.
-
-    Raises `PackError` for a pack that does not have them, or evicts.
-    """
-
-    def __init__(self, path: Path, first: int = 0, stop: int | None = None) -> None:
-        folder = PackFolder(path)
-        if folder.manifest.slots is not None:
-            raise PackError(path, "it keeps some tokens only (--keep), which shards cannot serve")
-        self._store = store = DiskStore(folder)
-        found = f"--segments {first}:{'' if stop is None else stop}"
-        n_full, n_tokens = store.saved_items(KV) // SEGMENT, len(store.saved.tokens)
-        if not n_full:
-            raise PackError(
-                path,
-                f"it has {n_tokens:,} tokens, fewer than a segment of {SEGMENT:,}: it needs no "
-                "shards",
-            )
-        stop = n_full if stop is None else stop
-        if not 0 <= first < stop <= n_full:
-            raise PackError(
-                path,
-                f"it has {n_full:,} full segments of {SEGMENT:,} tokens (0:{n_full}), found "
-                f"{found}",
-            )
-        self.facts = facts_of(store, first, stop)
-        self._part = Part(store, self.facts.first, self.facts.stop)
-        self._whole = frozenset(folder.whole_layers)
-        self._answers: dict[Kind, Callable[[list[NDArray[Any]]], Arrays]] = {
-            Kind.ROWS: self._rows,
-            Kind.NEAREST: self._nearest,
-            Kind.LARGEST: self._largest,
-            Kind.CHOSEN: self._chosen,
-            Kind.SKETCHED: self._sketched,
-        }
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of K and V that it may read, which stay in files until then."""
-        folder, n = self._store.folder, self.facts.stop - self.facts.first
-        return n // SEGMENT * folder.layer_bytes * len(folder.whole_layers)
-
-    def answer(self, frame: Message) -> Arrays:
-        """The answer to a question; `FrameError` for one that cannot be."""
-        if frame.kind not in self._answers:
-            raise FrameError(f"a message of kind {frame.kind.name} is no question")
-        try:
-            return on_engine(self._answers[frame.kind], frame.arrays)
-        except (OpsError, ValueError, TypeError, IndexError) as error:
-            raise FrameError(f"a question that cannot be answered: {error}") from error
-
-    def _rows(self, arrays: list[NDArray[Any]]) -> Arrays:
-        numbers, q = arrays
-        layer, softmax = self._layer(numbers[0]), _softmax(numbers)
-        return self._part.all_of(layer, self._queries(q, MOST_ROWS), self.facts.stop, softmax)
-
-    def _largest(self, arrays: list[NDArray[Any]]) -> Arrays:
-        numbers, q = arrays
-        layer, first, last, k = self._choice(numbers)
-        return [self._part.best(layer, Query(self._queries(q, 1)), first, last, k)]
-
-    def _nearest(self, arrays: list[NDArray[Any]]) -> Arrays:
-        numbers, signatures, name = arrays
-        layer, first, last, k = self._choice(numbers)
-        column = self._column(signatures, name)
-        query = Query(signatures=signatures, column=column)
-        return [self._part.best(layer, query, first, last, k)]
-
-    def _chosen(self, arrays: list[NDArray[Any]]) -> Arrays:
-        choice, numbers, q, limits, signatures, name = arrays
-        query = Query(self._queries(q, 1))
-        if name.size:
-            query = query._replace(signatures=signatures, column=self._column(signatures, name))
-            group = q.shape[1] // len(signatures)
-            _check("signatures", signatures, np.uint64, (len(signatures), group))
-        if limits.size:
-            _check("limits", limits, np.uint64, (q.shape[1],))
-        return self._best_of(query, choice, numbers, limits)
-
-    def _sketched(self, arrays: list[NDArray[Any]]) -> Arrays:
-        choice, numbers, q, centre, scales, names = arrays
-        shape = self._store.n_kv_heads, self._store.layout.head_dim
-        for name, array in (("centres", centre), ("scales", scales)):
-            _check(name, array, np.float32, shape)
-            if not np.isfinite(array).all():
-                raise FrameError(f"{name} are not finite")
-        if not (scales > 0).all():
-            raise FrameError("scales are not above 0")
-        bits, _, factors = text_of(names).partition(" ")
-        sizes = self._part.rotation.bits // 8, 2
-        first, second = (self._stored(x, (n,)) for x, n in zip((bits, factors), sizes))
-        sketches = Sketches(first, second, Frame.of(centre, scales))
-        query = Query(self._queries(q, 1), sketches=sketches)
-        return self._best_of(query, choice, numbers, NO_LIMITS)
-
-    def _best_of(
-        self, query: Query, choice: NDArray[Any], numbers: NDArray[Any], limits: NDArray[Any]
-    ) -> Arrays:
-        """Attention to the best of these tokens, and to those that do not compete."""
-        _check("numbers", choice, np.int64, (3,))
-        first, last, k = map(int, choice)
-        if not 0 <= first <= last <= LARGEST or k < 1:
-            raise FrameError("a question names tokens that cannot be")
-        layer, among = self._layer(numbers[0]), Range(first, last, LARGEST)
-        return self._part.chosen(layer, query, among, k, limits, _softmax(numbers))
-
-    def _column(self, signatures: NDArray[Any], name: NDArray[Any]) -> Column:
-        """The column of a name, for signatures of queries."""
-        if signatures.ndim != 2 or signatures.size > _MOST_HEADS:
-            raise FrameError(f"signatures have the shape {signatures.shape}")
-        shape = self._store.n_kv_heads, signatures.shape[1]
-        _check("signatures", signatures, np.uint64, shape)
-        return self._stored(text_of(name), (4, 8))
-
-    def _stored(self, name: str, sizes: Sequence[int]) -> Column:
-        """The column of a name, with items of one of these sizes."""
-        shown = one_line(name, 80)
-        if name not in self.facts.columns:
-            raise FrameError(
-                f"its pack has no index {shown} of its tokens: `kvarn pack index NAME` with the "
-                "same --method makes it, then start the shard again"
-            )
-        column = self._store.columns[name]
-        if column.item_bytes not in sizes:
-            raise FrameError(f"index {shown} has items of {column.item_bytes} bytes")
-        return column
-
-    def _layer(self, number: float) -> int:
-        if number not in self._whole:
-            raise FrameError(f"there is no layer {number:g} that attends to all tokens")
-        return int(number)
-
-    def _choice(self, numbers: NDArray[Any]) -> tuple[int, int, int, int]:
-        """Layer, first and last token, and k."""
-        _check("numbers", numbers, np.int64, (4,))
-        layer, first, last, k = map(int, numbers)
-        if not self.facts.first <= first < last <= self.facts.stop or k < 1:
-            raise FrameError("a question names tokens of others")
-        return self._layer(layer), first, last, k
-
-    def _queries(self, q: NDArray[Any], most: int) -> NDArray[Any]:
-        """The queries of a question, if there can be such."""
-        kv_heads, head_dim = self._store.n_kv_heads, self._store.layout.head_dim
-        rows, heads = q.shape[:2] if q.ndim == 3 else (0, 0)
-        if not 0 < rows <= most or not 0 < heads <= _MOST_HEADS or heads % kv_heads:
-            raise FrameError(f"queries have the shape {q.shape}")
-        _check("queries", q, np.float32, (rows, heads, head_dim))
-        return q
-
-
-def _check(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
-    if array.dtype != dtype or array.shape != shape:
-        found = f"{array.dtype} {array.shape}"
-        raise FrameError(f"{name} are {found}, expected {np.dtype(dtype)} {shape}")
-
-
-def _softmax(numbers: NDArray[Any]) -> Softmax:
-    """What a question says beside its layer."""
-    _check("numbers", numbers, np.float64, (3,))
-    if not np.isfinite(numbers).all():
-        raise FrameError("numbers of a question are not finite")
-    return Softmax(float(numbers[1]), float(numbers[2]))
 
 
 class ShardServer:
@@ -228,7 +36,9 @@ class ShardServer:
         self._shard, self._token, self._say = shard, token, say
         self._socket, self.address = listening(host, port)
         self.port = int(self._socket.getsockname()[1])
-        self._connections: set[socket.socket] = set()
+        self._heads: set[socket.socket] = set()
+        self._strangers: dict[socket.socket, str] = {}
+        """With their hosts, the oldest first."""
         self._lock, self._closed = threading.Lock(), threading.Event()
 
     def serve(self) -> None:
@@ -241,14 +51,9 @@ class ShardServer:
                     return
                 self._say(f"a head could not connect: {message_of(error)}")
                 continue
+            self._make_room()
             with self._lock:
-                full = len(self._connections) == _MOST_CONNECTIONS
-                if not full:
-                    self._connections.add(connection)
-            if full:
-                connection.close()
-                self._say(f"refused {host}: {_MOST_CONNECTIONS} heads are connected")
-                continue
+                self._strangers[connection] = host
             threading.Thread(target=self._serve, args=(connection, host), daemon=True).start()
 
     def close(self) -> None:
@@ -258,15 +63,34 @@ class ShardServer:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes `accept`
         self._socket.close()
         with self._lock:
-            for connection in self._connections:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+            for connection in (*self._strangers, *self._heads):
+                _end(connection)
+
+    def _make_room(self) -> None:
+        """End the oldest connection of a stranger where there are as many as there may be: those
+        who say nothing keep nobody out."""
+        with self._lock:
+            if len(self._strangers) < _MOST_STRANGERS:
+                return
+            oldest, host = next(iter(self._strangers.items()))
+            del self._strangers[oldest]
+            _end(oldest)
+        self._say(f"refused {host}: it has said nothing, and others wait")
+
+    def _enter(self, connection: socket.socket) -> str:
+        """Count a connection as that of a head; why it cannot be one, or ""."""
+        with self._lock:
+            if len(self._heads) >= _MOST_HEADS:
+                return f"{_MOST_HEADS} heads are connected"
+            self._strangers.pop(connection, None)
+            self._heads.add(connection)
+        return ""
 
     def _serve(self, connection: socket.socket, host: str) -> None:
         """Answer one head until it goes, or sends what is no question."""
         try:
             stay_alive(connection, _REST_SECONDS)  # heads read their own tokens first
-            admit(connection, self._token, self._shard.facts)
+            admit(connection, self._token, self._shard.facts, lambda: self._enter(connection))
             while True:
                 self._answer(connection)
         except FrameError as error:
@@ -276,8 +100,9 @@ class ShardServer:
                 self._say(f"refused {host}: it sends or takes too slowly")
         finally:
             with self._lock:
-                self._connections.discard(connection)
-            connection.close()
+                self._heads.discard(connection)
+                self._strangers.pop(connection, None)
+                connection.close()
 
     def _answer(self, connection: socket.socket) -> None:
         connection.settimeout(None)
@@ -291,3 +116,9 @@ class ShardServer:
             send(connection, Kind.ERROR, [text_array(reason)])
             raise FrameError(reason) from error
         send(connection, Kind.ANSWER, answer)
+
+
+def _end(connection: socket.socket) -> None:
+    """End a connection that another thread reads, which then closes it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

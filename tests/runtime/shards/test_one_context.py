@@ -17,7 +17,7 @@ from kvarn.runtime.methods import called
 from kvarn.runtime.packs import build_pack, index_pack
 from kvarn.runtime.shards.attention import merge
 from kvarn.runtime.shards.frames import Kind, Message, text_array
-from kvarn.runtime.shards.serving import Shard
+from kvarn.runtime.shards.shard import Shard
 
 from ..reading import SHAPE, ids_of
 from .processes import greedy, opened, over, shards

@@ -196,7 +196,7 @@ def test_an_index_that_the_pack_of_a_shard_has_not(model: kvarn.Model, tmp_path:
 
 
 def test_segments_that_a_pack_has_not(pack: Path, tmp_path: Path, model: kvarn.Model) -> None:
-    from kvarn.runtime.shards.serving import Shard
+    from kvarn.runtime.shards.shard import Shard
 
     for first, stop, found in ((0, 6, "0:6"), (5, None, "5:"), (2, 2, "2:2"), (3, 1, "3:1")):
         words = rf"has 5 full segments of 1,024 tokens \(0:5\), found --segments {found}$"

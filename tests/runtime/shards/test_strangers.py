@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ import pytest
 import kvarn
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.shards import links, serving
+from kvarn.runtime.shards import shard as shard_module
 from kvarn.runtime.shards.frames import FrameError, Kind, Message, receive, send, text_array
 from kvarn.runtime.shards.greeting import PROTOCOL, greet
-from kvarn.runtime.shards.serving import Shard, ShardServer
+from kvarn.runtime.shards.serving import ShardServer
+from kvarn.runtime.shards.shard import Shard
 
 from ..reading import SHAPE, ids_of
 
@@ -132,7 +134,7 @@ def test_a_pack_that_grows_while_it_is_opened(
     ids, path = ids_of(model, 5200), tmp_path / "pack"
     build_pack(model, path, ids[:2100], len(ids))
     before = Shard(path)
-    plain = serving.DiskStore
+    plain = shard_module.DiskStore
 
     def opened(folder: Any) -> Any:
         store = plain(folder)
@@ -140,7 +142,7 @@ def test_a_pack_that_grows_while_it_is_opened(
             context.prefill(ids[len(context.tokens) :])
         return store
 
-    monkeypatch.setattr(serving, "DiskStore", opened)
+    monkeypatch.setattr(shard_module, "DiskStore", opened)
     grown = Shard(path)
     assert grown.facts == before.facts and grown.facts.stop == 2048
     question = Message(*SOUND)
@@ -168,3 +170,40 @@ def test_a_machine_that_vanished_and_came_back_is_asked_again(pack: Path) -> Non
         answer = link.receive(*((np.float32, shape) for shape in shapes))
         assert [array.shape for array in answer] == [*shapes]
         link.close()
+
+
+def test_those_who_say_nothing_keep_no_head_out(
+    pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the shard waits for what they might say."""
+    monkeypatch.setattr("kvarn.runtime.shards.greeting.SECONDS", 1000.0)
+    monkeypatch.setattr(serving, "_MOST_STRANGERS", 3)
+    with served(pack, lines := []) as server, ExitStack() as stack:
+        silent = []
+        for _ in range(3):
+            place = "127.0.0.1", server.port
+            silent.append(stack.enter_context(socket.create_connection(place, WAIT)))
+            receive(silent[-1])  # so that they are known in this order
+        heads = [stack.enter_context(asked(server)) for _ in range(4)]
+        assert not silent[0].recv(1)
+        for head in (*silent[1:], *heads):
+            head.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                head.recv(1)
+        heads[0].settimeout(WAIT)
+        send(heads[0], *SOUND)
+        assert receive(heads[0]).kind is Kind.ANSWER
+    assert lines[0] == "refused 127.0.0.1: it has said nothing, and others wait"
+
+
+def test_a_head_too_many_is_told_so(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_MOST_HEADS", 2)
+    with served(pack, lines := []) as server, asked(server), asked(server) as second:
+        with pytest.raises(FrameError, match="2 heads are connected"):
+            asked(server)
+        second.close()
+        until = time.monotonic() + WAIT
+        while len(server._heads) == 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        asked(server).close()
+    assert lines == ["refused 127.0.0.1: 2 heads are connected"]
