@@ -53,12 +53,8 @@ def remove_pack(path: Path) -> list[str]:
     try:
         Manifest.read(path)
     except PackError as error:
-        hint = (
-            "remove the folder yourself if it was a pack"
-            if path.is_dir()
-            else "`kvarn pack ls` lists the packs"
-        )
-        raise PackError(path, f"{error.reason}; nothing was removed: {hint}") from error
+        hint = ": remove the folder yourself if it was a pack" if path.is_dir() else ""
+        raise PackError(path, f"{error.reason}; nothing was removed{hint}") from error
     for other in all_packs():
         if _parent_of(other) == path.resolve():
             raise PackError(path, f"{other} begins with its segments: remove that first")

@@ -143,12 +143,12 @@ def run(options: argparse.Namespace) -> int:
     if options.task == ["?"]:
         show(columns([(name, _summary(task)) for name, task in ALL_TASKS.items()], "<<"))
         return 0
-    plan = _plan(options)
+    plan, work = _plan(options), _work(options)
     model = _model(options, plan)
     check_output(options.answers)
     if line := beyond_training(model, "--length", max(plan.lengths)):
         say(line)
-    rows, work, observer = [], _work(options), terminal(each_line_once=True)
+    rows, observer = [], terminal(each_line_once=True)
     lines: list[str] = []
     with (
         on_ctrl_c(
@@ -199,7 +199,10 @@ def _model(options: argparse.Namespace, plan: Plan) -> Model:
 
 
 def _work(options: argparse.Namespace) -> Path:
-    return options.work or home() / "evals"
+    work: Path = options.work or home() / "evals"
+    if work.exists() and not work.is_dir():
+        raise KvarnError(f"--work {work} is a file: expected a folder, or a name for a new one")
+    return work
 
 
 def _help(options: argparse.Namespace, say: Callable[[str], None]) -> None:
@@ -243,7 +246,8 @@ def _filler(paths: list[Path]) -> tuple[Filler, str]:
         file for path in paths for file in (sorted(path.glob("*.txt")) if path.is_dir() else [path])
     ]
     if not files:
-        raise KvarnError(f"no *.txt in {', '.join(map(str, paths))}")
+        named = ", ".join(map(str, paths))
+        raise KvarnError(f"--text {named}: found no *.txt, expected texts, documents or folders")
     texts, digest = [], hashlib.blake2b(digest_size=8)
     for file in files:
         texts.append(read_document(file, notice=say))

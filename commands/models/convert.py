@@ -99,7 +99,10 @@ def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
         raise KvarnError(f"convert takes [SRC] OUT.gguf, found {len(paths)} names")
     out = paths[-1]
     if out.suffix != ".gguf":
-        raise KvarnError(f"{out}: expected the name of the file to write, ending in .gguf")
+        raise KvarnError(
+            f"{out}: expected the name of the file to write, ending in .gguf: kvarn convert SRC "
+            "OUT.gguf"
+        )
     if len(paths) == 2:
         return paths[0], None, out
     if _is_model(out):

@@ -12,6 +12,7 @@ from ...runtime.loading.device_names import DEVICES, KV_ON
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.text import one_line, shown
+from ..parsing.words import nearest
 from .values import NO_MODEL, count, file_path, positive
 
 
@@ -133,6 +134,8 @@ def model_word(text: str) -> Path:
     path = file_path(text)
     if path.exists() or path.suffix == ".gguf" or text in PACKAGES:
         return path
+    if near := nearest(text, PACKAGES, 0.8):
+        raise argparse.ArgumentTypeError(f"there is no file {shown(text)}{near}")
     fix = NO_MODEL
     if text.count("/") == 1:
         fix = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"

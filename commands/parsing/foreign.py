@@ -186,6 +186,7 @@ _ELSEWHERE = (
     ("bench", "-f --file -c --ctx --ctx-size", _DEPTHS),
     ("bench", "--json", "use -o json"),
     ("tokenize", "-p --prompt", "give the text as it is, in quotes"),
+    ("serve route", "-p", "use --port N"),
     ("inspect tokenize quantize lens learn", "-hf -hfr --hf-repo", _PULL),
     ("inspect quantize learn", "-m --model", "give the file without it"),
 )
@@ -212,6 +213,8 @@ _COMMANDS = {
     "`kvarn pack rm` removes packs; a model is a file (`kvarn ls`): remove it as any other": (
         "rm remove delete"
     ),
+    "did you mean `kvarn pack build`?": "pack-build build-pack",
+    "omit the second `kvarn`": "kvarn",
     "use pip install --upgrade": "update upgrade",
     "set HF_TOKEN to a token of the Hugging Face hub": "login signin",
     "did you mean `kvarn embed`?": "embedding embeddings vectors encode",

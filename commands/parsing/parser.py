@@ -26,6 +26,7 @@ _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argumen
 _TAKES_NONE = re.compile(r"argument (.+): ignored explicit argument (.+)")
 _EXCLUDE = re.compile(r"argument (.+): not allowed with argument (.+)")
 _REQUIRED = re.compile(r"the following arguments are required: (.+)")
+_ONE_OF = re.compile(r"one of the arguments (.+) is required")
 _OTHER = re.compile(r"argument (.+?): (.+)", re.DOTALL)
 
 
@@ -112,6 +113,8 @@ class Parser(argparse.ArgumentParser):
             missing = ", ".join(map(self._form, match[1].split(", ")))
             choices = f", one of {', '.join(self._commands())}" if self._commands() else ""
             return f"{self.prog} needs {missing}{choices}"
+        if match := _ONE_OF.fullmatch(message):
+            return f"{self.prog} needs {' or '.join(map(self._form, match[1].split()))}"
         if match := _OTHER.fullmatch(message):
             form = f"; {self._text_form()}" if match[2].endswith(NO_MODEL) else ""
             return f"{self._typed(match[1])}: {match[2]}{form}"
@@ -210,7 +213,8 @@ class Parser(argparse.ArgumentParser):
         if self._commands():
             self._refuse(f"option {shown(flag)}{near or ': other options follow the command'}")
         spelt = flag.replace("_", "-")
-        if words := ELSEWHERE.get((self._command, spelt), FOREIGN.get(spelt)):
+        words = ELSEWHERE.get((self._command, spelt), FOREIGN.get(spelt))
+        if words and spelt not in known:
             self._refuse(f"{flag}: {words}")
         self._refuse(f"option {shown(flag)}{near}")
 
@@ -224,6 +228,8 @@ class Parser(argparse.ArgumentParser):
             if str(value).endswith(".gguf"):
                 words = f"did you mean `{self.prog} run {value}`?"
             advice = f": {words}" if words else nearest(value, action.choices)
+            if not advice and kind != "command":
+                advice = f", expected {', '.join(action.choices)}"
             self._refuse(f"{kind} {shown(value)}{advice}")
         choices = list(map(str, action.choices))
         near = nearest(str(value), choices)

@@ -68,6 +68,18 @@ USAGE = {
     "pack": "kvarn pack needs ACTION, one of build, index, ls, info, verify, rm, export, import; "
     "see `kvarn pack --help`",
     "pack lst": "pack has no action 'lst': did you mean ls? See `kvarn pack --help`",
+    "pack mv a b": "pack has no action 'mv', expected build, index, ls, info, verify, rm, export, "
+    "import; see `kvarn pack --help`",
+    "pack build t.gguf -o t": "kvarn pack build needs -f FILE or --files-from LIST; see `kvarn "
+    "pack build --help`",
+    "pack-build -f t.txt": "there is no command 'pack-build': did you mean `kvarn pack build`? See "
+    "`kvarn --help`",
+    "kvarn run -p x": "there is no command 'kvarn': omit the second `kvarn`; see `kvarn --help`",
+    "chat smollm": "MODEL: there is no file 'smollm': did you mean smollm2? See `kvarn chat "
+    "--help`",
+    "serve --api_key x": "serve has no option '--api_key': did you mean --api-key? See `kvarn "
+    "serve --help`",
+    "serve -p 8080": "serve has no -p: use --port N; see `kvarn serve --help`",
     "pack export x": "kvarn pack export needs -o FILE; see `kvarn pack export --help`",
     "rnu -p x": "there is no command 'rnu': did you mean run? See `kvarn --help`",
     "pull a/b": "there is no command 'pull': did you mean `kvarn hf-pull`? See `kvarn --help`",
@@ -108,6 +120,14 @@ REFUSED = {
     "auto or hash or topk",
     "run -p x --pack ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` "
     "lists the packs",
+    "pack info ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` lists the "
+    "packs",
+    "pack rm ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` lists the "
+    "packs; nothing was removed",
+    "convert empty": "empty: expected the name of the file to write, ending in .gguf: kvarn "
+    "convert SRC OUT.gguf",
+    "eval --work t.txt": "--work t.txt is a file: expected a folder, or a name for a new one",
+    "eval --text empty": "--text empty: found no *.txt, expected texts, documents or folders",
     "run -p x --kv t.txt": "--kv t.txt is a file: expected a folder, or a name for a new one",
     "bench -p 0 -n 0": "nothing to measure: -p and -n are 0",
     "tokenize -f gone.txt": "gone.txt: no such file or folder",

@@ -80,10 +80,6 @@ class Disk(Store):
         if not self.follows_pack:
             return None if (pack := self._existing()) is None else pack_head(pack)
         pack = Path(self.path if self.read_only or self.parent is None else self.parent)
-        if not pack.exists():
-            raise PackError(
-                pack, "not a context pack: no such folder; `kvarn pack ls` lists the packs"
-            )
         head = pack_head(pack)
         if not head.n_tokens:
             raise PackError(pack, "it is empty: build it first")

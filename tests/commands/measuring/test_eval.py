@@ -165,7 +165,7 @@ def test_methods_that_there_are_not_are_refused(text: str, expected: str) -> Non
         ("--prefill some", "unknown prefill 'some', expected one of blocks, exact, sparse"),
         ("--prefill sparse:k=5", "cannot choose 5 tokens"),
         ("--prefill sparse --keep streaming", "--keep streaming evicts some"),
-        ("--text /none", "no *.txt in"),
+        ("--text /none", "found no *.txt"),
         ("--length 5", "does not fit in 5 tokens"),
     ],
 )

@@ -200,7 +200,9 @@ def _load(folder: Path) -> dict[str, Any]:
     try:
         text = files.read_file(path, MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
-        reason = "no such folder" if not folder.exists() else f"no {NAME} in it"
+        reason = f"no {NAME} in it"
+        if not folder.exists():
+            reason = "no such folder; `kvarn pack ls` lists the packs"
         raise PackError(folder, f"not a context pack: {reason}") from error
     except OSError as error:
         raise PackError(folder, f"its {NAME} cannot be read: {error.strerror or error}") from error
