@@ -257,7 +257,9 @@ class PackFolder(PackFiles):
         `PackDamaged` if they are not as written."""
         data, chain, n_open = b"", b"", n_tokens % SEGMENT
         if n_open:
-            data = self.read(tail.file_name(place.epoch), place.n_bytes)
+            # A writer removes such files, and uses their names again.
+            name = tail.file_name(place.epoch)
+            data = self.read(name, place.n_bytes, anew=not self.writable)
             chain = bytes.fromhex(place.chain)
         base = n_tokens - n_open
         return tail.decode(data, self.tail_row_bytes, base, n_open, chain, self.path)

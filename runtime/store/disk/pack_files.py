@@ -20,19 +20,27 @@ class PackFiles:
     def fd(self, name: str) -> int:
         """A descriptor of one of the pack's files; a writer makes the file if it is missing."""
         if name not in self._fds:
-            try:
-                self._fds[name] = files.open_file(self.path / name, self.writable)
-            except FileNotFoundError as error:
-                raise PackDamaged(self.path, f"its file {name} is missing") from error
+            self._fds[name] = self._opened(name)
         return self._fds[name]
 
-    def read(self, name: str, n_bytes: int) -> bytes:
-        """The first `n_bytes` of a file; `PackDamaged` if it has fewer."""
+    def _opened(self, name: str) -> int:
+        try:
+            return files.open_file(self.path / name, self.writable)
+        except FileNotFoundError as error:
+            raise PackDamaged(self.path, f"its file {name} is missing") from error
+
+    def read(self, name: str, n_bytes: int, *, anew: bool = False) -> bytes:
+        """The first `n_bytes` of a file, or of what has its name now (`anew`); `PackDamaged` if it
+        has fewer."""
         if not n_bytes:
             return b""
-        fd = self.fd(name)
-        size = os.fstat(fd).st_size
-        data = files.read_at(fd, n_bytes, 0) if size >= n_bytes else b""
+        fd = self._opened(name) if anew else self.fd(name)
+        try:
+            size = os.fstat(fd).st_size
+            data = files.read_at(fd, n_bytes, 0) if size >= n_bytes else b""
+        finally:
+            if anew:
+                os.close(fd)
         if len(data) < n_bytes:
             raise PackDamaged(
                 self.path, f"{name} is cut short: {size:,} bytes, expected {n_bytes:,}"

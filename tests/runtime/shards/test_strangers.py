@@ -1,6 +1,7 @@
 """A shard outlives strangers, slow heads, writers and a reluctant system, in the tests' process."""
 
 import errno
+import shutil
 import socket
 import threading
 import time
@@ -148,6 +149,34 @@ def test_a_pack_that_grows_while_it_is_opened(
     question = Message(*SOUND)
     for found, expected in zip(grown.answer(question), before.answer(question)):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_a_pack_that_is_replaced_beneath_a_shard(
+    model: kvarn.Model, pack: Path, tmp_path: Path
+) -> None:
+    """It answers for the pack that it has opened, which it names; heads of the other are refused.
+    Questions come before and after, for columns and segments not touched yet."""
+    path, rng = tmp_path / "pack", np.random.default_rng(0)
+    shutil.copytree(pack, path)
+    shard, other = Shard(path, 0, 4), Shard(pack, 0, 4)
+    build_pack(model, tmp_path / "new", ids_of(model, 5200, seed=3), 5200)
+    q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
+    signatures = rng.integers(0, 1 << 32, (SHAPE.n_kv_heads, 2), np.uint64)
+    name = text_array("simhash-32-20240517")
+    for layer in range(SHAPE.n_layers):
+        numbers = np.array([layer, 0, 4096, 100])
+        for kind, arrays in (
+            (Kind.ROWS, [np.array([layer, 1, 0], np.float64), q]),
+            (Kind.NEAREST, [numbers, signatures, name]),
+            (Kind.LARGEST, [numbers, q]),
+        ):
+            question = Message(kind, arrays)
+            for found, expected in zip(shard.answer(question), other.answer(question)):
+                np.testing.assert_array_equal(found, expected)
+        if not layer:
+            shutil.rmtree(path)
+            (tmp_path / "new").rename(path)
+    assert shard.facts == other.facts != Shard(path, 0, 4).facts
 
 
 def test_a_machine_that_vanished_and_came_back_is_asked_again(pack: Path) -> None:

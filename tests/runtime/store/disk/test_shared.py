@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import shutil
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -202,3 +203,14 @@ def test_ids_take_four_bytes_each(tmp_path: Path) -> None:
         tracemalloc.stop()
         assert reader.saved.tokens == random_tokens(n)
     assert n_bytes[1] - n_bytes[0] < 6 * 16 * SEGMENT
+
+
+def test_a_reader_follows_a_writer_that_uses_a_name_again(pack: Path) -> None:
+    tokens, store, names = TOKENS[: 2 * SEGMENT + 90], opened(pack), []
+    reader = PackFolder(pack)
+    for start, n in pairwise((0, 700, SEGMENT, 2 * SEGMENT, 2 * SEGMENT + 90)):
+        fill(store, tokens[:n], start)
+        save(store, tokens[:n])
+        assert list(reader.state().tokens) == list(tokens[:n])
+        names.append([path.name for path in pack.glob("tail-*")])
+    assert names == [["tail-1"], ["tail-1"], [], ["tail-1"]]
