@@ -112,6 +112,29 @@ def test_a_model_that_drafts_changes_no_text(tiny_path: Path) -> None:
     assert texts == ["".join(context(300).generate(p, 30, Sampler(temp=0))) for p in prompts]
 
 
+def test_packs_that_a_server_has_open_can_be_asked_beside_it(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `kvarn ask --packs`, which a server does not do: any number of processes may read."""
+    monkeypatch.setenv("KVARN_HOME", str(tmp_path))
+    ask = [sys.executable, "-m", "kvarn", "ask", "-m", str(tiny_path), "-t", "1", "-n", "4"]
+    ask += ["--json", "--packs", str(tmp_path / "packs"), "Where is the mill?"]
+
+    def answers() -> Any:
+        run = subprocess.run(ask, check=False, capture_output=True, text=True, timeout=120)
+        assert run.returncode == 0, run.stderr
+        return json.loads(run.stdout)["answers"]
+
+    with served(str(tiny_path), "--ctx", "300") as (_, address):
+        ready(address)
+        for name in ("mill", "hill"):
+            asked(f"{address}/packs", {"name": name, "text": f"A {name}. " * 9, "stream": False})
+            body = {"prompt": " Who", "pack": name, "max_tokens": 2, "temperature": 0}
+            assert asked(f"{address}/v1/completions", body)["choices"]
+        beside = answers()
+    assert beside == answers() and len(beside) > 0
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
