@@ -12,13 +12,14 @@ from ...runtime.attend import ATTENDS
 from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
 from ...runtime.keep import KEEPS, Keep
 from ...runtime.prefill import PREFILLS
+from ...system.errors import KvarnError
 from ...system.values import Budget
 from .values import positive, typed
 
 if TYPE_CHECKING:
     from ...evals.quality import Arm
 
-COMMON_BUDGET = "2%"
+COMMON_BUDGET, KEEP_BUDGET = "2%", "20%"
 EVAL_KEEPS: Axis[Keep] = replace(KEEP_AXIS, methods={**KEEPS, Oracle.name: Oracle})
 
 
@@ -59,8 +60,7 @@ def add_arm_options(parser: argparse.ArgumentParser) -> None:
         "--keep-budget",
         metavar="N,…",
         type=budgets_of,
-        default=["20%"],
-        help="how many stay, if not all (default 20%%)",
+        help=f"how many stay, if not all (default {KEEP_BUDGET}%)",
     )
     group.add_argument(
         "--prefill",
@@ -85,18 +85,26 @@ def budgets_of(text: str) -> list[str]:
 
 
 def arms_from(options: argparse.Namespace) -> Iterator[Arm]:
-    """Every method with each of its budgets, combined with every keep and prefill method."""
+    """Every method with each of its budgets, combined with every keep and prefill method. Raises
+    `KvarnError` for budgets that none of them takes."""
     from ...evals.quality import Arm
 
+    methods = [
+        (name, budget) for name in options.method for budget in _budgets(name, options.budget)
+    ]
+    keeps = list(keeps_from(options.keep, options.keep_budget or [KEEP_BUDGET], EVAL_KEEPS))
+    if options.budget is not None and not any(budget for _, budget in methods):
+        raise KvarnError(f"--budget has no effect with --method {','.join(options.method)}")
+    if options.keep_budget is not None and not any(share for _, share, _ in keeps):
+        raise KvarnError(f"--keep-budget has no effect with --keep {','.join(options.keep)}")
     prefills = [(name, PREFILL_AXIS.parsed(name, {})) for name in options.prefill]
     common = {} if options.probe is None else {"probe": options.probe}
     for prefill, reading in prefills:
-        for keep, share, keeping in keeps_from(options.keep, options.keep_budget, EVAL_KEEPS):
-            for method in options.method:
-                for budget in _budgets(method, options.budget):
-                    given = common | ({"budget": budget} if budget else {})
-                    attend = ATTEND_AXIS.parsed(method, given)
-                    yield Arm(method, budget, keep, share, attend, keeping, prefill, reading)
+        for keep, share, keeping in keeps:
+            for method, budget in methods:
+                given = common | ({"budget": budget} if budget else {})
+                attend = ATTEND_AXIS.parsed(method, given)
+                yield Arm(method, budget, keep, share, attend, keeping, prefill, reading)
 
 
 def _budgets(method: str, budgets: list[str] | None) -> list[str]:

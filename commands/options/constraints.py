@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ def constraint_from(options: argparse.Namespace) -> Constraint | None:
         text = options.json_schema
         if text.startswith("@"):
             text = _contents(Path(text[1:]))
+        elif os.path.isfile(text):  # noqa: PTH113 - which raises for a long text
+            raise KvarnError(f"--json-schema {shown(text)} is a file: write @ before its name")
         return Constraint("json_schema", text)
     if options.regex is not None:
         return Constraint("regex", options.regex)

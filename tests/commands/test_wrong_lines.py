@@ -124,9 +124,14 @@ REFUSED = {
     "packs",
     "pack rm ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` lists the "
     "packs; nothing was removed",
+    "run -p x --json-schema t.txt": "--json-schema 't.txt' is a file: write @ before its name",
     "convert empty": "empty: expected the name of the file to write, ending in .gguf: kvarn "
     "convert SRC OUT.gguf",
     "eval --work t.txt": "--work t.txt is a file: expected a folder, or a name for a new one",
+    "eval --budget 5%": "--budget has no effect with --method full",
+    "eval --method full,topk:budget=1% --budget 5%": "--budget has no effect with --method "
+    "full,topk:budget=1%",
+    "eval --keep-budget 5%": "--keep-budget has no effect with --keep all",
     "eval --text empty": "--text empty: found no *.txt, expected texts, documents or folders",
     "run -p x --kv t.txt": "--kv t.txt is a file: expected a folder, or a name for a new one",
     "bench -p 0 -n 0": "nothing to measure: -p and -n are 0",
