@@ -4,6 +4,7 @@
 #   make build    compile the kernels ahead                  make lint    ruff, mypy, sizes of rooms
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding and reading after up to a million tokens
+#   make test-arm    what kernels compute on ARM, in emulation (x86-64, Debian or Ubuntu)
 #   make test-cuda   run the tests of the GPU kernels, in Triton's interpreter, without a GPU
 #   make gpu-check   the same on a GPU, compute-sanitizer, and the CPU beside the GPU
 #   make gpu-bench MODEL=FILE   the last of these alone
@@ -117,6 +118,16 @@ $(VENV_CUDA)/.ready: pyproject.toml setup.py
 test-cuda: $(VENV_CUDA)/.ready
 	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" tests/cuda_ops
 
+# kvarn on ARM under qemu-user, with dot products alone (Cortex-A76) and with i8mm: packs, ids of
+# the default model by type of weights, method and KV type, and the tests of what runs kernels:
+# tests/ops, and of tests/jit dot products, memory and the loader of machine code (`lab/arm`).
+# An ARM Python is downloaded into .arm. Kernels are compiled outside the emulator. The first time
+# takes hours, since each CPU has kernels of its own; STEPS="packs tokens" runs a part.
+STEPS ?=
+.PHONY: test-arm
+test-arm: $(VENV)/.ready-test
+	$(BIN)/python -m lab.arm $(STEPS)
+
 # For machines with a GPU. All that is found goes to build/gpu-report.md.
 # Without a network, kvarn's packages come from the wheels of `gpu-wheels`, made elsewhere for the
 # machine's Python, and PyTorch and Triton are those that its Python has:
@@ -172,4 +183,4 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m lab.api_pages
 
 clean:
-	rm -rf $(VENV) $(VENV_CUDA) $(VENV_GPU) .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV_CUDA) $(VENV_GPU) .arm .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -45,6 +45,8 @@ NOT_TYPED = {
     "make gpu-bench MODEL=model.gguf": "needs a GPU",
     "make test": "runs this test",
     "make test-cuda": "installs PyTorch from the package registry",
+    "make test-arm": "compiles kernels for hours",
+    'make test-arm STEPS="packs tokens"': "compiles kernels for an hour",
     "make wheel": "compiles kernels for an hour",
     "python -m lab.wheels DIST --weights 2 --heads 1": "compiles kernels for minutes",
     "python -m lab.wheels.judge WHEEL MODEL…": "installs from the package registry",

@@ -1,0 +1,76 @@
+"""Kernels are compiled for ARM on any machine; where there is no emulator, `test-arm` says so."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvarn.jit.kernel_cache import elf, machine_code
+from kvarn.jit.kernel_cache.relocations import AARCH64
+from lab.arm import machine
+from lab.arm.__main__ import main
+from lab.arm.tokens import methods
+
+
+def test_a_kernel_is_compiled_for_arm(tmp_path: Path) -> None:
+    """As `ask` asks for it: an object file that kvarn's loader knows, in the payload of a file."""
+    _, features = machine.CPUS["cortex-a76"]
+    orders = [("kvarn.ops.linear.linear", "_get_rows", (name,), "rows") for name in ("F32", "F16")]
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.arm.compile", "cortex-a76", features],
+        input=b"".join(map(pickle.dumps, orders)),
+        capture_output=True,
+        env=os.environ | {"KVARN_CACHE": str(tmp_path)},
+        check=True,
+    )
+    first = pickle.loads(done.stdout)
+    second = pickle.loads(done.stdout[len(pickle.dumps(first)) :])
+    for payload in (first, second):
+        code = machine_code.from_bytes(payload)
+        file = elf.Object(code.object)
+        assert (file.machine, code.symbol) == (AARCH64, "rows")
+        assert any(file.name(symbol) == "rows" for symbol in file.symbols)
+    assert first != second
+
+
+def test_rows_of_ids_have_names_of_their_own() -> None:
+    names = [name for name, _ in methods()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("here", "installed", "line"),
+    [
+        ("aarch64", True, "it runs on Linux for x86-64, this is linux for aarch64"),
+        ("x86_64", False, "install qemu-user-static, apt, dpkg (Debian, Ubuntu)"),
+    ],
+)
+def test_without_an_emulator_it_is_skipped(
+    here: str,
+    installed: bool,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lab.arm"])
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: here)
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/x" if installed else None)
+    assert main() == 0
+    assert capsys.readouterr().err == f"kvarn: test-arm: skipped: {line}\n"
+
+
+def test_unknown_steps_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lab.arm", "nothing"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "no step is called nothing" in capsys.readouterr().err
