@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ...models.config import ModelConfig
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
-from ..batch import Batch
+from ..context.batch import Batch
 from ..context.planning.plan import question_prefill
 from ..context.planning.request import ContextRequest
 from ..engine import on_engine

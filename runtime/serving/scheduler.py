@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...jit.launch.launcher import Stopped
 from ...system.errors import KvarnError, message_of
-from ..batch import Batch, NotSaved
+from ..context.batch import Batch, NotSaved
 from ..draft.base import MOST_TOKENS
 from .protocol import Counters
 from .refusal import Refusal, refused

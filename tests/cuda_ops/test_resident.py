@@ -16,7 +16,7 @@ import torch
 import kvarn
 from kvarn.cuda_ops.linear.linear import MAX_TOKENS
 from kvarn.jit.arena import Arena
-from kvarn.runtime.batch import Batch
+from kvarn.runtime.context.batch import Batch
 from kvarn.runtime.model import Model
 
 from ..models import tiny_cases, tiny_models

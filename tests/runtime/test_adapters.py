@@ -89,7 +89,7 @@ def test_a_row_has_the_bits_of_its_prompt_however_it_was_cut(llama: Path, tmp_pa
 def test_contexts_that_decode_together_have_the_ids_that_they_have_alone(
     method: str, llama: Path, tmp_path: Path
 ) -> None:
-    from kvarn.runtime.batch import Batch
+    from kvarn.runtime.context.batch import Batch
 
     pairs = random_pairs(projections(CASES["llama-mha"]), 4)
     model = kvarn.load(llama, lora=write_adapter(tmp_path / "adapter.gguf", "llama", pairs))

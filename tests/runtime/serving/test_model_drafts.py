@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime.batch import Batch
+from kvarn.runtime.context.batch import Batch
 from kvarn.runtime.draft import DraftModel
 from kvarn.runtime.draft.lengths import Lengths
 from kvarn.runtime.engine import on_engine

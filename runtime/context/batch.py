@@ -9,14 +9,14 @@ import numpy as np
 
 from ...models.together import NextTokens, Together
 from ...system.errors import KvarnError
-from ..context.reading.prompt import ContextError, checked_ids
-from ..context.reading.token_reader import TokenReader, stopping
 from ..engine import on_engine
 from ..stats import Clock
+from .reading.prompt import ContextError, checked_ids
+from .reading.token_reader import TokenReader, stopping
 
 if TYPE_CHECKING:
-    from ..context import Context
     from ..model import Model
+    from . import Context
 
 LEAST_ROWS = 8
 """Memory for a pass is made for so many tokens, or twice or four times as many, and so on."""

@@ -12,7 +12,7 @@ import pytest
 import kvarn
 from kvarn.runtime.model import Model
 
-from ...models import tiny_cases, tiny_models, tiny_quants
+from ....models import tiny_cases, tiny_models, tiny_quants
 from . import together
 
 BUDGET = {"budget": 40, "sink": 4, "window": 16}

@@ -10,15 +10,15 @@ import kvarn
 from kvarn.jit.launch import graph
 from kvarn.jit.launch.launcher import Stopped
 from kvarn.models.together import Together
-from kvarn.runtime.batch import Batch, NotSaved
 from kvarn.runtime.context import Context
+from kvarn.runtime.context.batch import Batch, NotSaved
 from kvarn.runtime.context.reading.prompt import ContextError
 from kvarn.runtime.context.saving import TOKENS
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import StoreError
 from kvarn.system.errors import OutOfDeviceMemory
 
-from ...models import tiny_cases, tiny_models
+from ....models import tiny_cases, tiny_models
 from . import together
 
 

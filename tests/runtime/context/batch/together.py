@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kvarn.runtime.batch import Batch
 from kvarn.runtime.context import Context
+from kvarn.runtime.context.batch import Batch
 from kvarn.runtime.model import Model
 
 Make = Callable[[], Context]
