@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.attend import Full
 from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS
+from ...runtime.context.planning.plan import beyond_training
 from ...runtime.keep import KeepAll
 from ...runtime.methods import called
 from ...runtime.perplexity import perplexity
@@ -106,6 +107,8 @@ def run(options: argparse.Namespace) -> int:
         )
     (document,) = documents
     model = load_model(source, Workload(store.types(), prefills=[prefill]))
+    if line := beyond_training(model, "--ctx", options.ctx):
+        say(line)
     result = None
     for result in perplexity(model, document.text, options.ctx, options.chunks, store, prefill):
         say(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
@@ -163,6 +166,8 @@ def _compare(options: argparse.Namespace, source: ModelRequest, request: Context
     prefill = request.prefill
     prefills = [] if prefill is None else [prefill]
     model = load_model(source, Workload(kinds, list(methods.values()), prefills=prefills))
+    if line := beyond_training(model, "--ctx", options.ctx):
+        say(line)
     passages = passages_of(model, texts, options.ctx, options.decode)
     with ExitStack() as stack:
         folder = options.work or Path(stack.enter_context(TemporaryDirectory(prefix="kvarn-")))

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import struct
 import sys
 from pathlib import Path
 
@@ -77,17 +76,6 @@ def test_a_prompt_is_held_whole_and_then_evicted(
     assert (
         f"; kept {75 + after} of {prompt + after} tokens, evicted {prompt - 75}; held" in large[2]
     )
-
-
-@pytest.fixture
-def trained_on_64(tiny_path: Path, tmp_path: Path) -> Path:
-    """The tiny model, whose file says another training length."""
-    key, data = b"llama.context_length" + struct.pack("<I", 4), tiny_path.read_bytes()
-    changed = data.replace(key + struct.pack("<I", 131_072), key + struct.pack("<I", 64))
-    assert changed != data
-    path = tmp_path / "short.gguf"
-    path.write_bytes(changed)
-    return path
 
 
 def test_going_beyond_the_training_length_is_said_once(

@@ -1,0 +1,33 @@
+"""A size beyond the length that a model was trained on is named by each command that takes one."""
+
+from pathlib import Path
+
+import pytest
+
+from kvarn.cli import main
+
+TEXT = "The mill stood by the river, and the miller slept. " * 8
+LINES = [
+    "run -p mill -n 2 --ctx 200",
+    "run -p mill -n 2 --ctx 200 --keep streaming --keep-budget 20",
+    "pack build -f {text} -o {out}/pack --ctx 500",
+    "pack build -f {text} -o {out}/packs --ctx 500 --each",
+    "perplexity -f {text} --ctx 100",
+    "perplexity -f {text} --ctx 100 --decode 4",
+    "eval --task needle --length 400 --contexts 1 --questions 1 --work {out}",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_it_is_said_once(
+    line: str, trained_on_64: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.txt").write_text(TEXT)
+    words = line.format(text=tmp_path / "t.txt", out=tmp_path).split()
+    at = 2 if words[0] == "pack" else 1
+    assert main([*words[:at], "-m", str(trained_on_64), *words[at:]]) == 0
+    option = "--length" if words[0] == "eval" else "--ctx"
+    size = words[words.index(option) + 1]
+    said = [line for line in capsys.readouterr().err.splitlines() if "trained on" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"kvarn: {option} {size} is more than the 64 tokens ")
