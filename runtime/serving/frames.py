@@ -18,11 +18,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ...system.errors import KvarnError
-from .protocol import FRAME_BYTES
 
 T = TypeVar("T")
 
 LENGTH = struct.Struct("<I")
+FRAME_BYTES = 1 << 28
+"""The most bytes of one message."""
 
 
 class FrameError(KvarnError):

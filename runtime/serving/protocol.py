@@ -19,9 +19,6 @@ from ..chat.replies import Logprob
 from ..lens.passages import Lens
 from ..sampling.constraints.form import Form
 
-FRAME_BYTES = 1 << 28
-"""The most bytes of one message."""
-
 
 class _Message(msgspec.Struct, tag=True, omit_defaults=True):
     """A message; its type's name is its tag."""
@@ -66,8 +63,6 @@ class Text(_Message):
 
 
 Prompt: TypeAlias = Chat | Text | list[int]
-Constraint = Form
-"""What an answer must match; see `runtime/sampling/constraints`."""
 
 
 class Reading(_Message):
@@ -116,7 +111,7 @@ class Generate(Slotted):
     max_tokens: int | None = None
     sampling: dict[str, Any] = {}
     stop: list[str] = []
-    constraint: Constraint | None = None
+    constraint: Form | None = None
     special: bool = False
     ignore_eos: bool = False
     echo: bool = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...runtime.serving.protocol import Constraint, Prompt, Reading
+from ...runtime.sampling.constraints.form import Form
+from ...runtime.serving.protocol import Prompt, Reading
 from .tools import Tools
 
 
@@ -22,7 +23,7 @@ class Ask:
     max_tokens: int | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
     stop: list[str] = field(default_factory=list)
-    constraint: Constraint | None = None
+    constraint: Form | None = None
     reading: Reading = field(default_factory=Reading)
     n_ctx: int | None = None
     n_top: int | None = None
@@ -31,7 +32,7 @@ class Ask:
     tools: Tools = field(default_factory=Tools)
     lens: bool = False
 
-    def fields(self, special: bool, constraint: Constraint | None) -> dict[str, Any]:
+    def fields(self, special: bool, constraint: Form | None) -> dict[str, Any]:
         """The fields of `Generate` but its prompt."""
         sampling = dict(self.sampling)
         if self.n_top is not None:

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from ...runtime.sampling import SamplingError
+from ...runtime.sampling.constraints.form import Form
 from ...runtime.sampling.options import SamplingOptions
 from ...runtime.sampling.order import samplers_lettered
-from ...runtime.serving.protocol import Constraint, Reading
+from ...runtime.serving.protocol import Reading
 from ..wire.errors import ApiError, invalid
 
 _READING = ("method", "budget", "keep", "prefill")
@@ -137,7 +138,7 @@ def tokens_of(value: int | None, field: str) -> int | None:
     return value
 
 
-def constraint_of(fields: Constrained) -> Constraint | None:
+def constraint_of(fields: Constrained) -> Form | None:
     """The constraint that the fields name. Raises `ApiError` 400 for two of them."""
     given = [name for name in _CONSTRAINTS if getattr(fields, name) is not None]
     if not given:
@@ -147,15 +148,15 @@ def constraint_of(fields: Constrained) -> Constraint | None:
     if fields.json_schema is not None:
         return schema_constraint(fields.json_schema)
     if fields.regex is not None:
-        return Constraint("regex", _checkable(fields.regex, "regex"))
+        return Form("regex", _checkable(fields.regex, "regex"))
     grammar = _checkable(fields.grammar or "", "grammar")
-    return Constraint("gbnf" if "::=" in grammar else "lark", grammar)
+    return Form("gbnf" if "::=" in grammar else "lark", grammar)
 
 
-def schema_constraint(schema: dict[str, Any]) -> Constraint:
+def schema_constraint(schema: dict[str, Any]) -> Form:
     """Answers that match a JSON schema. Raises `ApiError` 400 for one of too many bytes."""
     text = msgspec.json.encode(schema).decode()
-    return Constraint("json_schema", _checkable(text, "json_schema"))
+    return Form("json_schema", _checkable(text, "json_schema"))
 
 
 def _checkable(text: str, name: str) -> str:

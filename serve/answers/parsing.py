@@ -11,8 +11,9 @@ from ...runtime.chat.tool_calls import (
     constraint_for,
     parser_for,
 )
+from ...runtime.sampling.constraints.form import Form
 from ...runtime.serving.calls import RequestRefused
-from ...runtime.serving.protocol import Chat, Constraint
+from ...runtime.serving.protocol import Chat
 from ..service import Service
 from .asking import Ask
 
@@ -22,7 +23,7 @@ _MOST_ENDS = 64
 """Variables of templates, of which the prompt's end is kept."""
 
 
-async def reader_of(service: Service, ask: Ask) -> tuple[Parser, Constraint | None]:
+async def reader_of(service: Service, ask: Ask) -> tuple[Parser, Form | None]:
     """What reads the answer, and what it must match."""
     if not isinstance(ask.prompt, Chat):
         return Plain(), ask.constraint

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...runtime.serving.protocol import Constraint
+from ...runtime.sampling.constraints.form import Form
 from ...system.text import shown
 from ..service import Service
 from ..wire.errors import ApiError, invalid
@@ -28,7 +28,7 @@ class Tools:
         """The tools that the prompt describes."""
         return None if self.choice == "none" else self.tools or None
 
-    def beside(self, form: Constraint | None) -> Constraint | None:
+    def beside(self, form: Form | None) -> Form | None:
         """The form of the answer that a request names, if tools leave it room.
 
         Raises `ApiError` 400 where an answer would have two forms.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...runtime.serving.protocol import Chat, Constraint
+from ...runtime.sampling.constraints.form import Form
+from ...runtime.serving.protocol import Chat
 from ..answers import messages as forms
 from ..answers.fields import schema_constraint
 from ..answers.messages import Part, chat_of
@@ -110,7 +111,7 @@ def _tool(service: Service, i: int, tool: Tool) -> dict[str, Any] | None:
     return function(tool.name, tool.description, tool.input_schema)
 
 
-def form_of(body: CountRequest) -> Constraint | None:
+def form_of(body: CountRequest) -> Form | None:
     """What the answer must match."""
     config = body.output_config
     return schema_constraint(config.format.schema) if config and config.format else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...runtime.chat.replies import call_of
-from ...runtime.serving.protocol import Chat, Constraint, Prompt, Ready
+from ...runtime.sampling.constraints.form import Form
+from ...runtime.serving.protocol import Chat, Prompt, Ready
 from ..answers import messages as forms
 from ..answers.asking import Ask
 from ..answers.fields import reading_of, sampling_of, schema_constraint, stops_of, tokens_of
@@ -71,12 +72,12 @@ def _message(one: Message, path: str) -> dict[str, Any]:
     raise invalid(f"{path}.role", one.role, "one of system, user, assistant, tool")
 
 
-def form_of(wanted: str | dict[str, Any] | None) -> Constraint | None:
+def form_of(wanted: str | dict[str, Any] | None) -> Form | None:
     """What the answer must match."""
     if isinstance(wanted, dict):
         return schema_constraint(wanted)
     if wanted == "json":
-        return Constraint("json_object")
+        return Form("json_object")
     if wanted:
         raise invalid("format", wanted, '"json" or a JSON schema')
     return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...runtime.chat.replies import call_of
-from ...runtime.serving.protocol import Chat, Constraint
+from ...runtime.sampling.constraints.form import Form
+from ...runtime.serving.protocol import Chat
 from ..answers import messages as forms
 from ..answers.fields import Constrained, constraint_of, schema_constraint
 from ..answers.messages import chat_of
@@ -86,7 +87,7 @@ def _tool(service: Service, i: int, tool: Tool) -> dict[str, Any] | None:
     return function(tool.function.name, tool.function.description, tool.function.parameters)
 
 
-def form_of(body: Constrained, wanted: ResponseFormat | None) -> Constraint | None:
+def form_of(body: Constrained, wanted: ResponseFormat | None) -> Form | None:
     """What the answer must match. Raises `ApiError` 400 where two fields say it."""
     constraint = constraint_of(body)
     if wanted is None or wanted.type == "text":
@@ -100,7 +101,7 @@ def form_of(body: Constrained, wanted: ResponseFormat | None) -> Constraint | No
     if wanted.type == "json_schema":
         path = "response_format.json_schema.schema"
         raise ApiError(400, f"{path} is missing, expected a JSON schema", path)
-    return Constraint("json_object")
+    return Form("json_object")
 
 
 def n_of(n: int | None) -> int:

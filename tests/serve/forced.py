@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 from kvarn.cli import main
+from kvarn.runtime.sampling.constraints.form import Form
 from kvarn.runtime.serving.client import EngineClient
-from kvarn.runtime.serving.protocol import (
-    Chat,
-    Constraint,
-    Done,
-    Pieces,
-    Progress,
-    Prompt,
-    Start,
-)
+from kvarn.runtime.serving.protocol import Chat, Done, Pieces, Progress, Prompt, Start
 
 from ..convert import hf_folders
 
@@ -69,7 +62,7 @@ class ForcedEngine(EngineClient):
         self, prompt: Prompt, **fields: Any
     ) -> AsyncIterator[Progress | Pieces | Done]:
         assert isinstance(prompt, Chat)
-        forced = Constraint("regex", _literal(self._answer(prompt)))
+        forced = Form("regex", _literal(self._answer(prompt)))
         text = ""
         async for sent in super().generate(
             prompt, **{**fields, "constraint": forced, "max_tokens": None}

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from kvarn.runtime.serving.protocol import Chat, Constraint, Refused
+from kvarn.runtime.sampling.constraints.form import Form
+from kvarn.runtime.serving.protocol import Chat, Refused
 
 from .fake_engine import FACTS, FakeEngine
 from .test_tools import CALL, SCHEMA, TEMPLATE
@@ -133,7 +134,7 @@ def test_thinking_and_formats_arrive(client: anthropic.Anthropic, engine: FakeEn
     )
     prompt, fields = engine.asked[0]
     assert isinstance(prompt, Chat) and prompt.extra == {"enable_thinking": True}
-    assert fields["constraint"] == Constraint("json_schema", '{"type":"array"}')
+    assert fields["constraint"] == Form("json_schema", '{"type":"array"}')
 
 
 def test_tokens_are_counted(client: anthropic.Anthropic, engine: FakeEngine) -> None:

@@ -7,7 +7,8 @@ import httpx
 import ollama
 import pytest
 
-from kvarn.runtime.serving.protocol import Chat, Constraint, Refused, Text
+from kvarn.runtime.sampling.constraints.form import Form
+from kvarn.runtime.serving.protocol import Chat, Refused, Text
 
 from .fake_engine import FakeEngine
 
@@ -50,8 +51,8 @@ def test_formats_become_constraints(client: ollama.Client, engine: FakeEngine) -
     client.chat("toy", HELLO, format={"type": "object"})
     constraints = [fields["constraint"] for _, fields in engine.asked]
     assert constraints == [
-        Constraint("json_object"),
-        Constraint("json_schema", '{"type":"object"}'),
+        Form("json_object"),
+        Form("json_schema", '{"type":"object"}'),
     ]
 
 

@@ -7,7 +7,8 @@ import httpx
 import openai
 import pytest
 
-from kvarn.runtime.serving.protocol import Chat, Constraint, Refused
+from kvarn.runtime.sampling.constraints.form import Form
+from kvarn.runtime.serving.protocol import Chat, Refused
 
 from .fake_engine import FakeEngine
 
@@ -152,16 +153,16 @@ def test_logprobs_are_told(client: openai.OpenAI, engine: FakeEngine) -> None:
 @pytest.mark.parametrize(
     ("form", "constraint"),
     [
-        ({"type": "json_object"}, Constraint("json_object")),
+        ({"type": "json_object"}, Form("json_object")),
         (
             {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
-            Constraint("json_schema", '{"type":"object"}'),
+            Form("json_schema", '{"type":"object"}'),
         ),
         ({"type": "text"}, None),
     ],
 )
 def test_formats_become_constraints(
-    client: openai.OpenAI, engine: FakeEngine, form: Any, constraint: Constraint | None
+    client: openai.OpenAI, engine: FakeEngine, form: Any, constraint: Form | None
 ) -> None:
     client.chat.completions.create(model="toy", messages=HELLO, response_format=form)
     assert engine.asked[0][1]["constraint"] == constraint

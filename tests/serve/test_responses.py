@@ -8,7 +8,8 @@ import openai
 import pytest
 from msgspec.structs import replace
 
-from kvarn.runtime.serving.protocol import Chat, Constraint
+from kvarn.runtime.sampling.constraints.form import Form
+from kvarn.runtime.serving.protocol import Chat
 
 from .fake_engine import FACTS, FakeEngine
 from .test_tools import ANSWER, SCHEMA, TEMPLATE
@@ -134,7 +135,7 @@ def test_functions_in_namespaces_have_both_names(
 def test_formats_become_constraints(client: openai.OpenAI, engine: FakeEngine) -> None:
     form: Any = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
     client.responses.create(model="toy", input="Hi", text=form)
-    assert engine.asked[0][1]["constraint"] == Constraint("json_schema", '{"type":"object"}')
+    assert engine.asked[0][1]["constraint"] == Form("json_schema", '{"type":"object"}')
 
 
 WRONG = [

@@ -12,8 +12,9 @@ import pytest
 import kvarn
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.sampling.constraints.form import Form
 from kvarn.runtime.serving.calls import RequestRefused
-from kvarn.runtime.serving.protocol import Chat, Constraint, Reading, Text
+from kvarn.runtime.serving.protocol import Chat, Reading, Text
 
 from .live import GREEDY, Answer, Live
 
@@ -221,7 +222,7 @@ def test_what_is_wrong_is_refused_in_one_line(
 
 @pytest.mark.parametrize("ignore_eos", [False, True])
 def test_an_answer_matches_its_constraint(engine: Live, ignore_eos: bool) -> None:
-    constraint = Constraint("regex", "[a-z]{3}-[0-9]{2}")
+    constraint = Form("regex", "[a-z]{3}-[0-9]{2}")
     answer = engine.run(
         engine.answer(PROMPT, max_tokens=40, constraint=constraint, ignore_eos=ignore_eos)
     )
@@ -231,7 +232,7 @@ def test_an_answer_matches_its_constraint(engine: Live, ignore_eos: bool) -> Non
 
 def test_a_constraint_that_cannot_be_used_is_refused(engine: Live) -> None:
     with pytest.raises(RequestRefused, match="unclosed group"):
-        engine.run(engine.answer(PROMPT, constraint=Constraint("regex", "a(b")))
+        engine.run(engine.answer(PROMPT, constraint=Form("regex", "a(b")))
 
 
 def test_a_text_alone_has_the_tokenizers_ids(engine: Live, model: Model) -> None:

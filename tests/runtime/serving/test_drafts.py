@@ -12,7 +12,8 @@ import pytest
 import kvarn
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.serving.protocol import Constraint, Reading
+from kvarn.runtime.sampling.constraints.form import Form
+from kvarn.runtime.serving.protocol import Reading
 from kvarn.runtime.serving.scheduler import draft_room
 
 from .live import GREEDY, Answer, Live, live, start_of
@@ -89,7 +90,7 @@ def test_a_stop_string_within_a_draft_ends_an_answer(engine: Live, model: Model)
 
 
 def test_constraints_and_methods_that_evict(engine: Live, model: Model) -> None:
-    constraint = Constraint("regex", "(one two three four ){3}end")
+    constraint = Form("regex", "(one two three four ){3}end")
     answer = engine.run(engine.answer(PROMPTS[1], sampling=GREEDY, constraint=constraint))
     assert answer.text == "one two three four " * 3 + "end"
     words = {"keep": "streaming", "keep_budget": "60"}

@@ -17,12 +17,12 @@ import pytest
 from kvarn.cli import main
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.loading.load import load
+from kvarn.runtime.sampling.constraints.form import Form
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.client import COMMAND, EngineClient
 from kvarn.runtime.serving.flags import Flags
 from kvarn.runtime.serving.frames import LENGTH, Connection, encoded
 from kvarn.runtime.serving.protocol import (
-    Constraint,
     Done,
     FromEngine,
     Generate,
@@ -105,7 +105,7 @@ def test_a_model_that_was_damaged_since_is_named(tmp_path: Path) -> None:
 
 def test_a_grammar_that_grows_too_complex_is_the_requests_fault(engine: Live) -> None:
     words = " | ".join(f'"w{i}"' for i in range(5000))
-    constraint = Constraint("gbnf", f"root ::= {words}")
+    constraint = Form("gbnf", f"root ::= {words}")
     with pytest.raises(RequestRefused, match="max is 2000") as error:
         engine.run(engine.answer("Once", constraint=constraint, max_tokens=8))
     assert error.value.refused.kind == "invalid"

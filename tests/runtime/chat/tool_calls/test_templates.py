@@ -15,7 +15,7 @@ from kvarn.runtime.chat.tool_calls import after_reasoning, constraint_for
 from kvarn.runtime.chat.tool_calls.parser import format_of
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.sampling import Constraint, Sampler
-from kvarn.runtime.serving import protocol
+from kvarn.runtime.sampling.constraints.form import Form
 from kvarn.runtime.tokenizer import Tokenizer, load_tokenizer
 
 from .cases import (
@@ -111,9 +111,7 @@ def tokenizer() -> Tokenizer:
     return load_tokenizer(default_model_path())
 
 
-def written(
-    tokenizer: Tokenizer, asked: protocol.Constraint, wanted: str = "", n: int = 900
-) -> tuple[str, bool]:
+def written(tokenizer: Tokenizer, asked: Form, wanted: str = "", n: int = 900) -> tuple[str, bool]:
     """The answer that random logits give, which prefer the tokens of `wanted` and short texts."""
     constraint = Constraint(asked.kind, asked.value, asked.trigger, asked.after)
     state = Sampler(temp=1, top_k=0, top_p=1, min_p=0, seed=3, constraint=constraint).start(
@@ -228,7 +226,7 @@ def test_no_choice_and_no_tools_constrain_nothing() -> None:
 
 
 def test_a_form_of_the_answer_begins_behind_its_reasoning(tokenizer: Tokenizer) -> None:
-    asked = protocol.Constraint("regex", "[0-9]{3}")
+    asked = Form("regex", "[0-9]{3}")
     after = after_reasoning(asked, THINKS, "<think>\n")
     answer, ended = written(tokenizer, after, "so</think>")
     result = said(THINKS, answer, SMALL, "<think>\n")
