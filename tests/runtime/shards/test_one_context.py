@@ -1,7 +1,7 @@
 """A context over shards is one context: outputs, choices and ids."""
 
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from kvarn.runtime.shards.frames import Kind, Message, text_array
 from kvarn.runtime.shards.shard import Shard
 
 from ..reading import SHAPE, ids_of
-from .processes import greedy, opened, over, shards
+from .processes import ShardProcess, greedy, opened, over, shards
 
 N = 4300
 QUESTION = " Which wheel turned all day?"
@@ -61,20 +61,42 @@ def test_outputs_and_choices_are_those_of_one_context(
     build_pack(model, kvarn.Disk(pack, *kv.split("/")), ids_of(model, N), N)
     index_pack(model, pack, METHODS[1])
     with shards(pack, (0, 1), (1, 3), (3, 4)) as processes:
-        for method in METHODS:
-            for some in (processes[:2], processes):
-                addresses = [one.address for one in reversed(some)]  # in any order
-                attend = over(addresses, method)
-                for n_rows in (1, 5):
-                    shape = n_rows, SHAPE.n_heads, SHAPE.head_dim
-                    q = rng.standard_normal(shape).astype(np.float32)
-                    with opened(model, pack, attend) as here, opened(model, pack, method) as one:
-                        found, lists = attended(here, q, N - n_rows)
-                        expected, of_one = attended(one, q, N - n_rows)
-                    assert lists == of_one
-                    assert method.selects == bool(lists)
-                    for x, y in zip(found, expected):
-                        assert np.abs(x - y).max() < 1e-5 * np.abs(y).max(), (method, n_rows)
+        for some, n_rows in product((processes[:2], processes), (1, 5)):
+            q = rng.standard_normal((n_rows, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
+            check_same(model, pack, some, q, N)
+
+
+def check_same(
+    model: kvarn.Model, pack: Path, some: list[ShardProcess], q: np.ndarray, n: int
+) -> None:
+    """Attention of q (T, H, E) to a pack of n tokens is that of one context, for all methods."""
+    addresses = [one.address for one in reversed(some)]  # in any order
+    for method in METHODS:
+        attend = over(addresses, method)
+        with opened(model, pack, attend) as here, opened(model, pack, method) as one:
+            found, lists = attended(here, q, n - len(q))
+            expected, of_one = attended(one, q, n - len(q))
+        assert lists == of_one
+        assert method.selects == bool(lists)
+        for x, y in zip(found, expected):
+            assert np.abs(x - y).max() < 1e-5 * np.abs(y).max(), (method, len(q))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("file", ["SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"])
+def test_real_models(data_dir: Path, tmp_path: Path, file: str) -> None:
+    path, n = Path.home() / ".cache" / "kvarn-real" / file, 2600
+    if not path.exists():
+        pytest.skip(f"{path} is not there: shared/data/real_models.py fetches it")
+    model, pack = kvarn.load(path), tmp_path / "pack"
+    text = (data_dir / "text" / "cbronte_jane_1847.txt").read_text()
+    build_pack(model, pack, model.tokenizer.encode(text[: 8 * n])[:n], n)
+    index_pack(model, pack, METHODS[1])
+    config, rng = model.config, np.random.default_rng(0)
+    with shards(pack, (0, 1), (1, 2)) as processes:
+        for n_rows, scale in product((1, 3), (1, 8)):  # and where few tokens have all the weight
+            q = rng.standard_normal((n_rows, config.n_heads, config.head_dim)).astype(np.float32)
+            check_same(model, pack, processes, q * np.float32(scale), n)
 
 
 def sketched(index, view, q: np.ndarray, among: tuple[int, int, int], k: int, seed: int):
