@@ -30,6 +30,11 @@ class Attention(Protocol):
         None where these calls cannot be recorded. Emptied whenever an address changes.
         """
 
+    @property
+    def called(self) -> frozenset[int]:
+        """The layers whose calls cannot be recorded, of the numbers by which they are called: they
+        are called between `graphs` of the others."""
+
     def state(self, layer: int) -> Sequence[Array]:
         """What layer number `layer` of those with a state carries from token to token: the arrays
         of `ModelConfig.state_shapes`, which it changes in place, the same ones in each pass."""

@@ -123,6 +123,8 @@ class Together(Transformer):
         graphs = [one.attention.graphs for one in contexts]
         if last != self._last or any(of_one is None for of_one in graphs):
             return None
+        if any(one.attention.called for one in contexts):
+            return None
         whole = _Whole(self.device.record(self._all, contexts, b, angles), contexts)
         self._whole = whole
         for of_one in graphs:

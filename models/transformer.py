@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import ClassVar
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -123,7 +124,11 @@ class Transformer:
         if (graphs := attention.graphs) is not None:
             key = self, long, n
             if key not in graphs:
-                graphs[key] = device.record(self._run, b, b, b, angles, attention)
+                graphs[key] = (
+                    _Stretches(self, b, angles, attention)
+                    if attention.called
+                    else device.record(self._run, b, b, b, angles, attention)
+                )
             graphs[key].run()
         else:
             first, *others = self._graphs_for(long, n, b, angles)
@@ -229,6 +234,19 @@ class Transformer:
         if index < len(self._layers):
             self._layers[index].project(b, b, angles)
 
+    def stretch(
+        self, first: int, stop: int, b: Rows, angles: list[Array], attention: Attention
+    ) -> None:
+        """The part of `_run` from what layer first - 1 mixed to what layer `stop` will mix."""
+        self._between(first, b, angles)
+        for index in range(first, stop):
+            self._layers[index].mix(attention, b, b)
+            self._between(index + 1, b, angles)
+
+    def mix(self, index: int, b: Rows, attention: Attention) -> None:
+        """Mix in layer `index`."""
+        self._layers[index].mix(attention, b, b)
+
     def _embed(self, b: Rows) -> None:
         """`b.x` and `b.normed` of the tokens `b.ids`, for the first layer."""
         self.device.get_rows(self.weights.token_embd, b.ids, b.x)
@@ -246,3 +264,28 @@ class Transformer:
         contexts = np.arange(start, start + n) // self.config.n_ctx_orig
         factors = 1.0 + self.config.temperature_scale * np.log1p(contexts)
         return factors.astype(np.float32)
+
+
+class _Stretches:
+    """A pass whose mixing is called in some layers (`Attention.called`), and recorded between."""
+
+    def __init__(
+        self, model: Transformer, b: Rows, angles: list[Array], attention: Attention
+    ) -> None:
+        self._model, self._b, self._attention = model, b, ref(attention)
+        layers = [i for i, layer in enumerate(model.config.layers) if layer.attention is not None]
+        self._called = [layers[number] for number in sorted(attention.called)]
+        starts = 0, *(index + 1 for index in self._called)
+        self._graphs = [
+            model.device.record(model.stretch, first, stop, b, angles, attention)
+            for first, stop in zip(starts, (*self._called, model.config.n_layers), strict=True)
+        ]
+
+    def run(self) -> None:
+        """See `Recorded`."""
+        attention, (first, *others) = self._attention(), self._graphs
+        assert attention is not None
+        first.run()
+        for index, graph in zip(self._called, others):
+            self._model.mix(index, self._b, attention)
+            graph.run()

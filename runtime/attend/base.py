@@ -100,6 +100,10 @@ class BoundAttend(ABC):
     """Whether a call for one token only launches kernels, so that it can be recorded in a graph
     (`Device.record`). It must pass `start` to them unchanged, because that is one of `Numbers`."""
 
+    called: frozenset[int] = frozenset()
+    """Layers (`LayerView.number`) whose calls are more than that, where `records` is true: they are
+    called, and those of the others recorded."""
+
     records_prompts: bool = True
     """Whether a prompt of one token launches the same, where `records` is true."""
 

@@ -30,6 +30,7 @@ class KVCache(ABC):
     """Whether all tokens stay, so that the context can be cut anywhere."""
     every_query: bool = True
     graphs: dict[Hashable, Recorded] | None = None
+    called: frozenset[int] = frozenset()
 
     def __init__(self, store: KVStore, attend: BoundAttend, layers: list[LayerView]) -> None:
         self.store, self.attend, self.layers = store, attend, layers

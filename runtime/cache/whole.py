@@ -40,7 +40,7 @@ class WholeCache(KVCache):
         self._numbers: dict[int, Numbers] = {}
         """By how many parts passes read, the positions at which the parts begin."""
         self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
-        self.every_query = attend.every_query
+        self.every_query, self.called = attend.every_query, attend.called
         records = attend.records and store.records
         self._graphs: dict[Hashable, Recorded] | None = {} if records else None
         self.graphs = self._graphs

@@ -50,13 +50,19 @@ def _scoring(layer: LayerView) -> tuple[Softmax, F64]:
 
 class ShardedFull(BoundAttend):
     """`full` in one context: layers with a window, and the tokens after those of the shards, are
-    read here."""
+    read here.
 
-    def __init__(self, links: Links, part: Part) -> None:
-        self._links, self._part, self._full = links, part, FullAttention()
+    called: the layers without a window; of a generated token, the others are recorded.
+    """
+
+    records = True
+
+    def __init__(self, links: Links, part: Part, called: frozenset[int]) -> None:
+        self._links, self._part, self.called = links, part, called
+        self._full = FullAttention()
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
-        return None
+        return None if prompt or n_tokens != 1 else ()
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         if layer.config.window is not None:
@@ -121,13 +127,30 @@ class ShardedChoice(SparseAttention):
     _full: ShardedFull  # type: ignore[assignment]
     _index: SignatureIndex | SketchIndex | FlatIndex
 
-    def spread(self, links: Links, part: Part, each: bool) -> ShardedChoice:
+    def spread(self, full: ShardedFull, links: Links, part: Part, each: bool) -> ShardedChoice:
         """The same over the shards' tokens, too. each: each process reads its part of the tokens
         that are wanted, the best of its own."""
-        self._links, self._part, self._each, self.records = links, part, each, False
+        self._links, self._part, self._each = links, part, each
         self._scratch_of_all: ListScratch | None = None
-        self._full = ShardedFull(links, part)
+        self._full, self.records, self.called = full, True, full.called
         return self
+
+    def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
+        self._start, self._prompt = start, prompt
+        return self._full.expect(start, n_tokens, prompt)
+
+    def done(self, n_tokens: int) -> None:
+        # Layers with a window may have been recorded: their calls count nothing.
+        self._index.indexed(self._start + n_tokens)
+        for reads in self.reads:
+            if reads.layer not in self.called and not self._prompt:
+                reads.full_steps += n_tokens
+
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        if layer.number in self.called:
+            super().__call__(layer, q, start, out)
+        else:
+            self._full(layer, q, start, out)
 
     def _attend(self, layer: LayerView, q: F32, among: Range | None, stored: int, out: F32) -> None:
         reads = self.reads[layer.number]

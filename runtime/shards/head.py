@@ -47,9 +47,11 @@ def opened(
         return ""
 
     links = Links(shards.addresses, shards.token, wrong)
-    part = Part(store, links.stop, n_ctx)
+    part, layers = Part(store, links.stop, n_ctx), model.config.attention_layers
+    called = frozenset(i for i, layer in enumerate(layers) if layer.window is None)
+    full = ShardedFull(links, part, called)
     if not isinstance(method, Sparse):
-        return ShardedFull(links, part)
+        return full
     dense, index = method.dense_in(model.config), method.make_index(model, store)
     choice = ShardedChoice(method, dense, model.config, store, n_ctx, index)
-    return choice.spread(links, part, each)
+    return choice.spread(full, links, part, each)

@@ -19,6 +19,7 @@ from kvarn.runtime.shards.attention import merge
 from kvarn.runtime.shards.frames import Kind, Message, text_array
 from kvarn.runtime.shards.shard import Shard
 
+from ..batch import together
 from ..reading import SHAPE, ids_of
 from .processes import ShardProcess, greedy, opened, over, shards
 
@@ -184,6 +185,7 @@ def test_a_trained_model_predicts_the_same(
     """Its activations are rounded to 8 bits, so that outputs which differ in the last bit differ by
     more in the logits: as much as the same ids do that are read in one pass."""
     logits: list[np.ndarray] = []
+    steps = []
     with opened(mini, mini_pack, method) as context:
         context.prefill(context.encode(QUESTION))
         forced = greedy(context, 64)
@@ -192,12 +194,27 @@ def test_a_trained_model_predicts_the_same(
             with opened(mini, mini_pack, attend) as context:
                 context.prefill(context.encode(QUESTION))
                 logits.append(np.stack([context.decode(token).copy() for token in forced]))
+                reads = context._cache.attend.reads
+                steps.append([(one.steps, one.full_steps) for one in reads])
+    assert steps[0] == steps[1]
     one, other = logits
     best = np.sort(one, 1)
     clear = best[:, -1] - best[:, -2] > 2 * ROUNDING
     assert clear.mean() > 0.5
     assert (one.argmax(1) == other.argmax(1))[clear].all()
     assert np.median(np.abs(one - other).max(1)) < ROUNDING
+
+
+@pytest.mark.parametrize("drafting", [False, True])
+def test_a_context_over_shards_in_a_pass_with_others(
+    mini: kvarn.Model, mini_pack: Path, drafting: bool
+) -> None:
+    """Some of its layers have windows, and are recorded where it is alone."""
+    with shards(mini_pack, (0, 2)) as (shard,):
+        makes = [partial(opened, mini, mini_pack, over([shard.address], x)) for x in METHODS]
+        makes.append(partial(mini.context, 8192))
+        prompts = [together.prompt(mini, i, 20) for i in range(len(makes))]
+        together.check(mini, makes, prompts, drafting=drafting)
 
 
 def test_a_prompt_of_many_rows_is_read_as_by_one_context(model: kvarn.Model, pack: Path) -> None:
