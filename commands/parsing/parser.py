@@ -194,8 +194,10 @@ class Parser(argparse.ArgumentParser):
 
     def _get_option_tuples(self, option_string: str) -> Any:
         """An option with its value behind it (`-n8`): neither a part of a longer one's name, nor
-        several in one word, nor one of llama.cpp's (`-cnv`)."""
-        if option_string in FOREIGN:
+        several in one word, nor one of llama.cpp's (`-cnv`), nor a long one that lacks a dash
+        (`-ctx`)."""
+        long = f"-{option_string.partition('=')[0]}"
+        if option_string in FOREIGN or long in self._option_string_actions:
             return []
         return [
             option

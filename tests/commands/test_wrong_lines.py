@@ -68,6 +68,9 @@ USAGE = {
     "pack": "kvarn pack needs ACTION, one of build, index, ls, info, verify, rm, export, import; "
     "see `kvarn pack --help`",
     "pack lst": "pack has no action 'lst': did you mean ls? See `kvarn pack --help`",
+    "run -ctx 128": "run has no option '-ctx': did you mean --ctx? See `kvarn run --help`",
+    "run -p x -method=topk": "run has no option '-method': did you mean --method? See `kvarn run "
+    "--help`",
     "pack mv a b": "pack has no action 'mv', expected build, index, ls, info, verify, rm, export, "
     "import; see `kvarn pack --help`",
     "pack build t.gguf -o t": "kvarn pack build needs -f FILE or --files-from LIST; see `kvarn "
