@@ -133,7 +133,8 @@ class _Blocks:
     _read: set[Path] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.path, self._digest = Path(self.disk.path), digest_of(self.ids)
+        self.path = Path(self.disk.path).resolve()  # its name tells parts where it is
+        self._digest = digest_of(self.ids)
 
     def reading(self, name: str) -> Reading[str]:
         """What counts the tokens that this process reads of a block."""

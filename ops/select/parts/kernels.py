@@ -108,7 +108,7 @@ def _bits(entries):
     greatest, bits = np.uint64(0), 1
     for entry in entries:
         greatest = max(greatest, entry)
-    while greatest >> np.uint64(32 + bits):
+    while bits < 32 and greatest >> np.uint64(32 + bits):  # a shift by 64 is undefined
         bits += 1
     return bits
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xxhash
 
 from ....ops.attention.layout import SEGMENT
 from ....system.text import one_line
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 _TEXT = "text"
 _MOST_BYTES = 1 << 12
+_MOST_NAME = 240
+"""Bytes of the name of a pack, of 255 that systems take for a name."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,11 @@ class PartsText:
 
 
 def parts_folder(pack: Path) -> Path:
-    """The folder of the parts of a pack."""
-    return pack.with_name(f".{pack.name}.parts")
+    """The folder of the parts of a pack, beside it."""
+    pack = pack.resolve()  # `.` and `..` are no names, and links are others
+    name = os.fsencode(pack.name)
+    shown = pack.name if len(name) <= _MOST_NAME else xxhash.xxh3_128_hexdigest(name)
+    return pack.parent / f".{shown}.parts"
 
 
 def parts_text(pack: Path) -> PartsText | None:
@@ -76,7 +82,7 @@ def parts_text(pack: Path) -> PartsText | None:
             text = PartsText(str(data["pack"]), str(data["digest"]), int(data["n_segments"]))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise PackDamaged(pack, f"{parts_folder(pack) / _TEXT} is damaged") from None
     is_of_pack = (pack / MANIFEST).exists() and Manifest.read(pack).id == text.pack
     return text if is_of_pack else None
@@ -111,10 +117,14 @@ def begin_parts(folder: PackFolder, digest: str) -> None:
 
 
 def remove_parts(pack: Path) -> None:
-    """Remove what is known of the parts of a pack, but K and V."""
-    with suppress(FileNotFoundError):
-        (parts_folder(pack) / _TEXT).unlink()
-        shutil.rmtree(parts_folder(pack))
+    """Remove what is known of the parts of a pack, but K and V. Raises `PackError` where that
+    fails."""
+    folder = parts_folder(pack)
+    with opening(pack), suppress(FileNotFoundError):
+        if folder.is_symlink():  # what it points to is not ours
+            return folder.unlink()
+        files.remove(folder / _TEXT)  # first: without it, what may be left are no parts
+        shutil.rmtree(folder)
 
 
 @contextmanager

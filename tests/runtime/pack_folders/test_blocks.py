@@ -257,14 +257,58 @@ def test_joining_may_fail_and_is_done_again(
     assert saved(pack) == saved(tmp_path / "one")
 
 
-def test_parts_of_a_pack_that_is_no_more_are_not_taken(model: Model, tmp_path: Path) -> None:
-    """Its folder was removed by other means, or its process ended before it removed the parts."""
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_parts_of_a_pack_that_is_no_more_are_not_taken(
+    model: Model, tmp_path: Path, has_begun: bool
+) -> None:
+    """Its folder was removed by other means, or a process ended before it had removed the parts,
+    of which it removes the text first."""
     one, other, pack = ids_of(model, N), ids_of(model, N, seed=1), tmp_path / "pack"
     build_pack(model, tmp_path / "other", other, CTX, BLOCKS)
     stopped_in(model, pack, one, "block 3 of 3")
+    if has_begun:
+        (parts_folder(pack) / "text").unlink()
     pack.rename(tmp_path / "gone")
     build_pack_in_blocks(model, pack, other, BLOCKS, CTX)
     assert saved(pack) == saved(tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", [".", "../packs/p", "n" * 255])
+def test_a_pack_may_have_any_name(
+    model: Model, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one to which nothing can be added."""
+    folder = tmp_path / "packs"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    ids = ids_of(model, 4096)
+    stopped_in(model, Path(name), ids, "block 2 of 2")
+    (left,) = Path(name).resolve().parent.glob(".*.parts")
+    build_pack_in_blocks(model, name, ids, BLOCKS, CTX)
+    assert not left.exists() and pack_info(Path(name)).complete and not verify(Path(name))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 4000, '{"pack": "", "digest": "", "n_segments": 1e999}', '{"pack": "", "digest": ""}'],
+)
+def test_a_damaged_text_is_told_by_name(model: Model, tmp_path: Path, text: str) -> None:
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    stopped_in(model, pack, ids, "block 2 of 3")
+    (parts_folder(pack) / "text").write_text(text)
+    with pytest.raises(PackError, match=r"\.pack\.parts/text is damaged"):
+        build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert not remove_pack(pack) and not list(tmp_path.iterdir())
+
+
+def test_what_a_link_points_to_is_left_alone(model: Model, tmp_path: Path) -> None:
+    ids, pack, other = ids_of(model, N), tmp_path / "pack", tmp_path / "other"
+    other.mkdir()
+    (other / "text").write_text(text := '{"pack": "", "digest": "", "n_segments": 1}')
+    parts_folder(pack).symlink_to(other)
+    build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert (other / "text").read_text() == text
+    assert {path.name for path in tmp_path.iterdir()} == {"other", "pack"}
 
 
 def test_a_process_may_end_between_joining_and_removing(
