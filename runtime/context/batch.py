@@ -134,7 +134,7 @@ class Batch:
         for reader, ids in parts:
             of_one = slice(first, first + len(ids))
             first += len(ids)
-            reader.end(ids, hidden[first - 1], prompt=False)
+            reader.done(ids, hidden[first - 1], prompt=False)
             reader.guessed(ids[1:], hidden[of_one], of_rows[of_one])
 
     def _together(self, n: int) -> Together:

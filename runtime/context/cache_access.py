@@ -87,7 +87,7 @@ class CacheAccess:
 
     def save_no_more(self) -> None:
         """Save nothing from now on, nor on `close`: what is saved stays as it is."""
-        self._saving.give_up()
+        self._saving.save_no_more()
 
     @property
     def has_failed_to_save(self) -> bool:

@@ -32,7 +32,7 @@ class Saving:
         self._store.limit_saves(allow)
         self._on_failure = on_failure
 
-    def give_up(self) -> None:
+    def save_no_more(self) -> None:
         """Save nothing any more."""
         self.failed, self._on_failure = True, self._on_failure or _ignore
 

@@ -155,7 +155,7 @@ class TokenReader(HeldTokens):
             except (Stopped, OutOfDeviceMemory):
                 self.give_up()
                 raise
-        self.end(ids, hidden[-1], prompt=prompt)
+        self.done(ids, hidden[-1], prompt=prompt)
         return hidden
 
     def get_ready(self) -> None:
@@ -183,7 +183,7 @@ class TokenReader(HeldTokens):
         """The pass that has begun does not end: know again what was known before."""
         self.logits, self.hidden = self._known
 
-    def end(self, ids: Sequence[int], hidden: F32, *, prompt: bool) -> None:
+    def done(self, ids: Sequence[int], hidden: F32, *, prompt: bool) -> None:
         """The pass that has begun has read `ids`; hidden: the state (D,) of the last of them."""
         self.cache.done(len(ids))
         self.tokens.extend(ids)  # as `add`, without a call of Python for each token
