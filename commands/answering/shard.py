@@ -61,13 +61,13 @@ def run(options: argparse.Namespace) -> int:
     host, port = host_and_port(options.listen)
     token = options.token or options.token_file or ""
     check_open("--listen", host, bool(token), "give --token KEY")
-    from ...jit.threads import set_threads
+    from ...jit.threads import n_threads, set_threads
     from ...runtime.shards.serving import ShardServer
     from ...runtime.shards.shard import Shard
 
     if options.threads:
         on_engine(set_threads, options.threads)
-    shard = Shard(pack_path(options.pack), *options.segments)
+    shard = Shard(pack_path(options.pack), *options.segments, alone=n_threads() == 1)
     server = ShardServer(shard, host, port, token, say)
     facts = shard.facts
     say(

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from kvarn.runtime.shards.serving import ShardServer
 from kvarn.runtime.shards.shard import Shard
 
 from ..reading import SHAPE, ids_of
+from .processes import shards
 
 WAIT = 20.0
 QUERIES = np.zeros((64, SHAPE.n_heads, SHAPE.head_dim), np.float32)
@@ -177,6 +179,26 @@ def test_a_pack_that_is_replaced_beneath_a_shard(
             shutil.rmtree(path)
             (tmp_path / "new").rename(path)
     assert shard.facts == other.facts != Shard(path, 0, 4).facts
+
+
+def test_heads_that_ask_at_the_same_time(pack: Path) -> None:
+    """The process of a shard with one thread computes where it is asked, for one at a time."""
+    rng, shape = np.random.default_rng(0), (1, SHAPE.n_heads, SHAPE.head_dim)
+    one, numbers = Shard(pack, 0, 4), np.array([0, 8, 4096, 100])
+    queries = [rng.standard_normal(shape).astype(np.float32) for _ in range(4)]
+    expected = [one.answer(Message(Kind.LARGEST, [numbers, q]))[0] for q in queries]
+
+    def ask(i: int) -> bool:
+        link = links.Link(shard.address, "")
+        for _ in range(50):
+            link.send(Kind.LARGEST, [numbers, queries[i]])
+            (found,) = link.receive((np.uint64, expected[i].shape))
+            if (found != expected[i]).any():
+                return False
+        return True
+
+    with shards(pack, (0, 4)) as (shard,), ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask, range(4)))
 
 
 def test_a_machine_that_vanished_and_came_back_is_asked_again(pack: Path) -> None:
