@@ -248,6 +248,7 @@ class Llama:
             raise CompatError(f"{self.model_path} is a text encoder: it makes vectors, and no text")
         return self._opened
 
+    @value_errors()
     def _asked(self, call: str, options: Mapping[str, Any], temp: float = 0.8) -> Answer:
         defaults = {"temp": temp, "repeat_last_n": self._last_n, "seed": self._seed}
         model = options.get("model") or self.model_path

@@ -34,7 +34,10 @@ class _Digests(msgspec.Struct):
 
 def digests_in(answer: bytes) -> list[str]:
     """Those of an answer. Raises ValueError for another program's."""
-    return msgspec.json.decode(answer, type=_Digests).digests
+    try:
+        return msgspec.json.decode(answer, type=_Digests).digests
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 async def held(service: Service, body: None, request: Request) -> Response:

@@ -149,18 +149,20 @@ class Replicas:
     async def _ask(self, one: Replica) -> None:
         """Whether it is there, and what it has read. What was asked of a stuck one ends."""
         try:
-            health = await self._client.get(f"{one.url}/health", headers=self._key)
-            one.heard = monotonic()
-            if health.status_code != 200:
-                raise ValueError(f"it answers {health.status_code} at /health")
-            told = await self._client.get(f"{one.url}/beginnings", headers=self._key)
-            if told.status_code == 401 and one.state != "ok":
-                reason = "it refuses the key of" if self._key else "without a key: give"
-                self._tell(f"{one.url}: it does not say what it has read, {reason} --api-key KEY")
-            one.tells = told.status_code in (200, 401)
-            one.held = frozenset(digests_in(told.content) if told.status_code == 200 else ())
-            self._mark(one, "ok")
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            async with asyncio.timeout(2 * PATIENCE_SECONDS):  # bodies may come byte by byte
+                health = await self._client.get(f"{one.url}/health", headers=self._key)
+                one.heard = monotonic()
+                if health.status_code != 200:
+                    raise ValueError(f"it answers {health.status_code} at /health")
+                told = await self._client.get(f"{one.url}/beginnings", headers=self._key)
+                if told.status_code == 401 and one.state != "ok":
+                    reason = "it refuses the key of" if self._key else "without a key: give"
+                    line = f"it does not say what it has read, {reason} --api-key KEY"
+                    self._tell(f"{one.url}: {line}")
+                one.tells = told.status_code in (200, 401)
+                one.held = frozenset(digests_in(told.content) if told.status_code == 200 else ())
+                self._mark(one, "ok")
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
             self._mark(one, str(error) or "it does not answer")
             is_stuck = monotonic() > one.heard + STUCK_SECONDS
             for limit in [limit for limit in one.limits if is_stuck and not limit.expired()]:

@@ -194,7 +194,11 @@ def test_tokens_are_the_tokenizers(llm: Llama, model: kvarn.Model) -> None:
     ],
 )
 def test_what_would_change_an_answer_is_refused(llm: Llama, asked: Any, words: str) -> None:
-    for ask in (lambda: llm(PROMPT, **asked), lambda: llm.create_chat_completion(HELLO, **asked)):
+    for ask in (
+        lambda: llm(PROMPT, **asked),
+        lambda: llm.create_chat_completion(HELLO, **asked),
+        lambda: next(llm.generate([5], **asked)),
+    ):
         with pytest.raises(ValueError, match=words) as refused:
             ask()
         assert isinstance(refused.value, kvarn.KvarnError)

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from kvarn.serve import route
+from kvarn.serve.beginnings import digests_in
 from kvarn.serve.wire.log import Log
 
 from .fake_engine import FakeEngine
@@ -28,6 +30,7 @@ class Server:
         self.goes_on = goes_on = threading.Event()
         goes_on.set()
         self.waits_at = waits_at = set[str]()
+        self.drips_at = drips_at = set[str]()
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -38,6 +41,15 @@ class Server:
                 asked.append((self.path, dict(reversed(headers))))  # the first of each name
                 only = asked[-1][1].get("kvarn-only") == "beginnings"
                 self.close_connection = self.path in ("/half", "/stalls")
+                if self.path in drips_at:
+                    self.send_response(200)
+                    self.send_header("content-length", "1000000")
+                    self.end_headers()
+                    while self.path in drips_at:
+                        self.wfile.write(b" ")
+                        time.sleep(0.01)
+                    self.close_connection = True
+                    return
                 said = b'{"digests": []}' if only or self.path.endswith("/beginnings") else b"{}"
                 self.send_response(200)
                 self.send_header("content-length", str(len(said) + self.close_connection))
@@ -123,6 +135,23 @@ def test_what_a_stuck_server_was_asked_goes_to_another(behind: Server) -> None:
         assert answer.result().status_code == 200
         assert [path for path, _ in other.of_clients()] == ["/a"]
         assert f"{behind.url}: it does not answer" in lines
+    other.close()
+
+
+@pytest.mark.parametrize("path", ["/health", "/beginnings"])
+def test_a_server_whose_words_never_end_keeps_no_other_from_being_asked(
+    behind: Server, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(route, "PATIENCE_SECONDS", 0.5)
+    other = Server()
+    behind.drips_at.add(path)
+    with routing([behind.url, other.url]) as (client, known):
+        until(lambda: known.all[0].state == "it does not answer")
+        assert client.get("/a").status_code == 200
+        behind.drips_at.clear()
+        until(lambda: known.all[0].state == "ok")
+    assert [path for path, _ in other.of_clients()] == ["/a"]
     other.close()
 
 
@@ -213,6 +242,8 @@ def test_a_server_without_digests_answers_the_request(
     behind: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one of another program, which has taken a kvarn server's place since it was asked."""
+    with pytest.raises(ValueError, match="nested too deep"):
+        digests_in(b'{"digests": [], "x": ' + b"[" * 100_000)
     with routing([behind.url]) as (client, known):
         monkeypatch.setattr(route, "BEGINNINGS", "unknown")
         assert client.get("/health").status_code == 200 and known.all[0].tells
