@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import platform
@@ -9,13 +10,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvarn.jit.kernel_cache import elf, machine_code
 from kvarn.jit.kernel_cache.relocations import AARCH64
+from lab.arm import __main__ as steps
 from lab.arm import machine
-from lab.arm.__main__ import main
 from lab.arm.tokens import methods
 
 
@@ -46,6 +48,28 @@ def test_rows_of_ids_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("other", "n_faults"),
+    [
+        ([["full f16", [7, 8, 9], [3, 0.05, 2], [1.0, 2.0]]], 0),
+        ([["full f16", [7, 1, 2], [3, 1, 2], [5.0, 5.0]]], 0),  # a tie, then another context
+        ([["full f16", [7, 8, 1], [3, 0.05, 2], [1.0, 2.0]]], 1),
+        ([["full f16", [7, 8, 9], [3, 0.05, 2], [1.0, 2.6]]], 1),
+        ([["full q8_0", [7, 8, 9], [3, 0.05, 2], [1.0, 2.0]]], 1),
+        ([], 1),
+        ([["full f16", [7, 8, 9], [3, 0.05, 2], [1.0, 2.0]]] * 2, 1),
+    ],
+)
+def test_ids_may_part_at_a_tie_alone(
+    other: list[Any], n_faults: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {steps.HERE: [["full f16", [7, 8, 9], [3, 0.05, 2], [1.0, 2.0]]], "arm": other}
+    monkeypatch.setattr(
+        steps, "_output", lambda python, _: "\n".join(map(json.dumps, rows[python]))
+    )
+    assert len(steps.STEPS["tokens"]("arm")) == n_faults
+
+
+@pytest.mark.parametrize(
     ("here", "installed", "line"),
     [
         ("aarch64", True, "it runs on Linux for x86-64, this is linux for aarch64"),
@@ -63,7 +87,7 @@ def test_without_an_emulator_it_is_skipped(
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "machine", lambda: here)
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/x" if installed else None)
-    assert main() == 0
+    assert steps.main() == 0
     assert capsys.readouterr().err == f"kvarn: test-arm: skipped: {line}\n"
 
 
@@ -72,5 +96,5 @@ def test_unknown_steps_are_refused(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["lab.arm", "nothing"])
     with pytest.raises(SystemExit):
-        main()
+        steps.main()
     assert "no step is called nothing" in capsys.readouterr().err
