@@ -22,7 +22,8 @@ class AroundPrompts(BoundAttend):
     def __init__(self, inner: BoundAttend, n_layers: int) -> None:
         self._inner, self.notices, self.reads = inner, inner.notices, inner.reads
         self.prompt_reads = inner.prompt_reads or [LayerReads(i) for i in range(n_layers)]
-        self.records, self.every_query = inner.records, inner.every_query
+        self.records, self.called = inner.records, inner.called
+        self.every_query = inner.every_query
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         return self._inner.expect(start, n_tokens, prompt)
