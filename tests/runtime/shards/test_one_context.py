@@ -19,7 +19,7 @@ from kvarn.runtime.shards.attention import merge
 from kvarn.runtime.shards.frames import Kind, Message, text_array
 from kvarn.runtime.shards.shard import Shard
 
-from ..batch import together
+from ..context.batch import together
 from ..reading import SHAPE, ids_of
 from .processes import ShardProcess, greedy, opened, over, shards
 
