@@ -20,7 +20,7 @@ from .store.disk.archive import clear_imports
 from .store.disk.contents import remove_files, take_lock
 from .store.disk.format.manifest import Manifest
 from .store.disk.info import pack_info as pack_info
-from .store.disk.parts import check_no_parts, remove_parts
+from .store.disk.parts import remove_parts
 from .store.facts import PackInfo as PackInfo
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ def build_pack(
     """
     ids = text_ids(model, text, n_ctx)
     disk = replace(store if isinstance(store, Disk) else Disk(store), goal=len(ids))
-    check_no_parts(Path(disk.path))
     n_ctx = n_ctx or model.config.n_ctx_train
     with model.context(n_ctx, store=disk, prefill=prefill) as context:
         done = len(context.tokens)

@@ -19,19 +19,12 @@ from ...ops.attention.layout import SEGMENT
 from ..packs import build_pack, check_begins, text_ids
 from ..prefill import BlocksPrefill, PrefillError
 from ..store import Disk, PackBusy, PackError
+from ..store.disk.errors import PackInParts
 from ..store.disk.folder import PackFolder
 from ..store.disk.format.manifest import NAME as MANIFEST
+from ..store.disk.format.parts_text import parts_folder, parts_text
 from ..store.disk.info import pack_head
-from ..store.disk.parts import (
-    Part,
-    begin_parts,
-    check_untouched,
-    join,
-    parts_folder,
-    parts_text,
-    remove_parts,
-    sharing,
-)
+from ..store.disk.parts import Part, begin_parts, check_untouched, join, remove_parts, sharing
 from ..store.states import states_of
 from .building import Reading
 from .notes import attempt, digest_of
@@ -166,12 +159,16 @@ class _Blocks:
                     self.path, "it is read from another text: choose another name or remove it"
                 )
             return
-        with self.model.context(self.n_ctx, store=self.disk, prefill=self.prefill) as context:
+        try:
+            context = self.model.context(self.n_ctx, store=self.disk, prefill=self.prefill)
+        except PackInParts:  # another process was faster
+            return self._begin()
+        with context:
             check_begins(context, self.ids)
-            done, text = len(context.tokens), parts_text(self.path)
+            done = len(context.tokens)
             steps, reading = context.reading(self.ids[done:]), self.reading("the first tokens")
-            if text is not None or done >= _in_segments(context.store.n_apart or 0):
-                return  # another process was faster
+            if done >= _in_segments(context.store.n_apart or 0):
+                return
             reading.opened(context)
             while len(context.tokens) < SEGMENT:
                 steps.step()

@@ -28,6 +28,17 @@ class PackBusy(PackError):
         super().__init__(path, "another process or context is writing to it; wait for it to end")
 
 
+class PackInParts(PackError):
+    """The pack is written in parts, which another writer would damage."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            path,
+            "its blocks are still to be read: go on with `kvarn pack build --each-block`, or "
+            "remove it and build it anew",
+        )
+
+
 class OtherModel(PackError):
     """Another model, or one with other adapters, made the pack. difference: what made it and what
     was found, without paths ("": as `found` says)."""

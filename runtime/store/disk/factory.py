@@ -20,6 +20,7 @@ from .contents import create
 from .errors import PackError, checked_path, opening
 from .folder import PackFolder
 from .format.manifest import NAME, Manifest
+from .format.parts_text import check_no_parts
 from .info import pack_head
 from .models import check_model, facts_of
 from .parents import Beginning, begin
@@ -153,6 +154,8 @@ class Disk(Store):
         path = Path(self.path)
         folder = PackFolder(path, writable=not self.read_only)
         self._check(path, folder.manifest, model, _is_long(model, n_ctx, slots), slots)
+        if not self.read_only:  # now that its lock is held
+            check_no_parts(path)
         return folder
 
     def _create(

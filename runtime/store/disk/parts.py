@@ -2,7 +2,7 @@
 
     NAME/               the pack, which has a commit of its first segments
     .NAME.parts/
-      text              {"pack": its id, "digest": of the text, "n_segments": those it has}
+      text              what they are parts of (`format.parts_text`)
       0000/ 0001/ …     the parts: each a pack without layer files
 
 A part begins at a segment of the pack. It stores K and V in the slots of its segments in the pack's
@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xxhash
 
 from ....ops.attention.layout import SEGMENT
 from ....system.text import one_line
@@ -36,13 +35,14 @@ from ..base import Saved
 from ..facts import PrefillFacts
 from . import files
 from .contents import LOCK, create
-from .errors import PackBusy, PackDamaged, PackError, opening
+from .errors import PackBusy, PackError, opening
 from .factory import Disk
 from .folder import PackFolder, State
 from .format import centre, log
 from .format.log import KV, Place, Tables
 from .format.manifest import NAME as MANIFEST
-from .format.manifest import Manifest, Parent, new_id
+from .format.manifest import Parent, new_id
+from .format.parts_text import TEXT, PartsText, parts_folder, parts_text
 from .format.superblock import Commit
 from .planes.plane import Plane
 from .saving.writer import Writer
@@ -51,42 +51,6 @@ from .store import DiskStore
 if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
 
-_TEXT = "text"
-_MOST_BYTES = 1 << 12
-_MOST_NAME = 240
-"""Bytes of the name of a pack, of 255 that systems take for a name."""
-
-
-@dataclass(frozen=True)
-class PartsText:
-    """The text that the parts of a pack are of. n_segments: those of the pack itself."""
-
-    pack: str
-    digest: str
-    n_segments: int
-
-
-def parts_folder(pack: Path) -> Path:
-    """The folder of the parts of a pack, beside it."""
-    pack = pack.resolve()  # `.` and `..` are no names, and links are others
-    name = os.fsencode(pack.name)
-    shown = pack.name if len(name) <= _MOST_NAME else xxhash.xxh3_128_hexdigest(name)
-    return pack.parent / f".{shown}.parts"
-
-
-def parts_text(pack: Path) -> PartsText | None:
-    """What the parts of a pack are of; None if it is not written in parts. Raises `PackError`."""
-    with opening(pack):
-        try:
-            data = json.loads(files.read_file(parts_folder(pack) / _TEXT, _MOST_BYTES))
-            text = PartsText(str(data["pack"]), str(data["digest"]), int(data["n_segments"]))
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            raise PackDamaged(pack, f"{parts_folder(pack) / _TEXT} is damaged") from None
-    is_of_pack = (pack / MANIFEST).exists() and Manifest.read(pack).id == text.pack
-    return text if is_of_pack else None
-
 
 def check_untouched(pack: Path, text: PartsText | None, commit: Commit) -> PartsText:
     """The text of the parts; `PackError` if the pack, which has that commit, has been written to
@@ -94,14 +58,6 @@ def check_untouched(pack: Path, text: PartsText | None, commit: Commit) -> Parts
     if text is None or text.n_segments != commit.n_tokens // SEGMENT:
         raise PackError(pack, "it was written to while its blocks were read: remove it")
     return text
-
-
-def check_no_parts(pack: Path) -> None:
-    """Raise `PackError` if the pack is written in parts, which another writer would damage."""
-    if parts_text(pack) is not None:
-        raise PackError(
-            pack, "it is read block by block: add --each-block, or remove it and build it anew"
-        )
 
 
 def begin_parts(folder: PackFolder, digest: str) -> None:
@@ -113,7 +69,7 @@ def begin_parts(folder: PackFolder, digest: str) -> None:
     text = PartsText(folder.manifest.id, digest, state.n_full)
     remove_parts(folder.path)  # of a pack that had this name before
     make_folder(parts_folder(folder.path))
-    files.replace(parts_folder(folder.path) / _TEXT, json.dumps(asdict(text)).encode())
+    files.replace(parts_folder(folder.path) / TEXT, json.dumps(asdict(text)).encode())
 
 
 def remove_parts(pack: Path) -> None:
@@ -123,7 +79,7 @@ def remove_parts(pack: Path) -> None:
     with opening(pack), suppress(FileNotFoundError):
         if folder.is_symlink():  # what it points to is not ours
             return folder.unlink()
-        files.remove(folder / _TEXT)  # first: without it, what may be left are no parts
+        files.remove(folder / TEXT)  # first: without it, what may be left are no parts
         shutil.rmtree(folder)
 
 
