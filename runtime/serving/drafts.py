@@ -6,13 +6,15 @@ in slices, as the large one does, so that nobody waits for it longer than for a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..draft.request import DraftRequest
+from ..store import StoreError
 
 if TYPE_CHECKING:
+    from ..context import Context
     from ..draft import Draft
     from .protocol import Start
 
@@ -22,11 +24,31 @@ chats begin alike."""
 
 
 class Drafts:
-    """At most `most` drafts like `first`. Its methods run on the engine thread."""
+    """At most `most` drafts like `first`. Its methods run on the engine thread. tell: called with
+    a line when memory has no room for one."""
 
-    def __init__(self, first: Draft, most: int) -> None:
+    def __init__(
+        self, first: Draft, most: int, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
         self._first, self._most, self._n = first, most, 0
         self._free: list[Draft] = []
+        self._tell, self._has_told = tell, False
+
+    def open(self, context: Context, tokens: Sequence[int]) -> Draft | None:
+        """The draft of an answer in a context, with all memory that it needs, to be given back;
+        None where there is no room for it, as the answer is the same without."""
+        draft = self.take(tokens)
+        try:
+            draft.prepare(context)
+        except BaseException as error:
+            self.give_back(draft)
+            if not isinstance(error, StoreError):
+                raise
+            if not self._has_told:
+                self._has_told = True
+                self._tell(f"answers may come without a draft: {error}")
+            return None
+        return draft
 
     def take(self, tokens: Sequence[int]) -> Draft:
         """The draft of an answer to a prompt: of those that are free, the one that has read most of

@@ -116,7 +116,8 @@ class Engine:
         self._scheduler = Scheduler(start.parallel, Batch(self._model), self._library, self._send)
         self._scheduler.notices = self._notices
         draft = None if drafting is None else drafting.open(self._load_draft)
-        self._drafts = None if draft is None else Drafts(draft, start.parallel)
+        tell = self._notices.append
+        self._drafts = None if draft is None else Drafts(draft, start.parallel, tell)
         self._answered = AnsweredChats(self._library.answers)
         self._pool = ThreadPoolExecutor(2, "kvarn-prepare")
         self._open: set[int] = set()

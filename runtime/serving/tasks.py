@@ -129,7 +129,7 @@ class Answering(Task):
         self._reading = self.context.reading(ids[self._lease.cached :])
         self._n_cached, self._n_prompt = self._lease.cached, len(ids)
         if self._drafts is not None:
-            self._draft = self._drafts.take(ids)
+            self._draft = self._drafts.open(self.context, ids)
         self._generation = self.context.generation(
             (), self._asked.max_tokens, prepared.sampler, prepared.stop, self._draft
         )  # its constraint is compiled while the prompt is read

@@ -21,6 +21,7 @@ from kvarn.runtime.serving.protocol import Done, Generate, Pieces, Refused
 from kvarn.runtime.serving.requests.preparing import Preparing
 from kvarn.runtime.serving.scheduler import Scheduler
 from kvarn.runtime.serving.tasks import Answering
+from kvarn.runtime.store import StoreError
 
 from ..draft.test_model import changed
 
@@ -111,6 +112,24 @@ def test_guesses_are_made_and_are_right(running: Running) -> None:
     running.ids(prompt_of(200, 1))
     counters = running.counters
     assert 0 < counters["accepted_tokens"] <= counters["drafted_tokens"]
+
+
+def test_where_memory_has_no_room_for_a_draft_answers_come_without(
+    large: Model, small: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("memory has no room")
+
+    told: list[str] = []
+    running = Running(large, Drafts(DraftModel(small, 7, 0), 4, told.append), tmp_path)
+    prompts = [prompt_of(30, 1), prompt_of(90, 2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(small, "context", full)
+        assert running.ids(*prompts) == [alone(large, prompt) for prompt in prompts]
+        assert running.counters["drafted_tokens"] == 0
+    assert told == ["answers may come without a draft: memory has no room"]
+    running.ids(prompts[0])  # there is room again
+    assert running.counters["drafted_tokens"] > 0
 
 
 def test_an_answer_takes_the_draft_that_knows_its_prompt(large: Model, small: Model) -> None:
