@@ -177,9 +177,11 @@ class _Blocks:
             begin_parts(PackFolder(self.path), self._digest)
 
     def _parts(self, n_held: int, n_apart: int) -> list[Part]:
-        """The blocks that follow the tokens of the pack, all but the last segment's."""
+        """The blocks that follow the tokens of the pack, all but the last segment's. Raises
+        `PackError` for a pack of another model, or that is read in another way."""
         disk, size, info = self.disk, self.prefill.size, self.model.info
-        recorded, stop = self.prefill.resolved(info).facts(info), _in_segments(n_apart)
+        facts, stop = self.prefill.resolved(info).facts(info), _in_segments(n_apart)
+        Disk(self.path, disk.k, disk.v, prefill=facts).check(info, self.n_ctx)
         return [
             Part(
                 parts_folder(self.path) / f"{first // size:05}",
@@ -190,7 +192,6 @@ class _Blocks:
                 pack=self.path,
                 first=max(first, n_held),
                 n_apart=n_apart,
-                recorded=recorded,
             )
             for first in range(n_held // size * size, stop, size)
         ]

@@ -35,7 +35,7 @@ from ..base import Saved
 from ..facts import PrefillFacts
 from . import files
 from .contents import LOCK, create
-from .errors import PackBusy, PackError, opening
+from .errors import PackBusy, PackDamaged, PackError, opening
 from .factory import Disk
 from .folder import PackFolder, State
 from .format import centre, log
@@ -103,6 +103,11 @@ class PartFolder(PackFolder):
     """A part of a pack, whose manifest names that as its parent, and the segment that it begins
     with as the number of segments it shares."""
 
+    def __init__(self, path: Path, writable: bool = False) -> None:
+        super().__init__(path, writable)
+        if self.manifest.parent is None:
+            raise PackDamaged(path, "it is no part of a pack: remove it")
+
     @property
     def first(self) -> int:
         """The first segment of its own."""
@@ -137,13 +142,12 @@ class PartFolder(PackFolder):
 class Part(Disk):
     """K and V of tokens first … goal - 1 of a pack, both multiples of 1,024, in a part of it.
 
-    n_apart: see `KVStore`. recorded: how the pack says that prompts are read.
+    n_apart: see `KVStore`. The pack is of the same model, read alike (`Disk.check`).
     """
 
     pack: Path = Path()
     first: int = 0
     n_apart: int = 0
-    recorded: PrefillFacts | None = None
 
     def for_prefill(self, facts: PrefillFacts | None) -> Part:
         return self
@@ -151,7 +155,6 @@ class Part(Disk):
     def open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
         path = Path(self.path)
         with opening(self.pack):
-            Disk(self.pack, self.k, self.v, prefill=self.recorded).check(model, n_ctx)
             if not (path / MANIFEST).exists():
                 self._make(path)
             store = DiskStore(PartFolder(path, writable=True), self.io)

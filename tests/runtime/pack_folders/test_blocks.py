@@ -264,6 +264,8 @@ def test_joining_may_fail_and_is_done_again(
         patch.setattr(Writer, "_put", fails)
         with pytest.raises(PackError, match="cannot be written: Input/output error"):
             build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    with pytest.raises(PackError, match=r"read blocks \(of 2,048 tokens\), asked for is blocks"):
+        build_pack_in_blocks(model, pack, ids, BlocksPrefill(4096), CTX)  # whose parts are whole
     assert pack_info(pack).n_tokens == 1024 and not verify(pack)
     build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
     assert saved(pack) == saved(tmp_path / "one")
@@ -311,6 +313,14 @@ def test_a_damaged_text_is_told_by_name(model: Model, tmp_path: Path, text: str)
     with pytest.raises(PackError, match=r"\.pack\.parts/text is damaged"):
         build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
     assert not remove_pack(pack) and not list(tmp_path.iterdir())
+
+
+def test_a_pack_in_place_of_a_part_is_refused(model: Model, tmp_path: Path) -> None:
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    stopped_in(model, pack, ids, "block 2 of 3")
+    build_pack(model, parts_folder(pack) / "00002", ids_of(model, 5), CTX)
+    with pytest.raises(PackError, match=r"00002: it is no part of a pack: remove it"):
+        build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
 
 
 def test_what_a_link_points_to_is_left_alone(model: Model, tmp_path: Path) -> None:
