@@ -125,7 +125,8 @@ class Replicas:
         """Send what a server answers. Raises `ApiError` 400 for a path out of the server's own."""
         names = ("raw_path", "query_string")
         path, query = (request.scope[name].decode("latin-1") for name in names)
-        if not path.startswith("/") or ".." in path.lower().replace("%2e", ".").split("/"):
+        plain = path.lower().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/")
+        if not path.startswith("/") or ".." in plain.replace("\\", "/").split("/"):
             raise ApiError(400, f"the path is {shown(path)}, expected one from / on without ..")
         path = f"{path}?{query}" if query else path
         more, digests = {"headers": headers, "content": body}, list[str]()

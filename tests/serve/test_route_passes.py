@@ -95,6 +95,7 @@ def behind() -> Iterator[Server]:
 def test_no_path_leads_to_another_server_or_out_of_the_servers_own(behind: Server) -> None:
     other = Server()
     paths = f"@127.0.0.1:{other.port}/x", f":{other.port}/x", "x", "*", "/../x", "/a/%2E%2e/x"
+    paths += "/..%2Fx", "/a%2f%2e.%2fx", "/..%5cx", "/..\\x"
     with routing([f"{behind.url}/kvarn"]) as (client, _):
         for path in paths:
             with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as to:
