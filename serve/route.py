@@ -198,6 +198,7 @@ def proxy(service: Service, replicas: Replicas) -> Guard:
         headers = _passed_on(request.headers.raw)
         if {"content-length", "transfer-encoding"} & {*request.headers}:  # a stranger's, perhaps
             async with replicas.asked("GET", "/v1/models", (), headers=headers) as answer:
+                await answer.aread()  # which leaves its connection to the next request
                 if answer.status_code == 401:
                     raise ApiError(401, "no key of the servers: send Authorization: Bearer KEY")
         body = await read_body(request, service.settings.limits)
