@@ -160,6 +160,8 @@ class Stats:
             f"in {self.draft_seconds:.2f} s, accepted "
             f"{self.accepted_tokens} ({self.draft_acceptance:.0%}, "
             f"{self.tokens_per_draft_pass:.1f} tokens a pass), "
+            if self.draft_passes
+            else "drafted nothing, as no draft would have paid, "
         )
         compiled = self.compile_seconds
         kernels = f"compiled kernels for {compiled:.1f} s, " if compiled else ""

@@ -4,6 +4,7 @@ import pytest
 
 from kvarn.runtime.draft.pace import ALLOWANCE, CREDIT, MOST_CREDIT, Pace
 from kvarn.runtime.draft.pass_times import cost
+from kvarn.runtime.stats import Stats
 
 
 def test_a_pass_costs_more_for_more_tokens_but_less_for_each() -> None:
@@ -78,3 +79,10 @@ def test_what_passes_take_decides() -> None:
             pace.took(n, 0.030 * (of_many if n == 4 else 1.0))
         lengths.append(pace.length(2, 3))
     assert lengths == [3, 0]
+
+
+def test_statistics_say_that_no_draft_was_made() -> None:
+    stats = Stats(draft_seconds=0.5)
+    assert "drafted nothing, as no draft would have paid, " in str(stats)
+    stats.add_draft(4)
+    assert "drafted 4 tokens for 1 passes" in str(stats)
