@@ -114,7 +114,7 @@ class Replicas:
                         yield answer
                         return
             except (httpx.RequestError, TimeoutError) as error:
-                self._mark(one, str(error) or "it does not answer")
+                self._mark(one, _reason(error))
                 if has_begun:
                     raise ApiError(503, f"{one.url} ended in the middle of its answer") from error
             finally:
@@ -157,14 +157,14 @@ class Replicas:
                     raise ValueError(f"it answers {health.status_code} at /health")
                 told = await self._client.get(f"{one.url}/beginnings", headers=self._key)
                 if told.status_code == 401 and one.state != "ok":
-                    reason = "it refuses the key of" if self._key else "without a key: give"
-                    line = f"it does not say what it has read, {reason} --api-key KEY"
+                    why = "refuses the key of" if self._key else "wants a key: give"
+                    line = f"it {why} --api-key KEY, so kvarn does not know what it has read"
                     self._tell(f"{one.url}: {line}")
                 one.tells = told.status_code in (200, 401)
                 one.held = frozenset(digests_in(told.content) if told.status_code == 200 else ())
                 self._mark(one, "ok")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
-            self._mark(one, str(error) or "it does not answer")
+            self._mark(one, _reason(error))
             is_stuck = monotonic() > one.heard + STUCK_SECONDS
             for limit in [limit for limit in one.limits if is_stuck and not limit.expired()]:
                 limit.reschedule(0)
@@ -200,12 +200,24 @@ def proxy(service: Service, replicas: Replicas) -> Guard:
             async with replicas.asked("GET", "/v1/models", (), headers=headers) as answer:
                 await answer.aread()  # which leaves its connection to the next request
                 if answer.status_code == 401:
-                    raise ApiError(401, "no key of the servers: send Authorization: Bearer KEY")
+                    raise ApiError(
+                        401,
+                        "no key of the servers: send Authorization: Bearer KEY, or x-api-key: KEY",
+                    )
         body = await read_body(request, service.settings.limits)
         await while_connected(receive, replicas.answer(request, headers, body, send))
 
     own = [Route("/health", health)]
     return Guard(Router(own, False, passed, lifespan=lambda _: replicas.watched()), service)
+
+
+def _reason(error: Exception) -> str:
+    """Why a server is left out, in place of what libraries say."""
+    if isinstance(error, httpx.ConnectError):
+        return "it cannot be reached"
+    if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
+        return "it broke off its answer"
+    return str(error) or "it does not answer"
 
 
 def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -236,7 +236,7 @@ def address_of_one() -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "key, told",
-    [("", "without a key: give --api-key KEY"), ("bad", "refuses the key"), ("good", None)],
+    [("", "it wants a key: give --api-key KEY"), ("bad", "refuses the key"), ("good", None)],
 )
 def test_a_key_that_does_not_open_is_told(key: str, told: str | None) -> None:
     lines: list[str] = []
