@@ -182,7 +182,11 @@ class ReadingBar:
         self._last = self._last_line = time.perf_counter()
 
     def __call__(self, done: int, total: int) -> None:
-        """`done` of `total` tokens of the prompt have been read."""
+        """`done` of `total` tokens of the prompt have been read; a step that only indexes adds
+        none, and its time is not that of tokens."""
+        if done == self._done:
+            self._last = time.perf_counter()
+            return
         if self._bar is None:
             if done == total:  # in one chunk; importing tqdm would take longer than most
                 return

@@ -58,6 +58,22 @@ def test_what_a_pack_holds_already_is_no_speed(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+def test_time_in_which_nothing_is_read_is_no_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that index what was read with another method add no tokens."""
+    said: list[str] = []
+    clock = iter([0.0, 500.0, 600.0, 640.0, 900.0, 940.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(progress, "say", said.append)
+    shown = ReadingBar("reading")
+    for done in (0, 512, 1024, 1024, 1536):
+        shown(done, 2048)
+    assert said == [
+        "reading: 512 of 2,048 tokens",
+        "reading: 1,024 of 2,048 tokens, about 80 s left",
+        "reading: 1,536 of 2,048 tokens, about 40 s left",
+    ]
+
+
 def test_the_pace_of_a_sparse_prompt_is_that_of_rows_that_choose(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kvarn.runtime.context.reading import reading
+
 from ..pack_runner import Kvarn
 
 BLOCKS = ("--prefill", "blocks:1024")
@@ -37,6 +39,17 @@ def test_commands_read_the_blocks_of_a_text_together(run: Kvarn, text: str, tmp_
     assert sum(counts) == info["n_tokens"] > 3000
     assert contents(tmp_path / "both") == contents(tmp_path / "one")
     assert run("pack", "verify", f"{tmp_path}/both")[0] == 0
+
+
+def test_the_rest_is_read_sparse_after_its_index_is_made(
+    run: Kvarn, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are read without the index, so the first steps of the rest read no tokens."""
+    monkeypatch.setattr(reading, "INDEX_SECONDS", 0.0)  # a layer in a step, as of larger models
+    words = ("--prefill-rest", "sparse", "--each-block")
+    run.build(f"{tmp_path}/pack", *BLOCKS, *words)
+    info = json.loads(run("pack", "info", f"{tmp_path}/pack", "--json")[1])
+    assert info["complete"] and "then sparse" in info["prefill"]
 
 
 @pytest.mark.parametrize(
