@@ -35,7 +35,7 @@ class Answer:
     None: none. model: what the response calls it. before: text in front of the answer, the prompt
     where it is echoed. parser: finds calls and reasoning in a chat's; None for a completion.
     finish: why it ended; None until it has. n_tokens: that were generated. logprobs: of those that
-    were not told yet; n_told: characters of the others.
+    were not told yet; n_told: characters before these, the prompt's included.
     """
 
     sampler: Sampler
@@ -92,9 +92,10 @@ class Answer:
         """The choice of each chunk, or a single one that says all."""
         if self.stream and self.parser is not None:
             yield self._choice({"role": "assistant"})
-        elif self.stream and self.before:
+        generation = start()
+        if self.stream and self.before:
             yield self._choice({"content": self.before})
-        for event in self._events(start(), self.parser or Plain()):
+        for event in self._events(generation, self.parser or Plain()):
             self.said.add(event)
             if self.stream and (delta := replies.delta_of(event)) is not None:
                 yield self._choice(delta)
@@ -114,7 +115,9 @@ class Answer:
             return None
         if self.parser is not None:
             return {"content": replies.chat_logprobs(tokens, self.n_top)}
-        form = replies.completion_logprobs(tokens, self.n_top, len(self.before) + self.n_told)
+        form = replies.completion_logprobs(tokens, self.n_top, self.n_told)
+        if self.before and not self.n_told and tokens:  # nothing is before a prompt's first token
+            form["token_logprobs"][0] = form["top_logprobs"][0] = None
         self.n_told += sum(map(len, form["tokens"]))
         return form
 

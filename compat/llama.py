@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from .. import Context, Embedder, Ram, load, load_embedder, open_gguf
 from ..convert.hub.pull import pull
 from ..models.config.text_encoders import TEXT_ENCODERS
 from ..runtime.chat import lenient
-from ..runtime.chat.replies import Reply, embeddings
+from ..runtime.chat.replies import Logprob, Reply, embeddings
 from ..runtime.chat.template import ChatTemplate
 from ..runtime.chat.tool_calls import Plain, constraint_for, parser_for
 from ..runtime.context.generation import Generation
@@ -21,7 +22,7 @@ from ..runtime.context.reading.prompt import prompt_ids
 from ..runtime.draft import Draft
 from ..runtime.embedding.readers import DecoderReader
 from ..runtime.loading.adapter_files import AdapterFile
-from ..runtime.sampling import Constraint
+from ..runtime.sampling import Constraint, Sampler
 from ..system.terminal import say
 from .answers import Answer, Told, form_of, message_of
 from .arguments import KV_TYPES, OF_SPEED, RANDOM_SEEDS, CompatError, check, refusal, value_errors
@@ -109,8 +110,11 @@ class Llama:
             ids = prompt_ids(tokenizer, prompt, special=True)
         else:
             ids = [int(token) for token in prompt]
+        text = prompt if isinstance(prompt, str) else tokenizer.decode(ids)
         if answer.echo:
-            answer.before = prompt if isinstance(prompt, str) else tokenizer.decode(ids)
+            answer.before = text
+        else:
+            answer.n_told = len(text)
         return self._told(answer, ids)
 
     __call__ = create_completion
@@ -258,7 +262,22 @@ class Llama:
         """The answer to a prompt that the context has room for."""
         if len(ids) >= (n_ctx := self._context.n_ctx):
             raise CompatError(f"Requested tokens ({len(ids)}) exceed context window of {n_ctx}")
-        return answer.told(len(ids), lambda: self._generation(ids, answer))
+
+        def start() -> Generation:
+            if answer.before and answer.n_top is not None:
+                answer.logprobs = self._logprobs(ids, answer)
+            return self._generation(ids, answer)
+
+        return answer.told(len(ids), start)
+
+    def _logprobs(self, ids: list[int], answer: Answer) -> list[Logprob]:
+        """Of a prompt's tokens, each after those before it, without what begins texts."""
+        tokenizer, state = self._context.model.tokenizer, Sampler(n_probs=answer.n_top or 0).start()
+        self.reset()
+        rows = chain.from_iterable(self._context.read_all_logits(ids[:-1]))
+        first = Logprob(ids[0], tokenizer.piece(ids[0]), 0.0)
+        told = [first, *(Logprob.at(state, tokenizer, row, id) for row, id in zip(rows, ids[1:]))]
+        return told[ids[0] == tokenizer.bos_id :]
 
     def _generation(self, ids: list[int], answer: Answer) -> Generation:
         """Generates after a prompt, of which only what the context does not hold is read."""

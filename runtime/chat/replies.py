@@ -14,7 +14,10 @@ from .tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
 from .tool_calls.json_text import parsed
 
 if TYPE_CHECKING:
+    from ...ops.arrays import F32
     from ..context.generation import Generation
+    from ..sampling.state import SamplerState
+    from ..tokenizer import Tokenizer
 
 Reply = dict[str, Any]
 _LEAST = -1e30
@@ -81,8 +84,13 @@ class Logprob:
     def of(cls, generation: Generation, token: int) -> Logprob:
         """The log-probabilities of the token that a generation has just sampled, and of
         `Sampler.n_probs` others."""
-        piece = generation.context.model.tokenizer.piece
-        of = generation.sampler.logprobs(generation.context.logits, token)
+        context = generation.context
+        return cls.at(generation.sampler, context.model.tokenizer, context.logits, token)
+
+    @classmethod
+    def at(cls, sampler: SamplerState, tokenizer: Tokenizer, logits: F32, token: int) -> Logprob:
+        """The same of a token where these are the logits."""
+        of, piece = sampler.logprobs(logits, token), tokenizer.piece
         top = [(other, piece(other), logprob) for other, logprob in of.top]
         return cls(token, piece(token), of.logprob, top)
 

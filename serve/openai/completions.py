@@ -61,6 +61,9 @@ def _prompts(given: Given | None) -> list[Prompt]:
 
 
 def _ask(body: CompletionRequest, prompt: Prompt) -> Ask:
+    if body.echo and body.logprobs is not None:
+        message = "echo with logprobs: a prompt's tokens have no log probabilities here; omit one"
+        raise ApiError(400, message, "echo")
     limit = body.max_tokens if body.max_tokens is not None else _MAX_TOKENS
     return Ask(
         prompt,

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kvarn
@@ -85,6 +86,37 @@ def test_log_probabilities_are_of_the_tokens(llm: Llama) -> None:
     assert "".join(logprobs["tokens"]) == said["text"]
     for token, p, top in zip(*[logprobs[k] for k in ("tokens", "token_logprobs", "top_logprobs")]):
         assert max(top, key=top.get) == token and top[token] == p < 0 and len(top) == 2
+
+
+def test_offsets_of_tokens_count_from_the_prompt(llm: Llama) -> None:
+    said = llm(PROMPT, **GREEDY, logprobs=1)["choices"][0]
+    n, tokens = len(PROMPT), said["logprobs"]["tokens"]
+    offsets = [n + sum(map(len, tokens[:i])) for i in range(len(tokens))]
+    assert said["logprobs"]["text_offset"] == offsets
+    of_ids = llm(llm.tokenize(PROMPT.encode()), **GREEDY, logprobs=1)["choices"][0]
+    assert of_ids["logprobs"]["text_offset"] == offsets
+    chunks = [one["choices"][0] for one in llm(PROMPT, **GREEDY, logprobs=1, stream=True)]
+    assert [x for chunk in chunks for x in chunk["logprobs"]["text_offset"]] == offsets
+
+
+def test_an_echo_has_the_log_probabilities_of_the_prompt(llm: Llama, model: kvarn.Model) -> None:
+    plain = llm(PROMPT, **GREEDY, logprobs=1)["choices"][0]
+    said = llm(PROMPT, **GREEDY, logprobs=1, echo=True)["choices"][0]
+    form, ids = said["logprobs"], llm.tokenize(PROMPT.encode())
+    rows = np.concatenate(list(model.context(256).read_all_logits(ids))).astype(float)
+    at = rows - np.log(np.exp(rows).sum(1, keepdims=True))
+    told = ids[1:] if ids[0] == llm.token_bos() else ids
+    expected = [None, *(at[i - 1, ids[i]] for i in range(len(ids) - len(told) + 1, len(ids)))]
+    assert "".join(form["tokens"]) == said["text"] == PROMPT + plain["text"]
+    assert form["text_offset"][len(told) :] == plain["logprobs"]["text_offset"]
+    assert form["token_logprobs"][0] is None and form["top_logprobs"][0] is None
+    assert form["token_logprobs"][1 : len(told)] == pytest.approx(expected[1:], abs=1e-4)
+    assert form["token_logprobs"][len(told) :] == plain["logprobs"]["token_logprobs"]
+    chunks = [
+        one["choices"][0] for one in llm(PROMPT, **GREEDY, logprobs=1, echo=True, stream=True)
+    ]
+    for key, whole_list in form.items():
+        assert [x for chunk in chunks for x in chunk["logprobs"][key]] == whole_list
 
 
 def test_a_seed_repeats_an_answer(llm: Llama) -> None:

@@ -17,13 +17,14 @@ def client(address: str) -> openai.OpenAI:
 
 
 def test_texts_are_continued(client: openai.OpenAI, engine: FakeEngine) -> None:
-    answer = client.completions.create(model="toy", prompt=["a", "b"], n=2, echo=True, logprobs=1)
+    answer = client.completions.create(model="toy", prompt=["a", "b"], n=2, echo=True)
     assert [choice.text for choice in answer.choices] == ["Hello!"] * 4
     assert answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (20, 12)
     prompts = [(prompt, fields["echo"], fields["max_tokens"]) for prompt, fields in engine.asked]
     texts = [Text("a", special=True), Text("b", special=True)]
     assert sorted(prompts, key=str) == [(text, True, 16) for text in texts for _ in range(2)]
+    answer = client.completions.create(model="toy", prompt="a", logprobs=1)
     logprobs = answer.choices[0].logprobs
     assert logprobs is not None and logprobs.tokens == ["Hel", "lo", "!"]
     assert logprobs.text_offset == [0, 3, 5]
@@ -59,6 +60,7 @@ WRONG = [
     ("completions", {"prompt": [-1]}, "prompt"),
     ("completions", {"prompt": ["a"] * 9, "n": 9}, "prompt"),
     ("completions", {"prompt": "a", "logprobs": 99}, "logprobs"),
+    ("completions", {"prompt": "a", "logprobs": 1, "echo": True}, "echo"),
     ("completions", {"prompt": "a", "stream_options": 1}, "stream_options"),
     ("embeddings", {"input": ""}, "input[0]"),
     ("embeddings", {"input": []}, "input"),
