@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ...ops.attention.layout import SEGMENT
-from ..attend import Attend, AttendError, BoundAttend, Hash, Sparse
+from ..attend import Attend, AttendError, BoundAttend, Sparse
+from ..attend.hash import SignatureIndex
+from ..attend.indexes import SketchIndex
+from ..attend.sparse import TokenIndex
 from ..loading.model_info import ModelInfo
 from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
@@ -29,7 +32,8 @@ def opened(
         raise AttendError("shards do not serve models whose layers differ in keys and values")
     manifest = store.folder.manifest
     kv = f"{manifest.k_type}/{manifest.v_type}"
-    column = method.encoder_or_simhash(model)[0].name if isinstance(method, Hash) else ""
+    index = method.make_index(model, store) if isinstance(method, Sparse) else None
+    columns = _columns_of(index, len(store.saved.tokens))
 
     def wrong(facts: ShardFacts) -> str:
         """What of a shard does not fit, or ""."""
@@ -39,10 +43,11 @@ def opened(
         same = facts.pack == manifest.id and facts.stop <= store.saved_items(KV)
         if not same or facts.digest != digest_of(store, n_segments):
             return f"it holds another pack than {store.folder.path}, or other tokens in it"
-        if column and column not in facts.columns:
+        missing = [name for name in columns if name not in facts.columns]
+        if missing:
             return (
-                f"its pack has no index {column}: `kvarn pack index NAME --method hash` makes it, "
-                "then start the shard again"
+                f"its pack has no index {missing[0]}: `kvarn pack index NAME --method "
+                f"{method.name}` makes it, then start the shard again"
             )
         return ""
 
@@ -50,8 +55,15 @@ def opened(
     part, layers = Part(store, links.stop, n_ctx), model.config.attention_layers
     called = frozenset(i for i, layer in enumerate(layers) if layer.window is None)
     full = ShardedFull(links, part, called)
-    if not isinstance(method, Sparse):
+    if not isinstance(method, Sparse) or index is None:
         return full
-    dense, index = method.dense_in(model.config), method.make_index(model, store)
+    dense = method.dense_in(model.config)
     choice = ShardedChoice(method, dense, model.config, store, n_ctx, index)
     return choice.spread(full, links, part, each)
+
+
+def _columns_of(index: TokenIndex | None, n_tokens: int) -> list[str]:
+    """The columns that each shard of a pack with so many tokens needs."""
+    if isinstance(index, SignatureIndex):
+        return [index.encoder.name]
+    return index.names_after(n_tokens) if isinstance(index, SketchIndex) else []

@@ -44,7 +44,14 @@ class CentredIndex(TokenIndex):
 
     def names(self, layer: LayerView) -> list[str]:
         """The names of those columns."""
-        return [f"{name}-c{self._stages[layer.index]}" for name in self._items]
+        return self._names_of(self._stages[layer.index])
+
+    def names_after(self, stored: int) -> list[str]:
+        """The names of the columns of layers that hold so many tokens, at least a segment."""
+        return self._names_of(averaged(stored))
+
+    def _names_of(self, n: int) -> list[str]:
+        return [f"{name}-c{n}" for name in self._items]
 
     def cover(self, layer: LayerView, start: int, stop: int) -> None:
         self.cover_with(layer, averaged(stop), start, stop)

@@ -12,7 +12,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import Attend, AttendError
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs import build_pack, index_pack
 from kvarn.runtime.shards import ShardError, links
 from kvarn.runtime.shards.frames import Kind, Message, receive, send, text_array, text_of
 from kvarn.runtime.shards.greeting import PROTOCOL, greet
@@ -188,11 +188,22 @@ def test_contexts_that_do_not_follow_a_pack(model: kvarn.Model, pack: Path) -> N
             model.context(9000, attend, store=store, prefill=kvarn.SparsePrefill())
 
 
-def test_an_index_that_the_pack_of_a_shard_has_not(model: kvarn.Model, tmp_path: Path) -> None:
-    build_pack(model, tmp_path / "pack", ids_of(model, N), N)
-    refused = pytest.raises(ShardError, match="its pack has no index simhash")
-    with shards(tmp_path / "pack", (0, 2)) as (shard,), refused:
-        opened(model, tmp_path / "pack", over([shard.address], kvarn.Hash()))
+@pytest.mark.parametrize(
+    ("method", "name"), [(kvarn.Hash(), "simhash"), (kvarn.TopK(), "sketch-.*-c2")]
+)
+def test_an_index_that_the_pack_of_a_shard_has_not(
+    model: kvarn.Model, tmp_path: Path, method: Attend, name: str
+) -> None:
+    """Also where it has that of another method; once made, nothing is missing."""
+    path, other = tmp_path / "pack", {"hash": kvarn.TopK(), "topk": kvarn.Hash()}
+    build_pack(model, path, ids_of(model, N), N)
+    index_pack(model, path, other[method.name])
+    words = f"its pack has no index {name}.*: `kvarn pack index NAME --method {method.name}` makes"
+    with shards(path, (0, 2)) as (shard,), pytest.raises(ShardError, match=words):
+        opened(model, path, over([shard.address], method, choice="each"))
+    index_pack(model, path, method)
+    with shards(path, (0, 2)) as (shard,):
+        opened(model, path, over([shard.address], method, choice="each")).close()
 
 
 def test_segments_that_a_pack_has_not(pack: Path, tmp_path: Path, model: kvarn.Model) -> None:
