@@ -41,12 +41,12 @@ def shown(text: str | bytes, limit: int = 64) -> str:
     return quoted if len(text) <= limit else f"{quoted}…"
 
 
-def brief(value: object, limit: int = 60) -> str:
+def brief(value: object, limit: int = 60, spelling: type[reprlib.Repr] = reprlib.Repr) -> str:
     """A value from a file for a message: its repr, cut short, on one line.
 
     A large value costs no more than a small one.
     """
-    writer = reprlib.Repr()
+    writer = spelling()
     writer.maxstring = writer.maxother = writer.maxlong = limit
     written = writer.repr(value)
     return one_line(" ".join(written.split()), limit)

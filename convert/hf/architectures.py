@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...models.config.architectures import ARCHITECTURES
-from ...system.text import brief
 from ..errors import ConvertError
 from .architecture import HFArchitecture
 from .config import Config
+from .files.jsons import brief
 from .table import HF_ARCHITECTURES
 
 
@@ -21,10 +21,11 @@ def architecture_of(values: Mapping[str, Any]) -> HFArchitecture:
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and names else values.get("model_type")
     if not isinstance(name, str) or name not in HF_ARCHITECTURES:
-        raise ConvertError(
-            f"config.json: the architecture {brief(name)} is unknown to kvarn, expected one of "
-            f"{', '.join(HF_ARCHITECTURES)}"
-        )
+        found = f"the architecture {brief(name)} is unknown to kvarn"
+        if not names:
+            shown = "empty" if names == [] else brief(names)
+            found = f"architectures is {shown if 'architectures' in values else 'missing'}"
+        raise ConvertError(f"config.json: {found}, expected one of {', '.join(HF_ARCHITECTURES)}")
     quantised = values.get("quantization_config")
     method = quantised.get("quant_method", "unknown") if isinstance(quantised, Mapping) else None
     if method not in (None, HF_ARCHITECTURES[name].packed):
@@ -60,7 +61,8 @@ def check(architecture: HFArchitecture, config: Config) -> None:
         "relu-squared": ("relu2",),
     }
     allowed = expected[ARCHITECTURES[architecture.name].activation]
-    activation = config.get(architecture.activation) or config.get("hidden_act") or allowed[0]
+    given = [key for key in (architecture.activation, "hidden_act") if key in config]
+    activation = next(filter(None, map(config.get, given)), None if given else allowed[0])
     if activation not in allowed:
         raise ConvertError(
             f"config.json: the activation is {brief(activation)}, expected {allowed[0]} for "

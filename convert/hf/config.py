@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...models.config.bounds import MAX_CONTEXT, MAX_EMBD, MAX_FF, MAX_HEADS, MAX_LAYERS, MAX_VOCAB
-from ...system.text import brief
 from ..errors import ConvertError
+from .files.jsons import brief
 
 # Bounds that every sound model keeps. These numbers set the length of loops and lists before any
 # tensor is read.
@@ -157,8 +157,7 @@ class Config:
         return self._error(key, self.get(key), f"{expected} for a {name} file")
 
     def _error(self, key: str, value: object, expected: str) -> ConvertError:
-        missing = "null" if key in self else "missing"
-        shown = missing if value is None else brief(value)
+        shown = "missing" if value is None and key not in self else brief(value)
         return ConvertError(f"config.json: {key} is {shown}, expected {expected}")
 
 
@@ -175,7 +174,7 @@ def number(values: Mapping[str, Any], key: str, where: str) -> float:
         or not isinstance(value, (int, float))
         or not -F32_MAX <= value <= F32_MAX
     ):
-        shown = "missing" if value is None else brief(value)
+        shown = brief(value) if key in values else "missing"
         raise ConvertError(f"{where}: {key} is {shown}, expected a number")
     return float(value)
 
@@ -198,9 +197,10 @@ def _rope_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     original, length = "original_max_position_embeddings", values.get("max_position_embeddings")
     if not by_layer and values.get(original) is not None:
         rope[original] = values[original]
-    for key, value in (("rope_theta", values.get("rope_theta")), (original, length)):
-        if value is not None:
-            rope.setdefault(key, value)
+    if "rope_theta" in values:
+        rope.setdefault("rope_theta", values["rope_theta"])
+    if length is not None:
+        rope.setdefault(original, length)
     return rope
 
 

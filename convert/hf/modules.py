@@ -11,9 +11,8 @@ from typing import Any
 
 from gguf import GGUFWriter, PoolingType
 
-from ...system.text import brief
 from ..errors import ConvertError
-from .files.jsons import read_bytes
+from .files.jsons import brief, read_bytes
 from .files.safetensors import StoredTensor, read_header
 
 _MAX_BYTES = 1 << 20

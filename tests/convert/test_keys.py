@@ -158,7 +158,7 @@ REFUSED = {
     ),
     "rope_type is .'yarn'.": common("LlamaForCausalLM", rope_scaling={"rope_type": ["yarn"]}),
     "cohere2 does not have": common("Cohere2ForCausalLM", rope_scaling=YARN),
-    "truncate is False, expected true": common(
+    "truncate is false, expected true": common(
         "LlamaForCausalLM", rope_scaling=YARN | {"truncate": False}
     ),
     "extrapolation_factor is 0.5, expected 1": common(

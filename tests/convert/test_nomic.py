@@ -85,13 +85,13 @@ def test_experts_are_the_same_a_few_rows_at_a_time(
     ("case", "changes", "words"),
     [
         (CASE, {"activation_function": "relu"}, "activation_function is 'relu', expected gelu"),
-        (CASE, {"prenorm": True}, "prenorm is True, expected false for a nomic-bert-moe file"),
+        (CASE, {"prenorm": True}, "prenorm is true, expected false for a nomic-bert-moe file"),
         (CASE, {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction is 0.5, expected 1.0"),
-        (CASE, {"moe_normalize_expert_weights": True}, "moe_normalize_expert_weights is True"),
+        (CASE, {"moe_normalize_expert_weights": True}, "moe_normalize_expert_weights is true"),
         (CASE, {"num_experts": 4}, r"w1 has shape \(480, 64\), expected \(384, 64\)"),
         (CASE, {"num_experts": 0}, r"w1 has shape \(480, 64\), expected \(0, 64\)"),
         (DENSE, {"activation_function": "gelu"}, "expected swiglu for a nomic-bert file"),
-        (DENSE, {"causal": True}, "causal is True, expected false"),
+        (DENSE, {"causal": True}, "causal is true, expected false"),
         (DENSE, {"n_layer": "3"}, "num_hidden_layers is '3', expected a whole number"),
     ],
 )

@@ -191,7 +191,7 @@ def test_rerankers_read_pairs_as_the_library_joins_them(tmp_path: Path) -> None:
     ("path", "value", "words"),
     [
         (("model", "byte_fallback"), True, "byte_fallback is true"),
-        (("model", "unk_id"), None, "unk_id is None, expected a token's"),
+        (("model", "unk_id"), None, "unk_id is null, expected a token's"),
         (("model", "vocab"), [["a", 1.0], ["b"]], "no list of texts and scores"),
         (("normalizer",), {"type": "Lowercase"}, "Lowercase.* changes texts"),
         (("normalizer",), {"type": "Precompiled", "precompiled_charsmap": "*"}, "not base64"),

@@ -6,7 +6,6 @@ import numpy as np
 from gguf import GGUFWriter
 
 from ....ops.arrays import F32
-from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config, number
@@ -68,7 +67,7 @@ def falcon_factors(config: Config, name: str, n_rows: int) -> list[F32]:
 def _numbers(config: Config, key: str, n: int) -> list[float]:
     values = config.get(key)
     if not isinstance(values, list) or len(values) != n:
-        raise ConvertError(f"config.json: {key} is {brief(values)}, expected {n} numbers")
+        raise config.refused(key, f"{n} numbers", "falcon-h1")
     return [number({key: value}, key, "config.json") for value in values]
 
 

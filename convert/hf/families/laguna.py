@@ -5,10 +5,10 @@ from __future__ import annotations
 from gguf import ExpertGatingFuncType, GGUFWriter
 
 from ....models.config.architectures import ARCHITECTURES
-from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
+from ..files.jsons import brief
 from ..metadata.keys import add_head_dim, add_sizes
 from ..metadata.layers import add_windows, windowed_layers
 from ..metadata.rope import add_rope

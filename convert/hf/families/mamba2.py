@@ -9,10 +9,10 @@ import numpy as np
 from gguf import GGUFWriter
 from numpy.typing import NDArray
 
-from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
+from ..files.jsons import brief
 from ..metadata.keys import add_granite, add_qwen
 from ..metadata.layers import layer_kinds
 from ..views import View, Views, mapped

@@ -6,9 +6,9 @@ import numpy as np
 from gguf import GGUFWriter
 
 from ....ops.arrays import F32
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config, number
+from ..files.jsons import brief
 from ..metadata.keys import add_qwen
 from ..metadata.layers import add_windows, windowed_layers
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from gguf import GGUFWriter
 
-from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config
+from ..files.jsons import brief
 from ..metadata.keys import add_head_dim, add_sizes
 from .experts import add_experts
 from .hybrids import layer_counts

@@ -12,10 +12,10 @@ from functools import partial
 
 from gguf import GGUFWriter
 
-from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
 from ..config import Config, number
+from ..files.jsons import brief
 from ..metadata.keys import add_base, add_head_dim
 from ..metadata.layers import add_windows, usual_windows, windowed_layers
 from ..views import View, Views, part
@@ -27,7 +27,7 @@ _OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
 def add_bert(writer: GGUFWriter, config: Config, padded: bool = False) -> None:
     """`bert.*`; `ConvertError` for another activation, and positions that are no table. padded: the
     table begins with positions up to that of the padding, which no text has."""
-    activation = config.get("hidden_act") or "gelu"
+    activation = config.get("hidden_act") if "hidden_act" in config else "gelu"
     if activation not in ("gelu", "gelu_new", "gelu_pytorch_tanh"):
         raise ConvertError(
             f"config.json: the activation is {brief(activation)}, expected gelu for bert"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....system.text import brief, one_line
+from ....system.text import one_line
 from ...errors import ConvertError
-from .jsons import optional_json, read_json
+from .jsons import brief, optional_json, read_json
 from .safetensors import StoredTensor, read_header
 
 INDEX = "model.safetensors.index.json"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from pathlib import Path
 from typing import Any
 
+from ....system import text
 from ....system.text import one_line
 from ...errors import ConvertError
 
@@ -14,6 +16,21 @@ MAX_BYTES = 4 << 20
 MAX_VOCABULARY_BYTES = 48 << 20
 """Most bytes of a tokenizer's file; the largest published one has 33 MB, 2.5 million values."""
 MAX_VALUES = 1 << 22
+
+
+class _Spelling(reprlib.Repr):
+    """JSON's words for what Python spells otherwise, also within lists and objects."""
+
+    def repr_bool(self, value: bool, level: int) -> str:
+        return str(value).lower()
+
+    def repr_NoneType(self, value: None, level: int) -> str:
+        return "null"
+
+
+def brief(value: object) -> str:
+    """A value of a JSON file for a message, as `system.text.brief` cuts it."""
+    return text.brief(value, spelling=_Spelling)
 
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
@@ -46,7 +63,7 @@ def parse_json(data: bytes, source: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConvertError(f"{source}: not valid JSON: {one_line(str(error), 120)}") from None
     if not isinstance(value, dict):
-        raise ConvertError(f"{source}: expected a JSON object, found {type(value).__name__}")
+        raise ConvertError(f"{source}: expected a JSON object, found {brief(value)}")
     return value
 
 

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.arrays import F32, U8
-from ....system.text import brief
 from ...errors import ConvertError
-from .jsons import parse_json
+from .jsons import brief, parse_json
 
 MAX_HEADER = 16 << 20  # bytes; the largest models have some 100 for each of 2,000 tensors
 MAX_DIMS = 8

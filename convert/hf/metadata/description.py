@@ -8,9 +8,9 @@ from typing import Any
 import gguf
 import yaml
 
-from ....system.text import brief, one_line
+from ....system.text import one_line
 from ...errors import ConvertError
-from ..files.jsons import optional_json, read_bytes
+from ..files.jsons import brief, optional_json, read_bytes
 
 _MAX_CARD = 4 << 20
 _MAX_FACTS = 512 << 10  # of what a card says to programs

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from gguf import GGUFWriter, RopeScalingType
 
 from ....models.config.architectures import ARCHITECTURES
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config, number
+from ..files.jsons import brief
 from .layers import add_periodic_windows, add_windows, windowed_layers
 from .rope import add_rope, add_scaling
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gguf import GGUFWriter
 
 from ....models.config.architectures import ARCHITECTURES
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config
+from ..files.jsons import brief
 
 
 def windowed_layers(config: Config, period: int) -> list[bool]:

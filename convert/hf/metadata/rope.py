@@ -24,9 +24,9 @@ from ....models.config.rope_keys import (
     yarn_amplitude,
 )
 from ....ops.arrays import F32
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import Config, number
+from ..files.jsons import brief
 
 _WHERE = "config.json's rope parameters"
 ROUNDED = ("gpt-oss",)
@@ -129,7 +129,8 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
             raise _refused(key, rope[key], "1: transformers ignores it")
     if not rope.get("truncate", True) and writer.arch not in ROUNDED:
         raise _refused("truncate", rope["truncate"], "true: readers of GGUF files round the range")
-    factor = _stretch(config)
+    given = "factor" in rope  # a null is none, though transformers counts it as the lengths' ratio
+    factor = _within(rope, "factor", LEAST_FACTOR, MAX_FACTOR) if given else _stretch(config)
     writer.add_rope_scaling_type(RopeScalingType.YARN)
     writer.add_rope_scaling_factor(factor)
     writer.add_rope_scaling_orig_ctx_len(_original(config))
@@ -250,6 +251,8 @@ def long_factors(config: Config) -> LongFactors:
 def _factors(config: Config, key: str) -> F32:
     n = config.rotated_dims // 2
     values = config.rope.get(key)
+    if key not in config.rope:
+        raise ConvertError(f"{_WHERE}: {key} is missing, expected {n} numbers")
     if not isinstance(values, list) or len(values) != n:
         raise _refused(key, values, f"{n} numbers")
     factors = {str(i): value for i, value in enumerate(values)}

@@ -10,9 +10,9 @@ from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter
 
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import F32_MAX
+from ..files.jsons import brief
 
 
 def check_values(writer: GGUFWriter) -> None:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import number
-from ..files.jsons import read_json
+from ..files.jsons import brief, read_json
 
 FILE = "adapter_config.json"
 MAX_RANK = 1 << 16

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....system.text import brief
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
-from ..files.jsons import optional_json
+from ..files.jsons import brief, optional_json
 from .sentencepiece import PieceType, read_sentencepiece
 from .tokens import ADDED_SCORE, Tokens, added_tokens
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ....runtime.tokenizer.bpe import BYTE_TO_CHARACTER
-from ....system.text import brief
 from ...errors import ConvertError
-from ..files.jsons import read_bytes
+from ..files.jsons import brief, read_bytes
 from .sentencepiece import PieceType
 from .tokens import Tokens, added_tokens
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....models.config.bounds import MAX_VOCAB
-from ....system.text import brief
 from ...errors import ConvertError
+from ..files.jsons import brief
 from .sentencepiece import PieceType
 
 _NUMBER = re.compile("[0-9]{1,10}", re.ASCII)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ....system.text import brief
 from ...errors import ConvertError
 from ..config import F32_MAX
+from ..files.jsons import brief
 from .pieces import prepends_space, steps
 from .sentencepiece import Piece, PieceType, read_sentencepiece
 from .tokens import Tokens, added_tokens

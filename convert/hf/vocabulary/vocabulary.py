@@ -10,10 +10,10 @@ from typing import Any
 from gguf import GGUFWriter, SpecialVocab
 
 from ....runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
-from ....system.text import brief, one_line
+from ....system.text import one_line
 from ...errors import ConvertError
 from ..architecture import HFArchitecture
-from ..files.jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
+from ..files.jsons import MAX_VOCABULARY_BYTES, brief, optional_json, read_bytes
 from .bpe import byte_level_tokens, pre_tokenizer
 from .pieces import as_gemma4, read_pieces
 from .tiktoken import FILE as TIKTOKEN

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....system.text import brief
 from ...errors import ConvertError
-from ..files.jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
+from ..files.jsons import MAX_VOCABULARY_BYTES, brief, optional_json, read_bytes
 from .sentencepiece import PieceType
 from .tokens import Tokens, added_tokens
 
