@@ -203,13 +203,17 @@ class _Blocks:
             return True
         try:
             if not (path / MANIFEST).exists() or not pack_head(path).complete:
-                with attempt(path, str(self.path)) as work:
+                with attempt(path, f"block {self._number(part)} of {self.path}") as work:
                     work.digest = self._digest
                     self._read_tokens(part)
         except PackBusy:
             return False
         self._read.add(path)
         return True
+
+    def _number(self, part: Part) -> str:
+        """Which block it is, from 1 on."""
+        return f"{part.first // self.prefill.size + 1:,}"
 
     def _read_tokens(self, part: Part) -> None:
         apart = replace(self.prefill, rest="exact")
@@ -218,9 +222,8 @@ class _Blocks:
             if context.tokens[part.first :] != list(self.ids[part.first : done]):
                 raise PackError(Path(part.path), "it holds tokens of another text: remove it")
             if done < part.goal:
-                size = self.prefill.size
-                name = f"block {part.first // size + 1:,} of {-(-part.n_apart // size):,}"
-                reading = self.reading(name)
+                n_blocks = -(-part.n_apart // self.prefill.size)
+                reading = self.reading(f"block {self._number(part)} of {n_blocks:,}")
                 reading.opened(context)
                 context.prefill(self.ids[done : part.goal], reading.tell)
 
