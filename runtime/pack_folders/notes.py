@@ -33,6 +33,7 @@ from ..documents.kinds import Notice
 from ..home import make_folder, mode_in
 from ..store.disk.errors import PackBusy, PackError, opening
 from ..store.disk.format.manifest import NAME as MANIFEST
+from ..store.disk.format.parts_text import first_token
 from ..store.disk.info import pack_head
 
 NOTES = ".kvarn"
@@ -65,7 +66,8 @@ class TextNote:
 
 @dataclass(frozen=True)
 class TextState(TextNote):
-    """A text of a folder of packs. n_tokens: those its pack has, of `goal`. model: the pack's."""
+    """A text of a folder of packs. n_tokens: those its pack has, of `goal`; of a block of a text,
+    its own. model: the pack's."""
 
     name: str = ""
     state: State = "unfinished"
@@ -199,10 +201,10 @@ def texts_in(folder: Path) -> list[TextState]:
 def _state(pack: Path) -> TextState:
     note, busy = _looked_up(pack)
     goal, model, complete, reason = 0, "", False, note.reason
-    n_tokens = 0
+    n_tokens = first = 0
     try:
         if (pack / MANIFEST).exists():
-            head = pack_head(pack)
+            head, first = pack_head(pack), first_token(pack)
             n_tokens, goal, model = head.n_tokens, head.goal, head.model
             complete = head.complete and n_tokens > 0
     except PackError as error:
@@ -215,8 +217,9 @@ def _state(pack: Path) -> TextState:
         state = "failed"
     elif n_died >= MOST_DEATHS:
         state = "given up"
+    n_tokens = max(n_tokens - first, 0)
     facts = {**asdict(note), "n_tokens": n_tokens, "n_died": n_died, "reason": reason}
-    return TextState(**facts, name=pack.name, state=state, goal=goal, model=model)
+    return TextState(**facts, name=pack.name, state=state, goal=max(goal - first, 0), model=model)
 
 
 def _looked_up(pack: Path) -> tuple[TextNote, bool]:

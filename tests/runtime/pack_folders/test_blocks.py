@@ -123,7 +123,7 @@ def test_processes_share_the_blocks_and_go_on_where_one_was_killed(
 
     assert worker("block 2 of 3").wait(timeout=120) == -signal.SIGKILL
     listed = {text.name: (text.n_tokens, text.n_died, text.state) for text in texts_in_parts(pack)}
-    assert listed == {"00000": (2048, 0, "read"), "00001": (3072, 0, "unfinished")}
+    assert listed == {"00000": (1024, 0, "read"), "00001": (1024, 0, "unfinished")}
     others = [worker(), worker()]
     told = [process.communicate(timeout=120)[0] for process in others]
     assert [process.returncode for process in others] == [0, 0]
@@ -132,6 +132,27 @@ def test_processes_share_the_blocks_and_go_on_where_one_was_killed(
     assert sum(int(lines.split()[-1]) for lines in told) == N - 3072  # none is read twice
     assert saved(pack) == saved(tmp_path / "one")
     assert not parts_folder(pack).exists()
+
+
+def test_a_list_of_blocks_counts_the_tokens_of_each(model: Model, tmp_path: Path) -> None:
+    """Not those before it, also where nothing is read yet; the first segment is no part."""
+    ids, pack, moved = ids_of(model, N), tmp_path / "before" / "pack", tmp_path / "after" / "pack"
+    seen: dict[str, list[tuple[int, int, str]]] = {}
+
+    def listed(pack: Path) -> list[tuple[int, int, str]]:
+        return [(text.n_tokens, text.goal, text.state) for text in texts_in_parts(pack)]
+
+    def begin(name: str, context: kvarn.Context):
+        if name.startswith("block"):
+            seen[name] = listed(moved)
+        return lambda done, total: None
+
+    stopped_in(model, pack, ids, "block 1 of 3", 512)
+    (tmp_path / "before").rename(tmp_path / "after")
+    build_pack_in_blocks(model, moved, ids, BLOCKS, CTX, begin)
+    first = (1024, 1024, "read")
+    assert seen["block 2 of 3"] == [first, (0, 2048, "being read")]
+    assert seen["block 3 of 3"] == [first, (2048, 2048, "read"), (0, 2048, "being read")]
 
 
 def texts_in_parts(pack: Path):

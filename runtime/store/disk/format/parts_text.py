@@ -12,6 +12,7 @@ from pathlib import Path
 
 import xxhash
 
+from .....ops.attention.layout import SEGMENT
 from .. import files
 from ..errors import PackDamaged, PackInParts, opening
 from .manifest import NAME as MANIFEST
@@ -38,6 +39,14 @@ def parts_folder(pack: Path) -> Path:
     name = os.fsencode(pack.name)
     shown = pack.name if len(name) <= _MOST_NAME else xxhash.xxh3_128_hexdigest(name)
     return pack.parent / f".{shown}.parts"
+
+
+def first_token(pack: Path) -> int:
+    """The first token of its own of a part of a pack; 0 for other packs. Raises `PackError`."""
+    parent = Manifest.read(pack).parent
+    if parent is None or parts_folder(parent.folder(pack)) != pack.parent.resolve():
+        return 0
+    return parent.n_segments * SEGMENT
 
 
 def parts_text(pack: Path) -> PartsText | None:
