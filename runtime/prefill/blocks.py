@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from ...ops.arrays import F32
 from ...ops.attention.arguments import Dense
 from ...ops.attention.prefill.listed import ListedScratch, ReadRows, listed_attention
+from ...system.values import count
 from ..attend import Attend, BoundAttend
 from ..attend.sparse import Sparse
 from ..methods import option
@@ -56,7 +58,11 @@ class BlocksPrefill(Prefill):
     short: ClassVar[str] = "size"
     needs_all_tokens: ClassVar[bool] = True
 
-    size: int = option(16384, "a block has N tokens; --prefill blocks:N is the same", int)
+    size: int = option(
+        16384,
+        "a block has N tokens; --prefill blocks:N is the same",
+        partial(count, least=CHUNK),
+    )
     until: int | None = option(
         None, "the first N tokens are read in blocks (default: the prompt that comes first)", int
     )

@@ -33,9 +33,11 @@ class PrefillFacts:
         chosen = f"index {self.column}, k {self.k}{rerank}, from {self.from_}{tail}"
         if not self.size:
             return f"{self.mode} ({chosen})"
-        until = f", up to token {self.until:,}" if self.until else ""
-        rest = f", then sparse: {chosen}" if self.index else ""
-        return f"{self.mode} (of {self.size:,} tokens{until}{rest})"
+        name, _, rest = self.mode.partition(" ")
+        until = f"up to token {self.until:,}" if self.until else ""
+        sparse = f"then sparse: {chosen}" if self.index else ""
+        details = ", ".join(filter(None, (rest, until, sparse)))
+        return f"{name}:{self.size}" + (f" ({details})" if details else "")
 
 
 @dataclass(frozen=True)

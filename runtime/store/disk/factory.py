@@ -218,8 +218,8 @@ class Disk(Store):
             read, wanted = manifest.prefill or "exact", self.prefill or "exact"
             raise PackError(
                 path,
-                f"its prompts were read {read}, asked for is {wanted}: omit the --prefill options, "
-                "or make another pack",
+                f"its prompts were read with --prefill {read}, and {wanted} is asked for: omit the "
+                "--prefill options, or make another pack",
             )
         check_model(path, manifest.model, model)
         layers = zip(manifest.windows, model.config.kv_layers)

@@ -38,17 +38,17 @@ def test_packs_are_read_sparsely_and_go_on_so(long: Kvarn, tmp_path: Path) -> No
     assert long(*build)[0] == 0  # nothing is left to read, in its own mode
     code, _, err = long(*build, "--prefill", "exact")
     assert code == 1
-    assert "its prompts were read sparse" in err and "asked for is exact" in err
+    assert "were read with --prefill sparse (index" in err and "and exact is asked for" in err
 
 
 def test_packs_are_read_in_blocks_and_go_on_so(long: Kvarn, tmp_path: Path) -> None:
     long.build("mill", *BLOCKS)
     facts = json.loads(long("pack", "info", "mill", "--json")[1])
     n_apart = facts["n_tokens"] // 512 * 512
-    assert facts["prefill"] == f"blocks (of 512 tokens, up to token {n_apart:,})"
+    assert facts["prefill"] == f"blocks:512 (up to token {n_apart:,})"
     long.build("mill", "--prefill", "blocks", "--prefill-size", "512")  # nothing is left to read
     code, _, err = long("pack", "build", *long.model, "-f", long.text, "-o", "mill", *SPARSE)
-    assert code == 1 and "its prompts were read blocks (of 512 tokens), asked for is spars" in err
+    assert code == 1 and "were read with --prefill blocks:512, and sparse (index" in err
     stats = tmp_path / "stats.json"
     ask = ["run", "--pack", "mill", "-p", "Who?", "-n", "1", "--stats-json", str(stats)]
     code, _, err = long(*ask, *BLOCKS)
@@ -72,7 +72,7 @@ def test_a_session_is_read_as_its_first_prompt_says(
         return json.loads(long("pack", "info", str(session_path("blocks")), "--json")[1])["prefill"]
 
     begun = chat(text, *BLOCKS)
-    assert begun.startswith("blocks (of 512 tokens, up to token 3,")
+    assert begun.startswith("blocks:512 (up to token 3,")
     assert chat(text[:100]) == begun
 
 
@@ -157,6 +157,9 @@ def test_options_of_the_other_method_are_refused(run: Kvarn) -> None:
     ):
         code, _, err = run("run", *run.model, "-p", "x", "-n", "1", *options)
         assert code == 1 and words in err
+    for size in ("abc", "0"):
+        code, _, err = run("run", *run.model, "-p", "x", "--prefill", f"blocks:{size}")
+        assert code == 2 and "size: expected a whole number from 512 to 2147483647, found" in err
     with pytest.raises(SystemExit):
         run("run", *run.model, "--prefill", "sparse", "--prefill-index", "lsh")
     with pytest.raises(SystemExit):

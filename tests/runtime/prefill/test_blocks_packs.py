@@ -85,7 +85,7 @@ def test_a_killed_process_is_gone_on_from(pack: Path, model: Model, tmp_path: Pa
     ids, path = ids_of(model, N), tmp_path / "pack"
     killed(KILLED, model.path, path, ",".join(map(str, ids)))
     assert pack_info(path).n_tokens == 1024
-    assert pack_info(path).prefill == "blocks (of 1,024 tokens, up to token 2,048)"
+    assert pack_info(path).prefill == "blocks:1024 (up to token 2,048)"
     with model.context(N + 100, store=Disk(path)) as context:
         assert context.plan.prefill == BLOCKS
         context.prefill(ids[1024:])
@@ -95,7 +95,7 @@ def test_a_killed_process_is_gone_on_from(pack: Path, model: Model, tmp_path: Pa
 def test_a_pack_says_how_it_was_read_and_refuses_another(
     pack: Path, model: Model, tmp_path: Path
 ) -> None:
-    said = "blocks (of 1,024 tokens, up to token 2,048)"
+    said = "blocks:1024 (up to token 2,048)"
     export_pack(pack, tmp_path / "file")
     import_pack(tmp_path / "file", tmp_path / "copy")
     for path in (pack, tmp_path / "copy"):
@@ -103,28 +103,26 @@ def test_a_pack_says_how_it_was_read_and_refuses_another(
         assert not list(verify(path))
     for other, asked in (
         (Exact(), "exact"),
-        (BlocksPrefill(512), r"blocks \(of 512 tokens\)"),
-        (replace(BLOCKS, until=1024), r"blocks \(of 1,024 tokens, up to token 1,024\)"),
-        (replace(BLOCKS, rest="sparse"), r"blocks \(of 1,024 tokens, then sparse: index .*\)"),
+        (BlocksPrefill(512), "blocks:512"),
+        (replace(BLOCKS, until=1024), r"blocks:1024 \(up to token 1,024\)"),
+        (replace(BLOCKS, rest="sparse"), r"blocks:1024 \(then sparse: index .*\)"),
     ):
         with pytest.raises(
-            PackError, match=rf"read blocks \(of 1,024 tokens\), asked for is {asked}: omit"
+            PackError, match=rf"with --prefill blocks:1024, and {asked} is asked for: omit"
         ):
             model.context(N + 100, store=Disk(pack), prefill=other)
     build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
-    with pytest.raises(PackError, match=r"read exact, asked for is blocks"):
+    with pytest.raises(PackError, match="with --prefill exact, and blocks:1024 is asked for"):
         model.context(100, store=Disk(tmp_path / "exact"), prefill=BLOCKS)
     block = replace(BLOCKS, rest="block")
     build_pack(model, tmp_path / "block", ids_of(model, N), N + 100, prefill=block)
-    assert pack_info(tmp_path / "block").prefill == (
-        "blocks to the end (of 1,024 tokens, up to token 2,700)"
-    )
+    assert pack_info(tmp_path / "block").prefill == ("blocks:1024 (to the end, up to token 2,700)")
     with model.context(N + 100, store=Disk(tmp_path / "block")) as context:
         assert context.plan.prefill == block
     sparse = replace(BLOCKS, rest="sparse", until=N)
     build_pack(model, tmp_path / "sparse", ids_of(model, N), N + 100, prefill=sparse)
     said = pack_info(tmp_path / "sparse").prefill
-    assert said.startswith("blocks (of 1,024 tokens, up to token 2,048, then sparse: index ")
+    assert said.startswith("blocks:1024 (up to token 2,048, then sparse: index ")
     with model.context(N + 100, store=Disk(tmp_path / "sparse")) as context:
         assert isinstance(context.plan.prefill, BlocksPrefill)
         assert (context.plan.prefill.rest, context.plan.prefill.until) == ("sparse", UNTIL)

@@ -83,9 +83,11 @@ def test_a_pack_goes_on_with_as_many_candidates_as_it_was_begun_with(
     assert facts is not None and facts.rerank == 2
     assert str(facts) == "sparse (index simhash-32-20240517, k 40 of 80, from 1024, tail)"
     for other in (SPARSE, replace(RERANKED, rerank=3)):
-        with pytest.raises(PackError, match=r"k 40 of 80, from 1024, tail.*asked for is sparse"):
+        with pytest.raises(
+            PackError, match=r"k 40 of 80, from 1024, tail\), and sparse .*is asked"
+        ):
             model.context(N + 100, store=Disk(path), prefill=other)
-    with pytest.raises(PackError, match=r"k 40, from.* asked for is .*k 40 of 80"):
+    with pytest.raises(PackError, match=r"k 40, from.*, and .*k 40 of 80.* is asked for"):
         model.context(N + 100, store=Disk(pack), prefill=RERANKED)
     for rerank in (0, "4", True):
         write_checked(path, {**data, "prefill": {**data["prefill"], "rerank": rerank}})
@@ -124,22 +126,24 @@ def test_sketches_are_kept_with_their_centre(sketched: Path, model: Model, tmp_p
     assert bytes_of(path) == bytes_of(sketched)
     with model.context(N + 100, store=Disk(sketched, read_only=True)) as context:
         np.testing.assert_array_equal(context.logits, logits)
-    with pytest.raises(PackError, match=r"sketch-20240517.*scaled.* asked for is .*simhash-32"):
+    with pytest.raises(
+        PackError, match=r"sketch-20240517.*scaled.*, and .*simhash-32.* is asked for"
+    ):
         model.context(N + 100, store=Disk(sketched), prefill=SPARSE)
 
 
 def test_another_mode_is_refused_with_both_named(pack: Path, model: Model, tmp_path: Path) -> None:
-    own = r"prompts were read sparse \(index simhash-32-20240517, k 40, from 1024, tail\)"
+    own = r"read with --prefill sparse \(index simhash-32-20240517, k 40, from 1024, tail\)"
     for other, asked in (
         (Exact(), "exact"),
         (replace(SPARSE, k=41), r"sparse \(index simhash-32-20240517, k 41, from 1024, tail\)"),
         (replace(SPARSE, tail="none"), r"sparse \(index simhash-32-20240517, k 40, from 1024\)"),
     ):
-        with pytest.raises(PackError, match=f"{own}, asked for is {asked}: omit the --prefill"):
+        with pytest.raises(PackError, match=f"{own}, and {asked} is asked for: omit the --prefill"):
             model.context(N + 100, store=Disk(pack), prefill=other)
     model.context(N + 100, Hash(bits=64), store=Disk(pack)).close()  # of generated tokens
     build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
-    with pytest.raises(PackError, match="read exact, asked for is sparse"):
+    with pytest.raises(PackError, match=r"read with --prefill exact, and sparse \("):
         model.context(100, store=Disk(tmp_path / "exact"), prefill=SPARSE)
 
 
