@@ -10,10 +10,9 @@ from kvarn.convert.hf.files.jsons import parse_json
 from .configurations import common
 from .test_keys import keys_of
 
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
 REFUSED = {
     "rope parameters: factor is null, expected a number": common(
-        "LlamaForCausalLM", rope_scaling=YARN | {"factor": None}
+        "LlamaForCausalLM", rope_scaling={"rope_type": "yarn", "factor": None}
     ),
     "rope_theta is null, expected a number": common("LlamaForCausalLM", rope_theta=None),
     "rms_norm_eps is null, expected a number": common("LlamaForCausalLM", rms_norm_eps=None),

@@ -129,8 +129,9 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
             raise _refused(key, rope[key], "1: transformers ignores it")
     if not rope.get("truncate", True) and writer.arch not in ROUNDED:
         raise _refused("truncate", rope["truncate"], "true: readers of GGUF files round the range")
-    given = "factor" in rope  # a null is none, though transformers counts it as the lengths' ratio
-    factor = _within(rope, "factor", LEAST_FACTOR, MAX_FACTOR) if given else _stretch(config)
+    factor = _stretch(config)
+    if factor == 1:  # given, or of equal lengths, which tell none
+        number(rope, "factor", _WHERE)
     writer.add_rope_scaling_type(RopeScalingType.YARN)
     writer.add_rope_scaling_factor(factor)
     writer.add_rope_scaling_orig_ctx_len(_original(config))
