@@ -13,6 +13,7 @@ from ..ops.arrays import F32, F64
 from ..system.errors import KvarnError
 
 if TYPE_CHECKING:
+    from .context import Context
     from .model import Model
     from .prefill import Prefill
     from .store import Store
@@ -37,7 +38,7 @@ def perplexity(
     store: Store,
     prefill: Prefill | None = None,
 ) -> Iterator[Perplexity]:
-    """Yield the running estimate after each piece of `n_ctx` tokens.
+    """The running estimate after each piece of `n_ctx` tokens, as it is read.
 
     The text is cut into pieces of `n_ctx` tokens. Each is read from an empty context (its first
     token replaced by BOS if the model wants one), and of its tokens n_ctx/2 + 1 … n_ctx − 1
@@ -52,12 +53,18 @@ def perplexity(
     ids = tokenizer.encode(text, bos=tokenizer.add_bos)
     if len(ids) < 2 * n_ctx:
         raise KvarnError(
-            f"the text has {len(ids)} tokens; perplexity over pieces of {n_ctx} needs at least "
-            f"{2 * n_ctx}: use a longer text or a smaller --ctx"
+            f"the text has {len(ids):,} tokens; perplexity over pieces of {n_ctx:,} needs at least "
+            f"{2 * n_ctx:,}: use a longer text or a smaller --ctx"
         )
     chunks = min(len(ids) // n_ctx, max_chunks or len(ids))
+    return _estimates(model, ids, chunks, model.context(n_ctx, store=store, prefill=prefill))
+
+
+def _estimates(
+    model: Model, ids: Sequence[int], chunks: int, context: Context
+) -> Iterator[Perplexity]:
+    tokenizer, n_ctx = model.tokenizer, context.n_ctx
     first = n_ctx // 2
-    context = model.context(n_ctx, store=store, prefill=prefill)
     if context.where:
         model.tell(context.where)
     total = squares = 0.0

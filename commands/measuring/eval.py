@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ...evals.tasks import ALL_TASKS, RULER, Plain, Prose, Task
 from ...jit.machine import physical_cores
-from ...runtime.context.planning.plan import beyond_training
 from ...runtime.documents import read_document
 from ...runtime.home import home
 from ...runtime.store import Ram
@@ -146,8 +145,6 @@ def run(options: argparse.Namespace) -> int:
     plan, work = _plan(options), _work(options)
     model = _model(options, plan)
     check_output(options.answers)
-    if line := beyond_training(model, "--length", max(plan.lengths)):
-        say(line)
     rows, observer = [], terminal(each_line_once=True)
     lines: list[str] = []
     with (

@@ -107,10 +107,11 @@ def run(options: argparse.Namespace) -> int:
         )
     (document,) = documents
     model = load_model(source, Workload(store.types(), prefills=[prefill]))
+    result = None
+    results = perplexity(model, document.text, options.ctx, options.chunks, store, prefill)
     if line := beyond_training(model, "--ctx", options.ctx):
         say(line)
-    result = None
-    for result in perplexity(model, document.text, options.ctx, options.chunks, store, prefill):
+    for result in results:
         say(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
     if result is None:
         raise KvarnError(f"{document.path}: too short for a piece of {options.ctx} tokens")
@@ -166,9 +167,9 @@ def _compare(options: argparse.Namespace, source: ModelRequest, request: Context
     prefill = request.prefill
     prefills = [] if prefill is None else [prefill]
     model = load_model(source, Workload(kinds, list(methods.values()), prefills=prefills))
+    passages = passages_of(model, texts, options.ctx, options.decode)
     if line := beyond_training(model, "--ctx", options.ctx):
         say(line)
-    passages = passages_of(model, texts, options.ctx, options.decode)
     with ExitStack() as stack:
         folder = options.work or Path(stack.enter_context(TemporaryDirectory(prefix="kvarn-")))
         results = compare_methods(

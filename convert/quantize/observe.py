@@ -40,7 +40,7 @@ class Observer:
         chunks = len(ids) // self._n_ctx
         if not chunks:
             raise ConvertError(
-                f"the text has {len(ids)} tokens, less than one piece of {self._n_ctx}: use a"
+                f"the text has {len(ids):,} tokens, less than one piece of {self._n_ctx:,}: use a"
                 " longer text or a smaller --ctx"
             )
         chunks = min(chunks, max_chunks or chunks)

@@ -46,7 +46,7 @@ def passages_of(
         ids = tokenizer.encode(text, bos=tokenizer.add_bos)
         if len(ids) < needed:
             raise KvarnError(
-                f"{name} has {len(ids):,} tokens, and --ctx {n_read} with --decode {n_predicted} "
+                f"{name} has {len(ids):,} tokens, and --ctx {n_read:,} with --decode {n_predicted} "
                 f"needs {needed:,}: use a longer text or smaller numbers"
             )
         passages.append(Passage(name, ids[:n_read], ids[n_read:needed]))

