@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rerank": ("texts.rerank", "sort texts by how well they answer a query"),
     "inspect": ("models.inspect", "show what a GGUF file holds"),
     "tokenize": ("texts.tokenize", "show the tokens of a text"),
-    "pack": ("texts.pack", "build, list, check, move and remove context packs"),
+    "pack": ("texts.pack", "build, list, verify, export, import and remove context packs"),
     "bench": ("measuring.bench", "measure prefill and decode speed"),
     "lens": ("measuring.lens.command", "make a page of what generated tokens read of a text"),
     "perplexity": ("measuring.perplexity", "measure how well a model predicts a text"),
