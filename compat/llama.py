@@ -63,6 +63,8 @@ class Llama:
         lora, scale = options.pop("lora_path", None), options.pop("lora_scale", None)
         self._draft = draft = options.pop("draft_model", None)
         check("Llama", options, OF_SPEED)
+        if not isinstance(n_ctx, int | None):
+            raise refusal("Llama", "n_ctx", n_ctx, "a number of tokens")
         if not isinstance(draft, Draft | None):
             raise refusal("Llama", "draft_model", draft, "a draft of kvarn, or none")
         if layers := options.get("n_gpu_layers"):
@@ -260,6 +262,8 @@ class Llama:
 
     def _told(self, answer: Answer, ids: list[int]) -> Told:
         """The answer to a prompt that the context has room for."""
+        if not ids:
+            raise CompatError("the prompt is empty, expected at least one token")
         if len(ids) >= (n_ctx := self._context.n_ctx):
             raise CompatError(f"Requested tokens ({len(ids)}) exceed context window of {n_ctx}")
 

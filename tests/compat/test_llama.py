@@ -119,6 +119,13 @@ def test_an_echo_has_the_log_probabilities_of_the_prompt(llm: Llama, model: kvar
         assert [x for chunk in chunks for x in chunk["logprobs"][key]] == whole_list
 
 
+def test_an_empty_prompt_and_a_size_that_is_none_are_named(llm: Llama) -> None:
+    with pytest.raises(CompatError, match="the prompt is empty"):
+        llm([])
+    with pytest.raises(CompatError, match="Llama: n_ctx is 'x', expected a number of tokens"):
+        Llama(str(default_model_path()), n_ctx="x")  # type: ignore[arg-type]
+
+
 def test_a_seed_repeats_an_answer(llm: Llama) -> None:
     asked = {"max_tokens": 16, "temperature": 1.5, "top_k": 0}
     first, again, other = (
