@@ -52,7 +52,13 @@ def value_errors() -> Iterator[None]:
     try:
         yield
     except KvarnError as error:
-        raise CompatError(str(error)) from error
+        raise CompatError(in_arguments(str(error))) from error
+
+
+def in_arguments(message: str) -> str:
+    """A message about a context, with arguments in the place of the command line's options."""
+    kinds = "type_k and type_v (8, 2)"
+    return message.replace("--ctx", "n_ctx").replace("--kv-type (q8_0, q4_0)", kinds)
 
 
 def refusal(call: str, name: str, value: object, expected: str) -> CompatError:

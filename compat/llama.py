@@ -84,7 +84,8 @@ class Llama:
         model = load(model_path, threads=n_threads, notice=notice, lora=adapters)
         self._embedder = Embedder(DecoderReader(model), "mean", model.name)
         k, v = (KV_TYPES[options.get(name)] for name in ("type_k", "type_v"))
-        self._opened = model.context(n_ctx or None, store=Ram(k, v))
+        with value_errors():
+            self._opened = model.context(n_ctx or None, store=Ram(k, v))
 
     @classmethod
     def from_pretrained(cls, repo_id: str, filename: str | None = None, **options: Any) -> Llama:

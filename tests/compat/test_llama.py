@@ -124,6 +124,8 @@ def test_an_empty_prompt_and_a_size_that_is_none_are_named(llm: Llama) -> None:
         llm([])
     with pytest.raises(CompatError, match="Llama: n_ctx is 'x', expected a number of tokens"):
         Llama(str(default_model_path()), n_ctx="x")  # type: ignore[arg-type]
+    with pytest.raises(CompatError, match="use a smaller n_ctx or a smaller type_k and type_v"):
+        Llama(str(default_model_path()), n_ctx=10**9)
 
 
 def test_a_seed_repeats_an_answer(llm: Llama) -> None:
