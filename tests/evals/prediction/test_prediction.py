@@ -193,7 +193,7 @@ def test_the_command_prints_a_table_and_json(
             ["--decode", "3", "--ctx", "9999", "--keep", "tova", "--prefill", "sparse"],
             "--keep tova evicts some",
         ),
-        (["--decode", "9", "--ctx", "10000"], "tokens, and --ctx 10000 with --decode 9 needs"),
+        (["--decode", "9", "--ctx", "10000"], "tokens, and --ctx 10,000 with --decode 9 needs"),
     ],
 )
 def test_what_does_not_fit_is_one_line(
