@@ -69,7 +69,9 @@ def main() -> int:
         _write_models()
         for cpu in options.cpu or CPUS:
             for step in options.steps or STEPS:
-                faults += [f"{cpu} {step}: {fault}" for fault in STEPS[step](str(ARM / cpu))]
+                found = STEPS[step](str(ARM / cpu))
+                faults += [f"{cpu} {step}: {fault}" for fault in found]
+                say(f"test-arm: {cpu} {step}: {len(found)} faults")
     except (KvarnError, OSError) as error:
         faults.append(str(error))
     for fault in faults:
@@ -125,7 +127,7 @@ def _packs(arm: str) -> list[str]:
 
 def _compile(arm: str) -> list[str]:
     """Kernels that the emulator compiles to other bytes."""
-    differing = _output(arm, ["-m", "lab.arm.ask"]).splitlines()
+    differing = _output(arm, ["-m", "lab.arm.instructions"]).splitlines()
     return [f"{kernel}: other instructions than outside" for kernel in differing]
 
 

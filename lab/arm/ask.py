@@ -1,7 +1,4 @@
-"""In the emulator, has `compile` make the kernels outside: `sitecustomize` calls `install`.
-
-python -m lab.arm.ask      names kernels that Numba compiles otherwise in the emulator
-"""
+"""In the emulator, has `compile` make the kernels outside: `sitecustomize` calls `install`."""
 
 from __future__ import annotations
 
@@ -12,18 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvarn.system.terminal import show
-
 ROOT = Path(__file__).resolve().parents[2]
 ARM = ROOT / ".arm"
 OUTSIDE = "KVARN_ARM_OUTSIDE"
 """A variable of the environment: the Python that runs outside the emulator."""
-
-
-SAMPLE = (
-    ("kvarn.ops.attention.api", "_append", ()),
-    ("kvarn.ops.linear.linear", "_get_rows", ("Q4_K",)),
-)
 
 
 def install() -> None:
@@ -38,7 +27,7 @@ def install() -> None:
         load, symbol = self._load, f"kvarn_kernel_{self._hash}"
         if not load.__module__.startswith("kvarn."):
             return by_numba(self, name)  # a test's own
-        payload = _ask((load.__module__, load.__name__, self._parameters, symbol))
+        payload = ask((load.__module__, load.__name__, self._parameters, symbol))
         address, code = machine_code.load(payload)
         kernel_cache.Counts.compiled += 1
         kernel_cache.keep(name, payload)
@@ -59,7 +48,8 @@ def _compiler() -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, stdin=pipe, stdout=pipe, env=kept | own, cwd=ROOT)
 
 
-def _ask(order: tuple[Any, ...]) -> bytes:
+def ask(order: tuple[Any, ...]) -> bytes:
+    """A kernel compiled outside: `compile.compile_kernel` of `order`."""
     process = _compiler()
     assert process.stdin is not None and process.stdout is not None
     pickle.dump(order, process.stdin)
@@ -67,25 +57,3 @@ def _ask(order: tuple[Any, ...]) -> bytes:
     payload = pickle.load(process.stdout)
     assert isinstance(payload, bytes)
     return payload
-
-
-def main() -> None:
-    """Compile some kernels on both sides; print those whose instructions differ."""
-    from .compile import compile_kernel
-
-    for module, name, parameters in SAMPLE:
-        order = module, name, parameters, "kvarn_kernel"
-        if _instructions(compile_kernel(*order)) != _instructions(_ask(order)):
-            show(f"{module}.{name}{parameters}")
-
-
-def _instructions(payload: bytes) -> bytes:
-    """Of a kernel's file: names of symbols have numbers that count what a process has compiled."""
-    from kvarn.jit.kernel_cache import elf, machine_code
-
-    file = elf.Object(machine_code.from_bytes(payload).object)
-    return b"".join(file.content(section) for section in file.sections if section.flags & 4)
-
-
-if __name__ == "__main__":
-    main()
