@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "Ctrl-C stops an answer, not the program. At the prompt, pressing it twice in a "
-        "row exits with code 130; /quit and the end of input exit with 0."
+        "row exits with code 130; /quit and the end of input with 0, or 1 if a piped line failed."
     )
     add_system_option(parser, "the system message")
     add_max_tokens_option(
