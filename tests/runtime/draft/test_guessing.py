@@ -7,11 +7,9 @@ import pytest
 from kvarn.runtime.draft import DraftModel
 from kvarn.runtime.model import Model
 
-from . import test_model
 from .test_model import GREEDY, context_of, prompt_of
 
-always, large, small = test_model.always, test_model.large, test_model.small
-"""Fixtures."""
+pytestmark = pytest.mark.usefixtures("longest_drafts")
 
 
 @pytest.mark.parametrize(

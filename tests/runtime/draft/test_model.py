@@ -12,9 +12,7 @@ import kvarn
 from kvarn.jit.launch.launcher import Stopped
 from kvarn.runtime.context import Context
 from kvarn.runtime.draft import DraftError, DraftModel
-from kvarn.runtime.draft.lengths import Lengths
 from kvarn.runtime.draft.vocabulary import check_vocabulary
-from kvarn.runtime.gguf import GGUFFile
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.sampling import Constraint
@@ -37,36 +35,7 @@ SAMPLERS = {
     "constrained": kvarn.Sampler(temp=1, constraint=Constraint("regex", "[a-z ]{60}"), seed=6),
 }
 
-
-@pytest.fixture(autouse=True)
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafts as long as they may be, whatever passes take on this machine."""
-    monkeypatch.setattr(Lengths, "best", lambda self, longest, rate: longest)
-
-
-def changed(tiny_path: Path, path: Path, noise: float) -> Model:
-    """The tiny model with louder layers, so that its text varies, and noise in them: a share of
-    their spread."""
-    data, rng = bytearray(tiny_path.read_bytes()), np.random.default_rng(0)
-    for name, tensor in GGUFFile(tiny_path).tensors.items():
-        if "ffn_down" in name or "attn_output" in name:
-            place = slice(tensor.offset, tensor.offset + tensor.n_bytes)
-            loud = np.frombuffer(data[place], np.float16).astype(np.float32) * 30
-            loud += rng.normal(0, noise * loud.std() + 1e-9, loud.shape)
-            data[place] = loud.astype(np.float16).tobytes()
-    path.write_bytes(data)
-    return load(path)
-
-
-@pytest.fixture(scope="module")
-def large(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return changed(tiny_path, tmp_path_factory.mktemp("large") / "large.gguf", 0)
-
-
-@pytest.fixture(scope="module")
-def small(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A model that is right at times: some half of its greedy guesses."""
-    return changed(tiny_path, tmp_path_factory.mktemp("small") / "small.gguf", 0.1)
+pytestmark = pytest.mark.usefixtures("longest_drafts")
 
 
 def prompt_of(n: int, seed: int = 0) -> list[int]:

@@ -11,7 +11,6 @@ import pytest
 import kvarn
 from kvarn.runtime.context.batch import Batch
 from kvarn.runtime.draft import DraftModel
-from kvarn.runtime.draft.lengths import Lengths
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.serving.drafts import LEAST_SHARED, Drafts
@@ -23,25 +22,9 @@ from kvarn.runtime.serving.scheduler import Scheduler
 from kvarn.runtime.serving.tasks import Answering
 from kvarn.runtime.store import StoreError
 
-from ..draft.test_model import changed
-
 N_CTX, N_NEW = 1024, 24
 
-
-@pytest.fixture(autouse=True)
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafts as long as they may be, whatever passes take on this machine."""
-    monkeypatch.setattr(Lengths, "best", lambda self, longest, rate: longest)
-
-
-@pytest.fixture(scope="module")
-def large(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return changed(tiny_path, tmp_path_factory.mktemp("large") / "large.gguf", 0)
-
-
-@pytest.fixture(scope="module")
-def small(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return changed(tiny_path, tmp_path_factory.mktemp("small") / "small.gguf", 0.1)
+pytestmark = pytest.mark.usefixtures("longest_drafts")
 
 
 class Running:
@@ -148,7 +131,9 @@ def test_an_answer_takes_the_draft_that_knows_its_prompt(large: Model, small: Mo
         drafts.give_back(draft)
         return draft
 
-    first, second = answered(chats[0]), answered(chats[1])
+    first = answered(chats[0])
+    assert answered([*chats[0], 5]) is first
+    second = answered(chats[1])
     assert first is not second
     assert [answered([*chat, 5]) for chat in chats] == [first, second]
     assert answered(prompt_of(200, 3)) in (first, second)
