@@ -132,6 +132,33 @@ def test_what_nobody_has_read_goes_to_the_least_busy(
     assert [one["state"] for one in servers] == ["ok", "ok"]
 
 
+def test_who_has_read_most_may_be_busier_but_not_by_much(
+    two: tuple[httpx.Client, list[FakeEngine]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "MOST_AHEAD", 2)
+    client, engines = two
+    for engine in engines:
+        engine.answer, engine.pause = ["a"] * 10_000, 0.02
+    engines[0].held = [f"<user>{LONG}"[:n] for n in range(8, 800, 8)]
+    until(lambda: known(client) == [99, 0])
+    with ExitStack() as stack:
+        for expected in ([1, 0], [2, 0], [3, 0], [3, 1]):
+            stream = client.stream("POST", "/v1/chat/completions", json={**CHAT, "stream": True})
+            stack.enter_context(stream)
+            assert counts(engines) == expected
+
+
+def test_what_was_sent_is_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "MOST_SENT", 1)
+    with serving(FakeEngine()) as url, routing([url]) as (client, behind):
+        sent = []
+        for text in (LONG, LONG[::-1]):
+            body = {**CHAT, "messages": [{"role": "user", "content": text}]}
+            assert client.post("/v1/chat/completions", json=body).status_code == 200
+            sent.append(set(behind.all[0].sent))
+    assert len(sent[0]) > 1 and len(sent[1]) > 1 and not sent[0] & sent[1]
+
+
 class Gated(FakeEngine):
     """An engine that generates the rest of an answer when its first piece was seen."""
 
