@@ -35,7 +35,7 @@ _OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
         number,
         "P",
         "a model's draft ends where it gives no token a probability of P (default "
-        f"{DraftModel.min_probability})",
+        f"{DraftModel.min_probability:g})",
     ),
 )
 

@@ -59,6 +59,8 @@ class ModelDrafter(Drafter):
         self._n_logits = model.config.n_vocab
         self._n_vocab = min(self._n_logits, guessing.n_vocab)
         self._drafted: Sequence[int] = ()
+        self._probabilities: list[float] = []
+        """Of the guesses, in the softmax of this model."""
         self._n_seen = self._n_read = 0
         """Tokens that were seen, and how many of them the context has read."""
         self._is_lost = False
@@ -76,39 +78,50 @@ class ModelDrafter(Drafter):
 
     def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
         new = tokens[self._n_seen :]
-        self.lengths.learn(self._drafted, new)
+        self.lengths.learn(self._drafted, self._probabilities, new)
         self._n_seen, self._drafted = len(tokens), ()
         self._is_lost |= max(new, default=0) >= self._n_vocab
         # The last token of a draft is not read.
         longest = min(n, self._guessing.max_tokens, self._context.n_ctx - len(tokens) + 1)
-        if longest > 0 and not self._is_lost and (n := self.lengths.next(longest)):
-            self._drafted = self._guesses(tokens, n)
+        if longest > 0 and not self._is_lost:
+            least, most = self.lengths.next(longest)
+            if most:
+                self._drafted = self._guesses(tokens, least, most)
         return self._drafted
 
-    def _guesses(self, tokens: Sequence[int], n: int) -> list[int]:
-        """Up to `n` tokens, each drawn by a copy of the sampler after those before it."""
-        guesses: list[int] = []
+    def _guesses(self, tokens: Sequence[int], least: int, most: int) -> list[int]:
+        """Up to `most` tokens, each drawn by a copy of the sampler after those before it: beyond
+        `least`, as long as they pay."""
+        guesses, rates, self._probabilities = list[int](), list[float](), list[float]()
         sampler, logits = self._sampler.fork(), self._catch_up(tokens)
-        while (token := self._guess(sampler, logits)) is not None:
+        while (guess := self._guess(sampler, logits)) is not None:
+            token, probability = guess
             sampler.accept(token)
             if sampler.is_complete:
                 break  # as the last token of an answer, it is not read
+            rates.append(self.lengths.rate_of(probability))
+            n = max(least, self.lengths.best(most, rates))
+            if n < len(rates):
+                break
             guesses.append(token)
-            if len(guesses) == n:
+            self._probabilities.append(probability)
+            if n == len(rates):
                 break
             logits = self._read([token])
         return guesses
 
-    def _guess(self, sampler: SamplerState, logits: F32) -> int | None:
-        """The next token; None where the answer ends, or where the model is not sure."""
+    def _guess(self, sampler: SamplerState, logits: F32) -> tuple[int, float] | None:
+        """The next token and the highest probability; None where the answer ends, or where the
+        model is not sure."""
         logits = sized(logits[: self._n_vocab], self._n_logits)
-        if highest_share(logits) < self._guessing.min_probability:
+        probability = highest_share(logits)
+        if probability < self._guessing.min_probability:
             return None
         try:
             token = sampler.sample(logits)
         except SamplingError:
             return None  # what the sampler allows are tokens that the model does not have
-        return None if token in self._ends else token
+        return None if token in self._ends else (token, probability)
 
     def _catch_up(self, tokens: Sequence[int]) -> F32:
         """Read what is missing of the tokens; returns the logits after the last one."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from .pace import MEMORY
 from .pass_times import PassTimes, usual_cost
 
 PRIOR_TRIES, PRIOR_RATE = 8.0, 0.7
 """Guesses that count as made before the first, and the share of right ones among them."""
+CONFIDENCES = (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9)
+"""Probabilities between which the guesses of a model are counted together."""
 WORTHWHILE = 1.05
 """A draft that is expected to bring less than this, in tokens per second, is not made."""
 TRIAL = 4
@@ -23,57 +27,88 @@ take: seconds that were measured while the machine was busy would otherwise deci
 class Lengths:
     """Learns what drafts bring and cost.
 
-    With a share a of right guesses, a draft of n tokens gives E = Σ_{i=0…n} aⁱ tokens in
-    n d + T(n + 1) seconds, where d is a pass of the draft and T of the model that verifies. The n
-    with the most tokens per second is taken. Until both are measured, d / T(1) is `ratio`.
+    A draft of n tokens gives E = Σ_{i=0…n} Π_{j≤i} a_j tokens in n d + T(n + 1) seconds, where d is
+    a pass of the draft and T of the model that verifies. The n with the most tokens per second is
+    taken. Until both are measured, d / T(1) is `ratio`. a_j is the share of guesses that were right
+    of those made with such a probability, and of all guesses where the j-th is not made yet.
     """
 
     def __init__(self, ratio: float) -> None:
         self._ratio = ratio
         self.drafting, self.verifying = PassTimes(), PassTimes()
-        self._tries, self._hits = PRIOR_TRIES, PRIOR_TRIES * PRIOR_RATE
+        self._all = Share(PRIOR_TRIES, PRIOR_RATE)
+        edges = (0.0, *CONFIDENCES, 1.0)
+        self._shares = [Share(PRIOR_TRIES, (a + b) / 2) for a, b in pairwise(edges)]
         self._idle, self._wait = 0, FIRST_WAIT
 
     @property
     def rate(self) -> float:
         """Expected share of right guesses."""
-        return self._hits / self._tries
+        return self._all.rate
 
-    def learn(self, drafted: Sequence[int], tokens: Sequence[int]) -> None:
+    def rate_of(self, probability: float) -> float:
+        """Expected share of right guesses among those to which the draft gives so much."""
+        return self._shares[bisect_right(CONFIDENCES, probability)].rate
+
+    def learn(
+        self, drafted: Sequence[int], probabilities: Sequence[float], tokens: Sequence[int]
+    ) -> None:
         """Compare a draft with the tokens that came in its place, up to the first wrong one."""
-        for guess, token in zip(drafted, tokens):
-            self._tries = self._tries * MEMORY + 1
-            self._hits = self._hits * MEMORY + (guess == token)
+        for guess, probability, token in zip(drafted, probabilities, tokens):
+            for share in (self._all, self._shares[bisect_right(CONFIDENCES, probability)]):
+                share.count(guess == token)
             if guess != token:
                 break
         self._idle = 0 if drafted else self._idle + len(tokens)
 
-    def next(self, longest: int) -> int:
-        """Tokens to draft now: 0 to `longest`."""
-        if n := self.best(longest, self.rate):
+    def next(self, longest: int) -> tuple[int, int]:
+        """The fewest and the most tokens to draft now, if they are guessed."""
+        if self.best(longest):
             self._wait = FIRST_WAIT
-            return n
+            return 0, longest
         if self._idle < self._wait:
-            return 0
-        n = min(TRIAL, self._best(longest, CERTAIN, self._ratio, usual_cost))
+            return 0, 0
+        n = min(TRIAL, _best(longest, (), CERTAIN, self._ratio, usual_cost))
         if n:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
-        return n
+        return n, n
 
-    def best(self, longest: int, rate: float) -> int:
-        """Tokens that it pays to draft where this share of guesses is right."""
+    def best(self, longest: int, rates: Sequence[float] = ()) -> int:
+        """Tokens that it pays to draft, the guesses with these rates among them: they are made, and
+        it may still pay to verify fewer."""
         if self.drafting.are_known and self.verifying.are_known:
-            return self._best(longest, rate, self.drafting.of(1), self.verifying.of)
-        return self._best(longest, rate, self._ratio, usual_cost)
+            return _best(longest, rates, self.rate, self.drafting.of(1), self.verifying.of)
+        return _best(longest, rates, self.rate, self._ratio, usual_cost)
 
-    @staticmethod
-    def _best(longest: int, rate: float, drafting: float, times: Callable[[int], float]) -> int:
-        expected = right = 1.0
-        best, length = WORTHWHILE / times(1), 0
-        for n in range(1, longest + 1):
-            right *= rate
-            expected += right
-            speed = expected / (n * drafting + times(n + 1))
-            if speed > best:
-                best, length = speed, n
-        return length
+
+class Share:
+    """The recent share of right guesses, which begins as if `tries` were made before."""
+
+    def __init__(self, tries: float, rate: float) -> None:
+        self._tries, self._hits = tries, tries * rate
+
+    @property
+    def rate(self) -> float:
+        return self._hits / self._tries
+
+    def count(self, is_right: bool) -> None:
+        self._tries = self._tries * MEMORY + 1
+        self._hits = self._hits * MEMORY + is_right
+
+
+def _best(
+    longest: int,
+    made: Sequence[float],
+    rate: float,
+    drafting: float,
+    times: Callable[[int], float],
+) -> int:
+    expected = right = 1.0
+    best, length = WORTHWHILE / (len(made) * drafting + times(1)), 0
+    for n in range(1, longest + 1):
+        right *= made[n - 1] if n <= len(made) else rate
+        expected += right
+        speed = expected / (max(n, len(made)) * drafting + times(n + 1))
+        if speed > best:
+            best, length = speed, n
+    return length

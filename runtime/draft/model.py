@@ -22,8 +22,9 @@ class DraftModel(Draft):
     """A smaller model of the same vocabulary guesses: what the sampler would draw from its logits.
 
     model: made by `kvarn.load`. max_tokens: the longest draft. min_probability: a draft ends where
-    the model gives no token so much. How long drafts are, up to `max_tokens`, follows from how
-    often they were right and from the seconds that passes of both models take.
+    the model gives no token so much. How long drafts are, up to `max_tokens`, follows from the
+    probabilities of their guesses, from how often such guesses were right, and from the seconds
+    that passes of both models take.
 
     It has a context of its own in memory, of as many tokens as the context that verifies and at
     most those that the model was trained on, beyond which it guesses nothing. The context stays
@@ -39,7 +40,7 @@ class DraftModel(Draft):
     """
 
     max_tokens = 16
-    min_probability = 0.4
+    min_probability = 0.0
 
     def __init__(
         self,

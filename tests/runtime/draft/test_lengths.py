@@ -1,10 +1,19 @@
 """How long drafts of a model are: as pays by acceptance and by what passes take."""
 
+import math
 from itertools import pairwise
 
 import pytest
 
-from kvarn.runtime.draft.lengths import FIRST_WAIT, LONGEST_WAIT, TRIAL, Lengths, PassTimes
+from kvarn.runtime.draft.lengths import (
+    FIRST_WAIT,
+    LONGEST_WAIT,
+    PRIOR_TRIES,
+    TRIAL,
+    Lengths,
+    PassTimes,
+    Share,
+)
 from kvarn.runtime.draft.pass_times import cost
 
 
@@ -18,43 +27,53 @@ def lengths(drafting: float, verifying: float = 1.0) -> Lengths:
     return measured
 
 
+def learn(measured: Lengths, drafted: list[int], tokens: list[int]) -> None:
+    measured.learn(drafted, [0.7] * len(drafted), tokens)
+
+
 def speed(n: int, rate: float, drafting: float) -> float:
     expected = sum(rate**i for i in range(n + 1))
     return expected / (n * drafting + cost(n + 1))
+
+
+def with_rate(measured: Lengths, rate: float) -> Lengths:
+    """After so many guesses that exactly this share of them was right, at any probability."""
+    measured._all = Share(PRIOR_TRIES, rate)
+    return measured
 
 
 @pytest.mark.parametrize("drafting", [0.01, 0.1, 0.3])
 @pytest.mark.parametrize("rate", [0.3, 0.6, 0.9, 0.99])
 def test_the_length_with_the_most_tokens_per_second_is_taken(drafting: float, rate: float) -> None:
     best = max(range(17), key=lambda n: speed(n, rate, drafting))
-    n = lengths(drafting).best(16, rate)
+    n = with_rate(lengths(drafting), rate).best(16)
     assert n == (best if speed(best, rate, drafting) > 1.05 else 0)
 
 
 def test_costlier_drafts_are_shorter_and_one_as_costly_as_the_model_is_never_made() -> None:
-    found = [lengths(drafting).best(32, 0.9) for drafting in (0.001, 0.05, 0.2, 0.4, 1)]
+    found = [with_rate(lengths(d), 0.9).best(32) for d in (0.001, 0.05, 0.2, 0.4, 1)]
     assert all(a >= b for a, b in pairwise(found))
     assert found[0] > found[2] > found[-1] == 0
     costly = lengths(1)
     for _ in range(5000):
-        assert costly.next(16) == 0
-        costly.learn((), [1])
+        assert costly.next(16) == (0, 0)
+        costly.learn((), (), [1])
 
 
 def test_until_passes_are_measured_the_sizes_of_files_decide() -> None:
     """Then as many are drafted as one step of the kernels verifies."""
-    assert [Lengths(ratio).best(16, 0.9) for ratio in (0.05, 0.3, 1.0)] == [3, 3, 0]
+    assert [with_rate(Lengths(ratio), 0.9).best(16) for ratio in (0.05, 0.3, 1.0)] == [3, 3, 0]
 
 
 def test_wrong_guesses_end_drafts_which_are_tried_again_more_and_more_rarely() -> None:
     measured, tries, n_tokens = lengths(0.05), [], 0
-    assert measured.next(16) > 0
+    assert measured.next(16) == (0, 16)
     while n_tokens < 3000:
-        n = measured.next(16)
+        least, n = measured.next(16)
         if n and n_tokens > 100:
             tries.append(n_tokens)
-            assert n <= TRIAL
-        measured.learn([1] * n, [2])
+            assert least == n <= TRIAL
+        learn(measured, [1] * n, [2])
         n_tokens += 1
     gaps = [b - a for a, b in pairwise(tries)]
     assert len(gaps) > 2
@@ -62,14 +81,14 @@ def test_wrong_guesses_end_drafts_which_are_tried_again_more_and_more_rarely() -
     assert gaps[0] >= FIRST_WAIT
     # Then they are right: after a trial or two, drafts are made again.
     for _ in range(20):
-        measured.learn([1] * TRIAL, [1] * (TRIAL + 1))
-    assert measured.next(16) > 0
+        learn(measured, [1] * TRIAL, [1] * (TRIAL + 1))
+    assert measured.next(16) == (0, 16)
 
 
 def test_guesses_after_the_first_wrong_one_do_not_count() -> None:
     measured = lengths(0.1)
     before = measured.rate
-    measured.learn([1, 2, 3, 4], [1, 9])
+    learn(measured, [1, 2, 3, 4], [1, 9])
     assert measured.rate == pytest.approx(
         (before * 8 * (63 / 64) ** 2 + 63 / 64) / (8 * (63 / 64) ** 2 + 63 / 64 + 1)
     )
@@ -101,15 +120,15 @@ def test_sizes_up_to_4_are_tried_before_they_are_judged() -> None:
         for _ in range(2):
             measured.verifying.add(n_tokens, seconds)
         assert measured.verifying.of(n_tokens) == seconds
-    assert measured.best(3, 0.9) == 2
+    assert with_rate(measured, 0.9).best(3) == 2
 
 
 def test_seconds_of_a_busy_machine_do_not_end_drafts_for_ever() -> None:
     measured, n_tokens = lengths(0.1), 0
     for n in (2, 3, 4) * 8:
         measured.verifying.add(n, 50.0)
-    while not (n := measured.next(16)):
-        measured.learn((), [1])
+    while not (n := measured.next(16)[1]):
+        measured.learn((), (), [1])
         n_tokens += 1
     assert 0 < n <= TRIAL and n_tokens == FIRST_WAIT
 
@@ -117,8 +136,8 @@ def test_seconds_of_a_busy_machine_do_not_end_drafts_for_ever() -> None:
 def wait(measured: Lengths, each: int = 1) -> int:
     """Tokens that are generated, so many at a time, before a draft is made."""
     n_tokens = 0
-    while not measured.next(16):
-        measured.learn((), [1] * each)
+    while not measured.next(16)[1]:
+        measured.learn((), (), [1] * each)
         n_tokens += each
     return n_tokens
 
@@ -127,7 +146,7 @@ def hopeless() -> Lengths:
     """After wrong guesses alone."""
     measured = lengths(0.05)
     for _ in range(500):
-        measured.learn([1], [2])
+        learn(measured, [1], [2])
     return measured
 
 
@@ -136,7 +155,7 @@ def test_waits_count_tokens_and_double_up_to_the_longest() -> None:
     measured, waits = hopeless(), []
     for _ in range(8):
         waits.append(wait(measured))
-        measured.learn([1], [2])
+        learn(measured, [1], [2])
     doubled = [FIRST_WAIT * 2**i for i in range(8)]
     assert waits == [min(n, LONGEST_WAIT) for n in doubled] and doubled[-1] > LONGEST_WAIT
 
@@ -145,10 +164,38 @@ def test_after_drafts_that_pay_waits_begin_anew() -> None:
     measured = hopeless()
     for _ in range(3):
         wait(measured)
-        measured.learn([1], [2])
+        learn(measured, [1], [2])
     for _ in range(200):
-        measured.learn([1], [1, 1])
-    assert measured.next(16) > 0
+        learn(measured, [1], [1, 1])
+    assert measured.next(16) == (0, 16)
     for _ in range(500):
-        measured.learn([1], [2])
+        learn(measured, [1], [2])
     assert wait(measured) == FIRST_WAIT
+
+
+def test_guesses_count_by_their_probability() -> None:
+    """A model that is right where it is sure, and wrong elsewhere: only sure guesses are kept."""
+    measured = lengths(0.1)
+    for _ in range(200):
+        measured.learn([1], [0.95], [1])
+        measured.learn([1], [0.5], [2])
+    assert measured.rate_of(0.92) > 0.97 and measured.rate_of(0.55) < 0.03
+    assert measured.rate_of(0.7) == pytest.approx(0.675)  # as it says itself, until it is known
+    sure, unsure = measured.rate_of(0.95), measured.rate_of(0.5)
+    assert measured.best(16, [sure, sure, unsure]) == 2
+    assert measured.best(16, [sure, sure, sure]) >= 3
+
+
+@pytest.mark.parametrize("made", range(6))
+def test_passes_that_guessed_are_paid_whatever_is_verified(made: int) -> None:
+    """Oracle: the speed of each length, written out."""
+    rates, drafting, rate = [0.9, 0.4, 0.8, 0.2, 0.7][:made], 0.2, 0.6
+    measured = with_rate(lengths(drafting), rate)
+
+    def speed(n: int) -> float:
+        chances = [*rates, *[rate] * 16]
+        expected = sum(math.prod(chances[:i]) for i in range(n + 1))
+        bonus = 1.05 if n == 0 else 1
+        return bonus * expected / (max(n, made) * drafting + cost(n + 1))
+
+    assert measured.best(16, rates) == max(range(17), key=speed)
