@@ -1,8 +1,9 @@
-"""Work of several machines: many texts into packs, and one question to the packs of all machines.
+"""Work of several machines: many texts into packs, or the blocks of one; a question to all packs.
 
 jobs.py         jobs, workers and machines, and what is told of them
 queue.py        gives jobs out, and again where a worker or its machine is lost
 reading.py      texts that are read into packs where the workers are
+blocks.py       the blocks of one text, in a folder that the machines share
 shelf.py        the packs of one machine
 asking.py       a question to the packs of all machines
 worker.py       the process on a machine, which does one job at a time

@@ -98,7 +98,7 @@ class Reader(Task):
         with open_gguf(self._reading.model) as file:
             return NodeFacts(fingerprint(file), held)
 
-    def _loaded(self) -> Model:
+    def loaded(self) -> Model:
         """Raises `NodeUnfit` where that fails."""
         from ..runtime.loading.load import load
 
@@ -130,13 +130,14 @@ class Reader(Task):
             raise JobBusy(f"another process writes to {pack}")
         axes = reading.n_ctx, reading.prefill, reading.attend, reading.kv_type
         texts: dict[str | Path, Text] = {pack: Travelled(work.file, lines.append)}
-        (outcome,) = build_packs(self._loaded(), texts, *axes, begin, once=True)
-        if isinstance(outcome.pack, KvarnError) and _is_of_the_disk(outcome.pack):
+        (outcome,) = build_packs(self.loaded(), texts, *axes, begin, once=True)
+        if isinstance(outcome.pack, KvarnError) and is_of_the_disk(outcome.pack):
             raise NodeUnfit(str(outcome.pack))
         return TextRead(outcome, lines)
 
 
-def _is_of_the_disk(error: BaseException | None) -> bool:
+def is_of_the_disk(error: BaseException | None) -> bool:
+    """Whether another machine may read the text."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
             return True

@@ -72,7 +72,7 @@ def add_build(build: argparse.ArgumentParser) -> None:
         help="with --prefill blocks: read one block after another that no other process reads; run "
         "the same command several times at once, on machines that share the pack's folder, too",
     )
-    add_ray_options(build, "with --each, read the texts")
+    add_ray_options(build, "with --each, or --each-block in a folder that they share, read")
     add_ctx_option(
         build, "most tokens of the text (default, and for 0: the model's training length)"
     )
@@ -96,18 +96,17 @@ def add_index(index: argparse.ArgumentParser) -> None:
 def build(options: argparse.Namespace) -> int:
     if options.files_from is not None:
         options.files = listed(options.files_from)
-    if options.each_block and (options.each or options.ray is not None):
-        raise KvarnError(
-            "--each-block reads one text, by as many processes as run the command: omit "
-            + ("--each" if options.each else "--ray")
-        )
+    if options.each_block and options.each:
+        raise KvarnError("--each-block reads the blocks of one text: omit --each")
     check_ray_options(options)
-    if options.ray is not None:
-        if not options.each:
-            raise KvarnError("--ray reads many texts, each into a pack: give --each, too")
+    if options.ray is not None and options.each:
         from .pack_cluster import build_each_on_ray
 
         return build_each_on_ray(options)
+    if options.ray is not None and not options.each_block:
+        raise KvarnError(
+            "--ray reads many texts, or the blocks of one: give --each or --each-block"
+        )
     if options.each:
         from .pack_each import build_each
 
@@ -128,6 +127,10 @@ def _build_one(options: argparse.Namespace) -> int:
         raise KvarnError("--each-block reads the blocks of a text: give --prefill blocks:N, too")
     if not any(document.text.strip() for document in documents):
         raise KvarnError("nothing to read: the files are empty")
+    if options.ray is not None and isinstance(prefill, BlocksPrefill):
+        from .pack_cluster import build_blocks_on_ray
+
+        return build_blocks_on_ray(options, prefill, joined(documents))
     work = Workload(store.types(), [request.attend], prefills=[prefill] if prefill else [])
     model = load_model(source, work, head)
     ids = prompt_ids(model.tokenizer, joined(documents))

@@ -1,4 +1,4 @@
-"""`kvarn pack build --each --ray`: a folder of packs, read on all machines of a Ray cluster."""
+"""`kvarn pack build --ray`: many texts, or the blocks of one, read on machines of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import argparse
 import time
 from collections import Counter
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
+from ...cluster.blocks import Anywhere, BlockReading, read_blocks
 from ...cluster.jobs import Outcome
 from ...cluster.queue import Queue
 from ...cluster.ray_start import connected
 from ...cluster.ray_workers import RayWorkers
 from ...cluster.reading import Homes, Reading, read_texts
+from ...runtime.home import make_folder, pack_path
+from ...runtime.memory import human_bytes
+from ...runtime.prefill import BlocksPrefill
 from ...runtime.store import Disk
+from ...runtime.store.disk.info import pack_info
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from ..options.context import request_from
@@ -28,18 +34,7 @@ _SHOWN = 4
 def build_each_on_ray(options: argparse.Namespace) -> int:
     """Exit code 1 if a file has no pack at the end; a line says why."""
     files = packs_of(options.files, options.output)
-    source, request = ModelRequest.of(options), request_from(options)
-    first = next(iter(files))
-    head = Disk(first).head()
-    reading = Reading(
-        first.parent.absolute(),
-        source.file(head).absolute(),
-        source.adapters(head),
-        request.n_ctx,
-        request.prefill,
-        request.attend,
-        options.kv_type,
-    )
+    reading = _reading(options, next(iter(files)))
     named = {pack.name: file for pack, file in files.items()}
     n_failed, began, homes = 0, time.perf_counter(), Counter[str]()
     stopped = f"stopped: {reading.folder} keeps what was read; run the same command to resume"
@@ -61,6 +56,48 @@ def build_each_on_ray(options: argparse.Namespace) -> int:
     return int(n_failed > 0)
 
 
+def build_blocks_on_ray(options: argparse.Namespace, prefill: BlocksPrefill, text: str) -> int:
+    """Reads one text, whose pack is in a folder that the machines and this one share."""
+    pack = pack_path(options.output).absolute()
+    began, homes = time.perf_counter(), Counter[str]()
+    stopped = f"stopped: {pack} keeps what was read; run the same command to resume"
+    per_node, threads = options.ray_workers or 1, options.threads
+    reading = _reading(options, pack)
+    make_folder(pack.parent)
+    with (
+        NamedTemporaryFile(dir=pack.parent, prefix=".kvarn-") as mark,
+        on_ctrl_c(lambda: stopped),
+        connected(options.ray, per_node, threads) as ray,
+    ):
+        blocks = BlockReading(reading, pack.name, text, prefill, Path(mark.name).name)
+        queue = Queue(RayWorkers(ray, blocks, per_node, threads), Anywhere(), say)
+        with Elapsed(lambda: _progress(queue, "block")) as elapsed:
+            for outcome in read_blocks(queue):
+                elapsed.clear()
+                _, n_read = outcome.result
+                homes[outcome.node] += n_read
+                say(f"{outcome.node}: {outcome.key}, {n_read:,} tokens read")
+    seconds, info = time.perf_counter() - began, pack_info(pack)
+    read_by = ", ".join(f"{n:,} by {node}" for node, n in sorted((+homes).items()))
+    size = f"{info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}"
+    say(f"{pack}: {size}, read in {seconds:.1f} s: {read_by or 'all were there'}")
+    return 0
+
+
+def _reading(options: argparse.Namespace, pack: Path) -> Reading:
+    """How workers read into packs of the folder of that pack."""
+    source, request, head = ModelRequest.of(options), request_from(options), Disk(pack).head()
+    return Reading(
+        pack.parent.absolute(),
+        source.file(head).absolute(),
+        source.adapters(head),
+        request.n_ctx,
+        request.prefill,
+        request.attend,
+        options.kv_type,
+    )
+
+
 def _told(outcome: Outcome, file: Path) -> tuple[bool, str]:
     """Whether there is a pack, and a line about it."""
     where = f"{outcome.node}: " if outcome.node else ""
@@ -72,12 +109,12 @@ def _told(outcome: Outcome, file: Path) -> tuple[bool, str]:
     return not isinstance(became.pack, KvarnError), where + told(became, file)
 
 
-def _progress(queue: Queue) -> str:
+def _progress(queue: Queue, unit: str = "text") -> str:
     """What the workers are at."""
     at = list(queue.doing.values())
     if not at:
         return "starting workers"
     parts = [f"{one.job.key} {one.done:,} of {one.total:,} tokens" for one in at if one.total]
     more = ", …" if len(parts) > _SHOWN else ""
-    n_texts = "1 text" if len(at) == 1 else f"{len(at)} texts"
-    return f"reading {n_texts}: {', '.join(parts[:_SHOWN]) or 'not begun'}{more}"
+    n_units = f"1 {unit}" if len(at) == 1 else f"{len(at)} {unit}s"
+    return f"reading {n_units}: {', '.join(parts[:_SHOWN]) or 'not begun'}{more}"

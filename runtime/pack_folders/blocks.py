@@ -9,8 +9,9 @@ and goes on as a single process does after the last block.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -62,12 +63,10 @@ def build_pack_in_blocks(
     tokens, and models whose blocks depend on each other: those with layers that have a window or
     carry a state.
     """
-    _check(model, prefill)
-    ids = text_ids(model, text, n_ctx)
-    disk = replace(store if isinstance(store, Disk) else Disk(store), goal=len(ids))
-    blocks = _Blocks(model, disk, ids, prefill, n_ctx or model.config.n_ctx_train, begin)
+    blocks = TextBlocks(model, store, text, prefill, n_ctx, begin)
+    ids, disk = blocks.ids, blocks.disk
     tell = partial(model.tell, f"{disk.path}: waiting for what other processes read")
-    if prefill.n_apart(len(ids)) >= prefill.size + SEGMENT:
+    if blocks.are_apart:
         waiting(blocks.read, tell)
         remove_parts(blocks.path)
     rest = blocks.reading("the rest")
@@ -77,7 +76,7 @@ def build_pack_in_blocks(
             rest.opened(context)
 
     pack = waiting(lambda: build_pack(model, disk, ids, n_ctx, prefill, rest.tell, opened), tell)
-    return pack, sum(reading.n_read for reading in blocks.readings)
+    return pack, blocks.n_read
 
 
 def waiting(work: Callable[[], T], tell: Callable[[], None] = lambda: None) -> T:
@@ -112,43 +111,67 @@ def _check(model: Model, prefill: BlocksPrefill) -> None:
         )
 
 
-@dataclass
-class _Blocks:
-    """The blocks of one text, as one process sees them."""
+class TextBlocks:
+    """The blocks of one text, as one process sees them. Takes and raises what
+    `build_pack_in_blocks` does."""
 
-    model: Model
-    disk: Disk
-    ids: Sequence[int]
-    prefill: BlocksPrefill
-    n_ctx: int
-    begin: BeginPart | None
-    readings: list[Reading[str]] = field(default_factory=list)
-    _read: set[Path] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.path = Path(self.disk.path).resolve()  # its name tells parts where it is
+    def __init__(
+        self,
+        model: Model,
+        store: Disk | str | Path,
+        text: str | Sequence[int],
+        prefill: BlocksPrefill,
+        n_ctx: int | None,
+        begin: BeginPart | None,
+    ) -> None:
+        _check(model, prefill)
+        self.ids = text_ids(model, text, n_ctx)
+        disk = store if isinstance(store, Disk) else Disk(store)
+        self.disk = replace(disk, goal=len(self.ids))
+        self.path = Path(disk.path).resolve()  # its name tells parts where it is
+        self.are_apart = prefill.n_apart(len(self.ids)) >= prefill.size + SEGMENT
+        self._model, self._prefill, self._begin_part = model, prefill, begin
+        self._n_ctx = n_ctx or model.config.n_ctx_train
         self._digest = digest_of(self.ids)
+        self._readings: list[Reading[str]] = []
+        self._read: set[Path] = set()
+
+    @property
+    def n_read(self) -> int:
+        """Tokens that this process has read."""
+        return sum(reading.n_read for reading in self._readings)
 
     def reading(self, name: str) -> Reading[str]:
         """What counts the tokens that this process reads of a block."""
-        self.readings.append(Reading(name, self.begin))
-        return self.readings[-1]
+        self._readings.append(Reading(name, self._begin_part))
+        return self._readings[-1]
 
     def read(self) -> None:
         """Read blocks until all are read, and join them. Raises `PackBusy` where there is none left
         to take but others are at work."""
+        with self.parts() as parts:
+            are_read = [self.read_part(part) for part in parts.values()]
+            if not all(are_read):
+                raise PackBusy(self.path)
+        if parts:
+            join(self.path, [Path(part.path) for part in parts.values()], self.ids)
+
+    @contextmanager
+    def parts(self) -> Iterator[dict[str, Part]]:
+        """The parts of the pack by the names of their blocks, while nothing but parts may be
+        written; none of a short text, and where they are joined. Reads the first tokens if no
+        process has."""
+        if not self.are_apart:
+            yield {}
+            return
         self._begin()
         with sharing(self.path):
             commit, text = PackFolder(self.path).last_commit(), parts_text(self.path)
-            n_apart = commit.n_apart or 0
-            if commit.n_tokens >= _in_segments(n_apart):  # they are joined
-                return
-            text = check_untouched(self.path, text, commit)
-            parts = self._parts(text.n_segments * SEGMENT, n_apart)
-            are_read = [self._read_part(part) for part in parts]
-            if not all(are_read):
-                raise PackBusy(self.path)
-        join(self.path, [Path(part.path) for part in parts], self.ids)
+            n_apart, parts = commit.n_apart or 0, list[Part]()
+            if commit.n_tokens < _in_segments(n_apart):
+                text = check_untouched(self.path, text, commit)
+                parts = self._parts(text.n_segments * SEGMENT, n_apart)
+            yield {self._name(part): part for part in parts}
 
     def _begin(self) -> None:
         """Read the first segment, which all blocks need, if no process has."""
@@ -160,7 +183,7 @@ class _Blocks:
                 )
             return
         try:
-            context = self.model.context(self.n_ctx, store=self.disk, prefill=self.prefill)
+            context = self._model.context(self._n_ctx, store=self.disk, prefill=self._prefill)
         except PackInParts:  # another process was faster
             return self._begin()
         with context:
@@ -179,9 +202,9 @@ class _Blocks:
     def _parts(self, n_held: int, n_apart: int) -> list[Part]:
         """The blocks that follow the tokens of the pack, all but the last segment's. Raises
         `PackError` for a pack of another model, or that is read in another way."""
-        disk, size, info = self.disk, self.prefill.size, self.model.info
-        facts, stop = self.prefill.resolved(info).facts(info), _in_segments(n_apart)
-        Disk(self.path, disk.k, disk.v, prefill=facts).check(info, self.n_ctx)
+        disk, size, info = self.disk, self._prefill.size, self._model.info
+        facts, stop = self._prefill.resolved(info).facts(info), _in_segments(n_apart)
+        Disk(self.path, disk.k, disk.v, prefill=facts).check(info, self._n_ctx)
         return [
             Part(
                 parts_folder(self.path) / f"{first // size:05}",
@@ -196,7 +219,7 @@ class _Blocks:
             for first in range(n_held // size * size, stop, size)
         ]
 
-    def _read_part(self, part: Part) -> bool:
+    def read_part(self, part: Part) -> bool:
         """Read a block unless it was read; whether all of it is read."""
         path = Path(part.path)
         if path in self._read:
@@ -213,17 +236,20 @@ class _Blocks:
 
     def _number(self, part: Part) -> str:
         """Which block it is, from 1 on."""
-        return f"{part.first // self.prefill.size + 1:,}"
+        return f"{part.first // self._prefill.size + 1:,}"
+
+    def _name(self, part: Part) -> str:
+        n_blocks = -(-part.n_apart // self._prefill.size)
+        return f"block {self._number(part)} of {n_blocks:,}"
 
     def _read_tokens(self, part: Part) -> None:
-        apart = replace(self.prefill, rest="exact")
-        with self.model.context(self.n_ctx, store=part, prefill=apart) as context:
+        apart = replace(self._prefill, rest="exact")
+        with self._model.context(self._n_ctx, store=part, prefill=apart) as context:
             done = len(context.tokens)
             if context.tokens[part.first :] != list(self.ids[part.first : done]):
                 raise PackError(Path(part.path), "it holds tokens of another text: remove it")
             if done < part.goal:
-                n_blocks = -(-part.n_apart // self.prefill.size)
-                reading = self.reading(f"block {self._number(part)} of {n_blocks:,}")
+                reading = self.reading(self._name(part))
                 reading.opened(context)
                 context.prefill(self.ids[done : part.goal], reading.tell)
 

@@ -19,6 +19,7 @@ import pytest
 import kvarn
 from kvarn.cluster import queue
 from kvarn.cluster.asking import Asked, Shelves
+from kvarn.cluster.blocks import Anywhere, BlockReader, BlockReading, read_blocks
 from kvarn.cluster.queue import Queue
 from kvarn.cluster.ray_start import connected
 from kvarn.cluster.ray_workers import RayWorkers
@@ -28,6 +29,7 @@ from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.pack_folders.notes import texts_in
 from kvarn.runtime.pack_folders.ranking import ranked
+from kvarn.runtime.prefill import BlocksPrefill
 from kvarn.runtime.store import Disk
 
 pytestmark = [
@@ -221,6 +223,64 @@ def test_the_command_reads_and_asks(
     for one in answers[0]:
         assert one.pop("node").startswith("127.0.0.1")
     assert answers[0] == answers[1] and len(answers[0]) == 2
+
+
+@dataclass(frozen=True)
+class DeadlyBlocks(BlockReading):
+    """Its process dies once in a block, or a signal stops it."""
+
+    by: signal.Signals = signal.SIGKILL
+
+    def __call__(self, threads: int) -> BlockReader:
+        return DeadlyBlockReader(self, threads)
+
+
+class DeadlyBlockReader(BlockReader):
+    def do(self, work: str, tell: Callable[[int, int], None]) -> Any:
+        deadly: Any = self._reading
+        mark = deadly.how.folder / ".died"
+
+        def dying(done: int, total: int) -> None:
+            tell(done, total)
+            if work == "block 2 of 3" and done >= 512 and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), deadly.by)
+
+        return super().do(work, dying)
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
+def test_blocks_of_a_lost_worker_are_given_out_again(
+    cluster: Any,
+    tiny: Model,
+    tiny_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by: signal.Signals,
+) -> None:
+    """Then the command finds all read."""
+    monkeypatch.setattr(queue, "SILENCE_SECONDS", 20.0)
+    text, prefill, lines = "The wheel turned. " * 400, BlocksPrefill(2048), list[str]()
+    kvarn.build_pack(tiny, tmp_path / "one", text, CTX, prefill)
+    (tmp_path / "mark").touch()
+    reading = DeadlyBlocks(
+        Reading(tmp_path, tiny_path, n_ctx=CTX), "pack", text, prefill, "mark", by
+    )
+    with connected(cluster.address, 1, 1) as module:
+        jobs = Queue(RayWorkers(module, reading, 1, 1), Anywhere(), lines.append)
+        keys = [outcome.key for outcome in read_blocks(jobs)]
+    blocks = [f"block {i} of 3" for i in (1, 2, 3)]
+    assert (keys[0], sorted(keys[1:-1]), keys[-1]) == ("the first tokens", blocks, "the rest")
+    assert any("the worker died; block 2 of 3 is given out again" in line for line in lines)
+    assert written(tmp_path, ["pack"])["pack"] == written(tmp_path, ["one"])["one"]
+    (tmp_path / "text").write_text(text)
+    line = ["pack", "build", "--each-block", "--prefill", "blocks:2048", "-m", str(tiny_path)]
+    line += ["--ctx", str(CTX), "-t", "1", "--ray", cluster.address, "-o", f"{tmp_path}/pack"]
+    command = [sys.executable, "-m", "kvarn", *line, "-f", f"{tmp_path}/text"]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    assert (run.returncode, run.stdout) == (0, ""), run.stderr
+    assert run.stderr.rstrip().endswith(": all were there")
+    assert not list(tmp_path.glob(".kvarn-*"))
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,13 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
 
 
-def test_without_ray_one_line_says_how_to_install_it(no_ray: None, run: Kvarn) -> None:
-    line = ("pack", "build", "--each", *run.model, "-f", run.text, "-o", "./library/")
+@pytest.mark.parametrize("words", [("--each",), ("--each-block", "--prefill", "blocks:1024")])
+def test_without_ray_one_line_says_how_to_install_it(
+    no_ray: None, run: Kvarn, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    line = ("pack", "build", *words, *run.model, "-f", run.text, "-o", f"{tmp_path}/new/")
     code, out, err = run(*line, "--ray", "local")
-    assert (code, out) == (1, "")
+    assert (code, out, list((tmp_path / "new").glob("*"))) == (1, "", [])
     assert err == f"kvarn: --ray takes the package ray: {how_to_install('ray')}\n"
 
 
@@ -103,7 +106,10 @@ def test_clusters_that_refuse_are_told_in_one_line(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--ray", "local"), "--ray reads many texts, each into a pack: give --each, too"),
+        (
+            ("--ray", "local"),
+            "--ray reads many texts, or the blocks of one: give --each or --each-block",
+        ),
         (("--each", "--ray-workers", "2"), "--ray-workers has no effect without --ray"),
         (("--each", "--ray", "local", "--device", "cuda"), "--ray computes on CPUs: omit --device"),
     ],

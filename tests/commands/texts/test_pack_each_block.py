@@ -57,8 +57,8 @@ def test_the_rest_is_read_sparse_after_its_index_is_made(
     [
         ((), "--each-block reads the blocks of a text: give --prefill blocks:N, too"),
         (("--prefill", "exact"), "give --prefill blocks:N, too"),
-        ((*BLOCKS, "--each"), "by as many processes as run the command: omit --each"),
-        ((*BLOCKS, "--ray", "local"), "by as many processes as run the command: omit --ray"),
+        ((*BLOCKS, "--each"), "--each-block reads the blocks of one text: omit --each"),
+        (("--ray", "local"), "give --prefill blocks:N, too"),
         (("--prefill", "blocks:512"), "blocks of 512 tokens cannot be read by several processes"),
     ],
 )
