@@ -19,7 +19,8 @@ from .. import REAL_MODEL
 from ..notices import tell_of_base_model, tell_of_control_tokens, tell_of_plain_prompt
 from ..opening import Workload, load_draft, load_model, opened
 from ..options.context import add_context_options, add_kv_option, add_pack_options, request_from
-from ..options.drafting import add_draft_options, draft_from
+from ..options.draft_options import add_draft_options
+from ..options.drafting import draft_from
 from ..options.files import add_prompt_files_option, check_output, check_recording, prompt_from
 from ..options.generation import (
     add_max_tokens_option,

@@ -14,21 +14,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...runtime.draft.base import NGRAM
 from ...runtime.home import home
 from ...runtime.loading.default_model import usual_model_path
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.terminal import say
-from ...system.text import shown
 from ...system.values import n_bytes
 from ..options.address import add_address_options, check_open, keys_from
+from ..options.draft_options import add_draft_options, draft_words
 from ..options.model_options import (
     adapters_from,
     add_ctx_option,
     add_model_options,
     check_placement,
 )
-from ..options.values import positive, typed, utf8
+from ..options.values import positive, typed
 
 if TYPE_CHECKING:
     from ...serve.settings import Settings
@@ -39,7 +40,6 @@ _CACHE_SHARE = 10
 _CACHE_MOST = 32 << 30
 _METHOD = "auto"
 """How answers attend unless told."""
-_NGRAM = "ngram"
 _MODEL_WORDS = ("device", "kv_on", "lora")
 
 
@@ -66,23 +66,13 @@ def add(parser: Parser) -> None:
         help="generate N answers at the same time (default %(default)s)",
     )
     group.add_argument(
-        "--draft",
-        "-md",
-        "--model-draft",
-        "--draft-model",
-        metavar="ngram|FILE",
-        type=utf8,
-        help="while one or two answers are generated, guess what followed the last tokens earlier "
-        "in a prompt or its answer (ngram), or let a smaller model of the same vocabulary guess "
-        "(FILE): the same texts, sooner (default: no drafts)",
-    )
-    group.add_argument(
         "--cache-size",
         metavar="BYTES",
         type=typed(n_bytes),
         help="keep what was read in at most so many bytes of disk, as 20G; 0 keeps it in memory "
         "only (default: a tenth of what is free, at most 32G)",
     )
+    add_draft_options(parser, "while one or two answers are generated, ")
     parser.later = _add_context
 
 
@@ -146,8 +136,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
     words = _words(vars(options))
     if lora := adapters_from(options):
         words["lora"] = [f"{adapter.path.absolute()}:{adapter.scale!r}" for adapter in lora]
-    if options.draft is not None:
-        words["draft"] = _draft(options.draft)
+    words |= _draft(options)
     cache = home() / "serve"
     settings: Settings = module.Settings(
         model=_model(options),
@@ -197,18 +186,16 @@ def _model(options: argparse.Namespace) -> Path:
     return Path(options.model or usual_model_path(say)).absolute()
 
 
-def _draft(name: str) -> str:
-    """ "ngram", or the file of a model, which is pulled first where a package has it."""
-    if name == _NGRAM:
-        return name
-    if not name:
-        raise KvarnError(f"--draft is empty, expected {_NGRAM} or the file of a model")
-    model: Any = import_module("..options.model", __package__)
-    try:
-        return str(model.model_file(Path(name), remember=False).absolute())
-    except KvarnError as error:
-        line = f"--draft is {shown(name)}, neither {_NGRAM} nor a model: {error}"
-        raise KvarnError(line) from error
+def _draft(options: argparse.Namespace) -> dict[str, Any]:
+    """The words about drafts among the options, checked; a model is named by its path, and pulled
+    first where a package has it."""
+    words = draft_words(options)
+    if words not in ({}, {"draft": NGRAM}):  # whose check imports NumPy
+        drafting: Any = import_module("..options.drafting", __package__)
+        request = drafting.draft_from(options)
+        if request is not None and request.file is not None:
+            words["draft"] = str(request.file.path.absolute())
+    return words
 
 
 def _cache_bytes(folder: Path) -> int:

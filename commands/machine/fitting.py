@@ -6,7 +6,6 @@ import argparse
 import shlex
 import shutil
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from ...runtime.engine import on_engine
@@ -16,6 +15,7 @@ from ...runtime.memory import available_bytes, human_bytes
 from ...system.errors import KvarnError
 from ...system.values import WrongValue
 from ..options.context import flag
+from ..options.drafting import draft_from
 from ..options.model import model_file
 from ..options.model_options import adapters_from, add_lora_option
 from ..options.values import count, file_path, positive, utf8
@@ -67,17 +67,15 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     from ...runtime.attend import ATTENDS
     from ...runtime.context.planning.request import kv_types
     from ...runtime.fitting import advice, estimate, predicted, speeds, with_beside
-    from ..options.drafting import draft_from
 
     try:
         kv = kv_types(options.kv_type or "f16")
     except WrongValue as error:
         raise KvarnError(f"--kv-type: {error}") from None
     attend = ATTENDS[options.method or "full"]()
-    look = partial(model_file, remember=False)
-    with open_gguf(look(options.fit)) as file:
+    with open_gguf(model_file(options.fit, remember=False)) as file:
         asked = on_engine(estimate, file, options.ctx, kv, attend)
-        lora, draft = adapters_from(options), draft_from(options, look)
+        lora, draft = adapters_from(options), draft_from(options)
         asked = on_engine(with_beside, asked, file, lora, draft)
         memory = options.memory << 30 if options.memory else available_bytes()
         place = next(path for path in (home(), *home().parents) if path.is_dir())

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..draft.request import OPTIONS, DraftRequest
+from ..draft.base import OPTIONS
+from ..draft.request import DraftRequest
 from ..loading.load import load
 from .options import generation_of
 

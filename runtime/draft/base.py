@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...system.errors import KvarnError
@@ -17,6 +17,14 @@ MOST_TOKENS = 31
 """Of a draft: with the token before it, as many as a pass reads (`models.transformer.FEW`)."""
 LIMITS = {"max_tokens": (1, MOST_TOKENS), "min_match": (1, 64), "min_probability": (0, 1)}
 """Option of a draft → its least and its most."""
+NGRAM = "ngram"
+"""What the word `draft` says where no model is to guess."""
+OPTIONS: Mapping[str, str] = {
+    "draft_max": "max_tokens",
+    "draft_min_match": "min_match",
+    "draft_p_min": "min_probability",
+}
+"""Word beside `draft` → option of a draft."""
 
 
 class DraftError(KvarnError):

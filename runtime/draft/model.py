@@ -54,6 +54,10 @@ class DraftModel(Draft):
         self._lengths = Lengths(1.0)
         self._checked: GGUFFile | None = None
 
+    def size_for(self, n_ctx: int) -> int:
+        """The tokens of the context that guesses for one of `n_ctx`."""
+        return min(n_ctx, self.model.config.n_ctx_train)
+
     def prepare(self, context: Context) -> None:
         """Open the context that guesses. Raises `DraftError` for a model of another vocabulary, and
         `StoreError` where memory has no room."""
@@ -106,7 +110,7 @@ class DraftModel(Draft):
         """What guesses, with room for so many tokens."""
         from .guessing import Guessing
 
-        size = min(n_ctx, self.model.config.n_ctx_train)
+        size = self.size_for(n_ctx)
         if self._guessing is None or self._guessing.context.n_ctx < size:
             if n_ctx > size:
                 name = one_line(self.model.file.path.name)

@@ -12,7 +12,7 @@ from ...models.errors import ModelError
 from ...system.errors import KvarnError
 from ...system.text import one_line, shown
 from ..gguf import GGUFFile, open_gguf
-from .base import Draft, DraftError, checked_option
+from .base import NGRAM, OPTIONS, Draft, DraftError, checked_option
 from .model import DraftModel
 from .ngram import Ngram
 from .vocabulary import check_vocabulary
@@ -20,13 +20,6 @@ from .vocabulary import check_vocabulary
 if TYPE_CHECKING:
     from ..model import Model
 
-NGRAM = "ngram"
-OPTIONS: Mapping[str, str] = {
-    "draft_max": "max_tokens",
-    "draft_min_match": "min_match",
-    "draft_p_min": "min_probability",
-}
-"""Word → option of a draft."""
 _OF_NGRAM, _OF_MODEL = ("max_tokens", "min_match"), ("max_tokens", "min_probability")
 
 
@@ -54,8 +47,10 @@ class DraftRequest:
         Raises `DraftError` for words without effect, values out of range, and files of no model
         that generates.
         """
-        draft = words.get("draft") or None
-        draft = NGRAM if draft is True else draft
+        draft = words.get("draft")
+        if draft == "":
+            raise DraftError(f"{spell('draft')} is empty, expected {NGRAM} or the file of a model")
+        draft = NGRAM if draft is True else draft or None
         used = () if draft is None else _OF_NGRAM if draft == NGRAM else _OF_MODEL
         given = {}
         for word, option in OPTIONS.items():

@@ -28,6 +28,7 @@ from ...system.errors import KvarnError, message_of
 from ..context.batch import Batch
 from ..context.planning.plan import question_prefill
 from ..context.planning.request import ContextRequest
+from ..draft import DraftModel
 from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.adapter_files import adapter_files
@@ -35,7 +36,7 @@ from ..loading.load import load
 from ..packs import remove_pack
 from ..rehearsal import rehearsals
 from ..store import Ram
-from .drafts import Drafts, draft_request
+from .drafts import DRAFT_WORDS, Drafts, draft_request
 from .flags import SLOTS, Flags
 from .frames import Connection
 from .library import LONG, Library
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from ..rehearsal import Rehearsal
 
 
-MODEL_WORDS = ("device", "kv_on", "lora", "draft")
+MODEL_WORDS = ("device", "kv_on", "lora", *DRAFT_WORDS)
 
 
 class Engine:
@@ -104,10 +105,15 @@ class Engine:
             kv_on=start.words.get("kv_on", "auto"),
             lora=self._lora,
         )
-        self._n_ctx = start.n_ctx or fitting_size(self._model, request, start.parallel)
+        draft = None if drafting is None else drafting.open(self._load_draft)
+        self._n_ctx = start.n_ctx or fitting_size(self._model, request, start.parallel, draft)
         if start.n_ctx:
             self._notices += notices_of(self._model, replace(request, n_ctx=start.n_ctx), start)
         self._compile(request)
+        if isinstance(draft, DraftModel):
+            store = Ram()
+            store.check(draft.model.config, draft.size_for(self._n_ctx))
+            self._rehearse(draft.model, rehearsals(draft.model.path, store.types(), [], [], []))
         folder = Path(start.cache_path)
         self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
         self._preparing = Preparing(self._model, self._n_ctx, words, self._library.answers)
@@ -115,7 +121,6 @@ class Engine:
         self._beginnings = Beginnings(self._model, self._library)
         self._scheduler = Scheduler(start.parallel, Batch(self._model), self._library, self._send)
         self._scheduler.notices = self._notices
-        draft = None if drafting is None else drafting.open(self._load_draft)
         tell = self._notices.append
         self._drafts = None if draft is None else Drafts(draft, start.parallel, tell)
         self._answered = AnsweredChats(self._library.answers)
@@ -140,14 +145,9 @@ class Engine:
                 task(model)
 
     def _load_draft(self, path: Path) -> Model:
-        """The model that drafts, whose contexts are in memory. Raises `StoreError` where that has
-        no room for one."""
+        """The model that drafts, whose contexts are in memory."""
         self._send(Loading(f"loading {path.name}"))
-        model = load(path, threads=self._start.threads or None, notice=self._notices.append)
-        store = Ram()
-        store.check(model.config, min(self._n_ctx, model.config.n_ctx_train))
-        self._rehearse(model, rehearsals(path, store.types(), [], [], []))
-        return model
+        return load(path, threads=self._start.threads or None, notice=self._notices.append)
 
     def run(self) -> None:
         """Serve until the server stops the engine, or is gone."""

@@ -15,7 +15,8 @@ from ....system.terminal import say
 from ...notices import tell_of_template
 from ...opening import Workload, load_draft, load_model, opened
 from ...options.context import add_context_options, add_pack_options, flag, request_from
-from ...options.drafting import add_draft_options, draft_from
+from ...options.draft_options import add_draft_options
+from ...options.drafting import draft_from
 from ...options.files import add_prompt_files_option, prompt_from
 from ...options.generation import (
     add_max_tokens_option,

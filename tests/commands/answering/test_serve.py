@@ -168,13 +168,13 @@ def test_options_become_settings(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("one\n\n two \n")
     given = settings(
         *"--host 0.0.0.0 --port 99 --ctx 128K -np 8 --cache-size 1.5G --log json".split(),
-        *"--draft ngram".split(),
+        *"--draft ngram --draft-max 8 --draft-min-match 3".split(),
         *("--api-key-file", str(tmp_path / "keys"), "--kv-type", "q8_0/q4_0", "--budget", "2%"),
     )
     assert (given.host, given.port, given.n_ctx, given.parallel) == ("0.0.0.0", 99, 131072, 8)
     assert (given.cache_bytes, given.log, given.keys) == (3 << 29, "json", ("one", "two"))
-    words = {"method": "auto", "budget": "2%", "kv_type": "q8_0/q4_0", "draft": "ngram"}
-    assert given.words == words
+    words = {"method": "auto", "budget": "2%", "kv_type": "q8_0/q4_0"}
+    assert given.words == {**words, "draft": "ngram", "draft_max": 8, "draft_min_match": 3}
     assert given.cache_path == Path(os.environ["KVARN_HOME"]) / "serve"
 
 
@@ -205,6 +205,9 @@ def test_a_cache_takes_a_tenth_of_the_disk_at_most() -> None:
         ("gone.gguf", "no such file", 1),
         ("--draft gone", "--draft is 'gone', neither ngram nor a model: no such file: gone", 1),
         ("--draft=", "--draft is empty, expected ngram or the file of a model", 1),
+        ("--draft-max 8", "--draft-max 8 has no effect without --draft", 1),
+        ("--draft ngram --draft-p-min 0.5", "--draft-p-min 0.5 has no effect without --draft F", 1),
+        ("--draft ngram --draft-max 32", "--draft-max: expected a whole number from 1 to 31", 2),
         ("--prot 1", "did you mean --port", 2),
         ("--host 192.0.2.1 --api-key k", "choose another --host", 1),
         ("--host a..b --no-auth", "choose another --host", 1),

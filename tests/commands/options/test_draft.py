@@ -10,7 +10,8 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands import opening
-from kvarn.commands.options.drafting import add_draft_options, draft_from
+from kvarn.commands.options.draft_options import add_draft_options
+from kvarn.commands.options.drafting import draft_from
 from kvarn.runtime.draft import DraftModel, Ngram
 from kvarn.runtime.draft.request import DraftRequest
 from kvarn.runtime.loading.default_model import default_model_path
