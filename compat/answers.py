@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.chat import replies
-from ..runtime.chat.replies import Gathered, Logprob, Reply
+from ..runtime.chat.replies import CompletionLogprobs, Gathered, Logprob, Reply
 from ..runtime.chat.tool_calls import Event, Parser, Plain
 from ..runtime.sampling import Constraint, Sampler
 from .arguments import RANDOM_SEEDS, check, refusal
@@ -35,7 +35,7 @@ class Answer:
     None: none. model: what the response calls it. before: text in front of the answer, the prompt
     where it is echoed. parser: finds calls and reasoning in a chat's; None for a completion.
     finish: why it ended; None until it has. n_tokens: that were generated. logprobs: of those that
-    were not told yet; n_told: characters before these, the prompt's included.
+    were not told yet; lists: tells those of a completion.
     """
 
     sampler: Sampler
@@ -44,13 +44,13 @@ class Answer:
     stream: bool
     echo: bool
     n_top: int | None
+    lists: CompletionLogprobs
     model: str
     before: str = ""
     parser: Parser | None = None
     said: Gathered = field(default_factory=Gathered)
     finish: str | None = None
     logprobs: list[Logprob] = field(default_factory=list)
-    n_told: int = 0
     n_tokens: int = 0
 
     @classmethod
@@ -71,8 +71,9 @@ class Answer:
             sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
         n_top = None if top is False else n_top if top is True else top
         sampler = Sampler(**{**defaults, **sampling, "n_probs": n_top or 0})
+        lists = CompletionLogprobs(n_top)
         stops, most = (stop,) if isinstance(stop, str) else tuple(stop), max(limit, 0) or None
-        return cls(sampler, most, stops, bool(stream), bool(echo), n_top, model)
+        return cls(sampler, most, stops, bool(stream), bool(echo), n_top, lists, model)
 
     def told(self, n_prompt: int, start: Callable[[], Generation]) -> Told:
         """The response to a prompt of so many tokens, in chunks if the request wants that. start:
@@ -111,14 +112,12 @@ class Answer:
     def _logprobs(self) -> Reply | None:
         """Of the tokens that were not told yet."""
         tokens, self.logprobs = self.logprobs, []
-        if self.n_top is None:
-            return None
-        if self.parser is not None:
+        if self.n_top is not None and self.parser is not None:
             return {"content": replies.chat_logprobs(tokens, self.n_top)}
-        form = replies.completion_logprobs(tokens, self.n_top, self.n_told)
-        if self.before and not self.n_told and tokens:  # nothing is before a prompt's first token
+        is_first = self.before and not self.lists.n_told
+        form = self.lists.of(tokens)
+        if form and is_first and tokens:  # nothing is before a prompt's first token
             form["token_logprobs"][0] = form["top_logprobs"][0] = None
-        self.n_told += sum(map(len, form["tokens"]))
         return form
 
     def _events(self, generation: Generation, parser: Parser) -> Iterator[Event]:

@@ -117,7 +117,7 @@ class Llama:
         if answer.echo:
             answer.before = text
         else:
-            answer.n_told = len(text)
+            answer.lists.n_told = len(text)
         return self._told(answer, ids)
 
     __call__ = create_completion

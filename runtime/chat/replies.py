@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from .tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
@@ -151,18 +152,30 @@ def _one(piece: bytes, logprob: float) -> Reply:
     return {"token": spelt(piece), "logprob": max(logprob, _LEAST), "bytes": list(piece)}
 
 
-def completion_logprobs(tokens: Sequence[Logprob], n_top: int, offset: int = 0) -> Reply:
-    """The older form: lists side by side, and texts → log probabilities. offset: characters before
-    the first token."""
-    texts = [spelt(one.piece) for one in tokens]
-    return {
-        "tokens": texts,
-        "token_logprobs": [one.logprob for one in tokens],
-        "top_logprobs": [
-            {spelt(piece): logprob for _, piece, logprob in one.top[:n_top]} for one in tokens
-        ],
-        "text_offset": [offset + sum(map(len, texts[:i])) for i in range(len(texts))],
-    }
+@dataclass
+class CompletionLogprobs:
+    """`logprobs` of a completion, whole or in chunks. n_top: of so many others in each token's
+    place; None: there are none. n_told: characters before the next token."""
+
+    n_top: int | None
+    n_told: int = 0
+
+    def of(self, tokens: Sequence[Logprob]) -> Reply | None:
+        """The older form, of the next tokens: lists side by side, and texts → log probabilities."""
+        if self.n_top is None:
+            return None
+        texts = [spelt(one.piece) for one in tokens]
+        offsets = list(accumulate(map(len, texts), initial=self.n_told))
+        self.n_told = offsets.pop()
+        return {
+            "tokens": texts,
+            "token_logprobs": [one.logprob for one in tokens],
+            "top_logprobs": [
+                {spelt(piece): logprob for _, piece, logprob in one.top[: self.n_top]}
+                for one in tokens
+            ],
+            "text_offset": offsets,
+        }
 
 
 def embeddings(vectors: Sequence[Any], n_tokens: int, model: str) -> Reply:

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...runtime.chat.replies import Logprob, completion_logprobs, head_of
+from ...runtime.chat.replies import CompletionLogprobs, Logprob, head_of
 from ...runtime.chat.tool_calls import TextPiece
 from ...runtime.serving.protocol import Done, Progress, Prompt, Text
 from ..answers.answering import Numbered, begin, whole
@@ -48,7 +48,7 @@ async def completions(service: Service, body: CompletionRequest, request: Reques
         return Stream(with_last_words(service, chunks, last_words), EVENTS)
     answers = await whole(service, request, asks)
     choices = [
-        _choice(i, one.text, FINISH[one.end], _logprobs(one.logprobs, asks[i].n_top))
+        _choice(i, one.text, FINISH[one.end], CompletionLogprobs(asks[i].n_top).of(one.logprobs))
         for i, one in enumerate(answers)
     ]
     ends = {"usage": usage_of(answers, n), "timings": timings_of(answers)}
@@ -83,10 +83,6 @@ def _choice(i: int, text: str, finish: str | None, logprobs: Any) -> dict[str, A
     return {"index": i, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _logprobs(tokens: Sequence[Logprob], n_top: int | None) -> dict[str, Any] | None:
-    return None if n_top is None else completion_logprobs(tokens, n_top)
-
-
 async def _chunks(
     head: dict[str, Any],
     events: AsyncIterator[Numbered | None],
@@ -94,7 +90,7 @@ async def _chunks(
     usage_per: int,
 ) -> AsyncIterator[bytes]:
     """usage_per: answers to each prompt, if usage is wanted."""
-    answers = [Whole() for _ in asks]
+    answers, logprobs = [Whole() for _ in asks], [CompletionLogprobs(ask.n_top) for ask in asks]
     waiting: dict[int, list[Logprob]] = {}
     async for numbered in events:
         if numbered is None:
@@ -109,11 +105,10 @@ async def _chunks(
             case Logprobs(tokens):
                 waiting.setdefault(i, []).extend(tokens)
             case TextPiece(text):
-                logprobs = _logprobs(waiting.pop(i, []), asks[i].n_top)
-                choice = _choice(i, text, None, logprobs)
+                choice = _choice(i, text, None, logprobs[i].of(waiting.pop(i, [])))
             case Done():
-                logprobs = _logprobs(waiting.pop(i, []), asks[i].n_top)
-                choice, ends = _choice(i, "", FINISH[answers[i].end], logprobs), lens_of(event)
+                rest = logprobs[i].of(waiting.pop(i, []))
+                choice, ends = _choice(i, "", FINISH[answers[i].end], rest), lens_of(event)
         if choice is not None:
             yield sse({**head, "choices": [choice], **ends})
     if usage_per:

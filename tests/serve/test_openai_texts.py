@@ -41,6 +41,20 @@ def test_a_stream_has_the_same_answer(client: openai.OpenAI, engine: FakeEngine)
     assert engine.asked[0][0] == [1, 2]
 
 
+def test_offsets_go_on_from_chunk_to_chunk_of_each_answer(client: openai.OpenAI) -> None:
+    """Those of the whole answer, which the text of the chunks before tells."""
+    asked: Any = {"model": "toy", "prompt": ["a", "b"], "logprobs": 1}
+    whole = client.completions.create(**asked)
+    offsets: list[list[int]] = [[], []]
+    for chunk in client.completions.create(**asked, stream=True):
+        for choice in chunk.choices:
+            logprobs = choice.logprobs
+            assert logprobs is not None and logprobs.text_offset is not None
+            offsets[choice.index] += logprobs.text_offset
+    assert offsets == [[0, 3, 5]] * 2
+    assert offsets == [one.logprobs.text_offset for one in whole.choices if one.logprobs]
+
+
 @pytest.mark.parametrize("form", ["float", "base64"])
 def test_vectors_are_told(client: openai.OpenAI, engine: FakeEngine, form: Any) -> None:
     answer = client.embeddings.create(model="toy", input=["a", "b"], encoding_format=form)

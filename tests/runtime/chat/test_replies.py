@@ -6,11 +6,11 @@ import math
 import pytest
 
 from kvarn.runtime.chat.replies import (
+    CompletionLogprobs,
     Gathered,
     Logprob,
     arguments_of,
     chat_logprobs,
-    completion_logprobs,
 )
 from kvarn.runtime.chat.tool_calls import CallArguments, CallBegins, TextPiece
 
@@ -58,7 +58,12 @@ def test_log_probabilities_of_a_chat_are_json_with_as_many_others_as_asked_for()
     assert second["logprob"] < -1e9
 
 
-def test_the_older_form_counts_characters_from_the_offset() -> None:
-    form = completion_logprobs(TOKENS, 1, 10)
+def test_the_older_form_counts_characters_from_what_was_told_before() -> None:
+    forms = CompletionLogprobs(1, 10)
+    form = forms.of(TOKENS)
+    assert form is not None
     assert (form["tokens"], form["text_offset"]) == (["ab", "c"], [10, 12])
     assert form["top_logprobs"] == [{"ab": -0.5}, {"ab": -0.25}]
+    offsets = [form["text_offset"] for form in map(forms.of, ([], TOKENS[1:], TOKENS)) if form]
+    assert offsets == [[], [13], [14, 16]]
+    assert CompletionLogprobs(None).of(TOKENS) is None
