@@ -7,7 +7,7 @@ one of them for those of a prompt (`beginnings.py`): this process has no tokeniz
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -19,12 +19,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from ..system.text import shown
 from .beginnings import BEGINNINGS, ONLY, digests_in
 from .service import Service
 from .wire.bodies import read_body
 from .wire.errors import ApiError
-from .wire.guard import Guard
+from .wire.guard import GIVE_KEY, Guard
+from .wire.passing import passed_on, path_of
 from .wire.streams import send_chunks, while_connected
 
 POLL_SECONDS = 2.0  # between two questions to a server
@@ -32,13 +32,9 @@ PATIENCE_SECONDS = 5.0  # for its answer to one, and for a connection
 STUCK_SECONDS = 30.0  # without one, until its requests end: they may be silent for an hour
 MOST_AHEAD = 8  # requests that a server may be busier than another, whatever it has read
 MOST_SENT = 1 << 16  # digests that are remembered of what was sent to a server
+MOST_KEYS = 1024  # of requests that servers took: without keys of their own, they take any
 LEAST_BYTES = 1024  # of a request with 1,024 tokens, unless it names a pack
 ELSEWHERE = (404, 429, 503)  # another server may answer otherwise: it has the pack, or room
-NOT_PASSED_ON = frozenset(  # headers of one connection, or that `Guard` has checked
-    b"connection content-length date expect host keep-alive origin proxy-authenticate "
-    b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade "
-    b"x-content-type-options".split()
-)
 
 
 @dataclass(eq=False)
@@ -70,6 +66,7 @@ class Replicas:
         self._transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(), trust_env=False)
         self._client = httpx.AsyncClient(transport=self._transport, timeout=PATIENCE_SECONDS)
         self._key = {"authorization": f"Bearer {key}"} if key else {}
+        self._good_keys = set[tuple[str, ...]]()  # until one is refused, or a server comes or goes
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
@@ -107,6 +104,8 @@ class Replicas:
                     async with aclosing(answer):
                         if answer.status_code in ELSEWHERE and len(able) > 1:
                             continue
+                        if (n := answer.status_code) > 599:
+                            raise ApiError(502, f"{one.url} answers {n}, expected at most 599")
                         if len(one.sent) > MOST_SENT:
                             one.sent.clear()
                         one.sent.update(digests or ())
@@ -121,14 +120,21 @@ class Replicas:
                 one.limits.discard(limit)
         raise ApiError(503, "no server is ready: try again later; /health says more")
 
+    async def check_key(self, request: Request, headers: Any) -> None:
+        """Raises `ApiError` 401 for a request whose key a server refuses."""
+        if (key := _key(request)) in self._good_keys:
+            return
+        async with self.asked("GET", "/v1/models", (), headers=headers) as answer:
+            await answer.aread()  # which leaves its connection to the next request
+            if answer.status_code == 401:
+                raise ApiError(401, f"no key of the servers: {GIVE_KEY}")
+        if len(self._good_keys) >= MOST_KEYS:
+            self._good_keys.clear()
+        self._good_keys.add(key)
+
     async def answer(self, request: Request, headers: Any, body: bytes, send: Send) -> None:
-        """Send what a server answers. Raises `ApiError` 400 for a path out of the server's own."""
-        names = ("raw_path", "query_string")
-        path, query = (request.scope[name].decode("latin-1") for name in names)
-        plain = path.lower().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/")
-        if not path.startswith("/") or ".." in plain.replace("\\", "/").split("/"):
-            raise ApiError(400, f"the path is {shown(path)}, expected one from / on without ..")
-        path = f"{path}?{query}" if query else path
+        """Send what a server answers. Raises what `path_of` and `asked` raise."""
+        path = path_of(request.scope)
         more, digests = {"headers": headers, "content": body}, list[str]()
         is_long = len(body) >= LEAST_BYTES or b'"pack"' in body
         if is_long and request.method == "POST" and ONLY not in request.headers:
@@ -137,7 +143,9 @@ class Replicas:
                 async with self.asked("POST", path, None, **more | {"headers": only}) as answer:
                     digests = digests_in(await answer.aread())
         async with self.asked(request.method, path, digests, **more) as answer:
-            head = {"status": answer.status_code, "headers": _passed_on(answer.headers.raw)}
+            head = {"status": answer.status_code, "headers": passed_on(answer.headers.raw)}
+            if answer.status_code == 401:
+                self._good_keys.discard(_key(request))
             await send({"type": "http.response.start", **head})
             await send_chunks(send, answer.aiter_raw())
 
@@ -175,6 +183,7 @@ class Replicas:
             one.sent.clear()
         if state != one.state:
             self._tell(f"{one.url}: {state}")
+            self._good_keys.clear()
         one.state = state
 
 
@@ -195,20 +204,18 @@ def proxy(service: Service, replicas: Replicas) -> Guard:
 
     async def passed(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        headers = _passed_on(request.headers.raw)
+        headers = passed_on(request.headers.raw)
         if {"content-length", "transfer-encoding"} & {*request.headers}:  # a stranger's, perhaps
-            async with replicas.asked("GET", "/v1/models", (), headers=headers) as answer:
-                await answer.aread()  # which leaves its connection to the next request
-                if answer.status_code == 401:
-                    raise ApiError(
-                        401,
-                        "no key of the servers: send Authorization: Bearer KEY, or x-api-key: KEY",
-                    )
+            await replicas.check_key(request, headers)
         body = await read_body(request, service.settings.limits)
         await while_connected(receive, replicas.answer(request, headers, body, send))
 
     own = [Route("/health", health)]
     return Guard(Router(own, False, passed, lifespan=lambda _: replicas.watched()), service)
+
+
+def _key(request: Request) -> tuple[str, ...]:
+    return tuple(request.headers.get(name, "") for name in ("authorization", "x-api-key"))
 
 
 def _reason(error: Exception) -> str:
@@ -218,10 +225,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
         return "it broke off its answer"
     return str(error) or "it does not answer"
-
-
-def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    lower = [(name.lower(), value) for name, value in headers]
-    named = b",".join(value.lower() for name, value in lower if name == b"connection").split(b",")
-    left_out = NOT_PASSED_ON | {name.strip() for name in named}
-    return [(name, value) for name, value in lower if name not in left_out]

@@ -27,6 +27,7 @@ from .errors import ApiError, ClientGone, error_response
 
 OPEN_PATHS = ("/", "/health")
 """Paths that need no key, beside the page's files under /static/."""
+GIVE_KEY = "send Authorization: Bearer KEY, or x-api-key: KEY"
 CLIENT_GONE = 499
 """The status in the log of a request whose client went away (nginx's number)."""
 
@@ -106,7 +107,7 @@ class Guard:
         scheme, _, word = headers.get("authorization", "").partition(" ")
         key = word.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         if not key:
-            raise ApiError(401, "no key: send Authorization: Bearer KEY, or x-api-key: KEY")
+            raise ApiError(401, f"no key: {GIVE_KEY}")
         digest = _digest(key)
         # All keys are compared, each in constant time: how long it takes tells nothing.
         if not sum(hmac.compare_digest(digest, known) for known in self._keys):

@@ -31,6 +31,7 @@ class Server:
         goes_on.set()
         self.waits_at = waits_at = set[str]()
         self.drips_at = drips_at = set[str]()
+        self.statuses = statuses = dict[str, int]()
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -51,7 +52,7 @@ class Server:
                     self.close_connection = True
                     return
                 said = b'{"digests": []}' if only or self.path.endswith("/beginnings") else b"{}"
-                self.send_response(200)
+                self.send_response(statuses.get(self.path, 200))
                 self.send_header("content-length", str(len(said) + self.close_connection))
                 self.send_header("set-cookie", f"session={len(asked)}; Path=/")
                 self.end_headers()
@@ -200,14 +201,56 @@ def test_keys_are_checked_before_a_body_is_read() -> None:
             assert answer.status_code == status, answer.text
 
 
-def test_the_key_of_each_body_is_checked(behind: Server) -> None:
-    """By a server, which may take another one at any time; other requests bring theirs."""
+def test_the_key_of_a_body_is_checked_until_a_server_takes_it(
+    behind: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again once one refuses it, or as many others were taken; requests without bodies bring
+    theirs."""
+    monkeypatch.setattr(route, "MOST_KEYS", 2)
+
+    def checked() -> list[str]:
+        return [headers["x-api-key"] for path, headers in behind.asked if path == "/v1/models"]
+
+    def post(key: str) -> int:
+        return client.post("/a", content=b"x", headers={"x-api-key": key}).status_code
+
     with routing([behind.url]) as (client, _):
-        for path in "/a", "/b":
-            assert client.post(path, content=b"x", headers=SECRET).status_code == 200
-            assert client.get(path).status_code == 200
-    checks = [headers for path, headers in behind.asked if path == "/v1/models"]
-    assert [one.get("authorization") for one in checks] == [SECRET["authorization"]] * 2
+        assert [post("a"), post("a"), client.get("/a").status_code] == [200] * 3
+        assert checked() == ["a"]
+        behind.statuses["/a"] = 401  # the server was started with another key
+        assert [post("a"), post("a")] == [401, 401]
+        assert checked() == ["a", "a"]
+        behind.statuses["/v1/models"] = 401
+        assert [post("b"), post("b")] == [401, 401]
+        assert checked() == ["a", "a", "b", "b"]
+        behind.statuses.clear()
+        assert [post(key) for key in "abcba"] == [200] * 5
+        assert checked()[4:] == ["a", "b", "c", "b", "a"]
+
+
+def test_a_server_that_went_may_come_back_with_other_keys(
+    behind: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "POLL_SECONDS", 0.05)
+    with routing([behind.url]) as (client, known):
+        assert client.post("/a", content=b"x", headers=SECRET).status_code == 200
+        behind.statuses["/health"] = 503
+        until(lambda: known.all[0].state != "ok")
+        behind.statuses.clear()
+        until(lambda: known.all[0].state == "ok")
+        assert client.post("/a", content=b"x", headers=SECRET).status_code == 200
+    assert [path for path, _ in behind.asked].count("/v1/models") == 2
+
+
+@pytest.mark.parametrize("status", [600, 999])
+def test_a_status_that_http_has_not_is_no_answer(behind: Server, status: int) -> None:
+    behind.statuses["/a"] = status
+    with routing([behind.url]) as (client, _):
+        answer = client.get("/a")
+        assert answer.status_code == 502
+        words = f"{behind.url} answers {status}, expected at most 599"
+        assert answer.json()["error"]["message"] == words
+        assert client.get("/b").status_code == 200
 
 
 def test_probes_that_find_all_well_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
