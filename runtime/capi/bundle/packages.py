@@ -13,7 +13,7 @@ from .python import site_packages
 
 NEEDED = ("numpy", "numba", "llvmlite", "jinja2", "markupsafe", "xxhash", "cffi")
 """Distributions. Of cffi the backend alone. Not hub downloads, progress bars, YAML, completion."""
-ROOMS = ("system", "jit", "ops", "models", "runtime")
+ROOMS = ("system", "jit", "ops", "cuda_ops", "models", "runtime")
 _PACKAGE = HERE.parents[1]
 
 _LEFT_OUT = re.compile(

@@ -16,7 +16,7 @@ from kvarn.runtime.capi.build import BuildError
 from kvarn.runtime.capi.bundle import NONE, bundle, kernels, packages, python
 
 PACKAGE = Path(kvarn.__file__).parent
-OPTIONAL = {"cffi", "faiss", "gguf", "llguidance", "msgspec", "torch"}
+OPTIONAL = {"cffi", "faiss", "gguf", "llguidance", "msgspec", "torch", "triton"}
 OPTIONAL |= {"bs4", "mammoth", "markdownify", "pypdf"}
 """To build libkvarn, for one index, to write encoders, to look for GPUs, to read documents."""
 
@@ -166,7 +166,7 @@ def test_what_fills_it_is_told_and_has_licences(moved: tuple[Path, str]) -> None
 
 
 def test_what_the_rooms_import_is_in_it() -> None:
-    found = set()
+    found, rooms = set(), set()
     for room in packages.ROOMS:
         for file in (PACKAGE / room).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_bytes())):
@@ -174,6 +174,10 @@ def test_what_the_rooms_import_is_in_it() -> None:
                     found |= {name.name.split(".")[0] for name in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     found.add(str(node.module).split(".")[0])
+                elif isinstance(node, ast.ImportFrom):
+                    inside = file.relative_to(PACKAGE).parts[: -node.level]
+                    rooms.add((*inside, *(node.module or "").split("."))[0])
+    assert rooms - {""} <= set(packages.ROOMS)  # "": names of kvarn itself
     third = {name for name in found if name not in sys.stdlib_module_names} - {"_cffi_backend"}
     assert third - OPTIONAL <= set(packages.NEEDED)
     assert set(packages.NEEDED) - {"markupsafe"} <= third  # which jinja2 needs
