@@ -17,7 +17,7 @@ from .arguments import RANDOM_SEEDS, check, refusal
 if TYPE_CHECKING:
     from ..runtime.context.generation import Generation
 
-Told = Reply | Iterator[Reply]
+Response = Reply | Iterator[Reply]
 _ROLES = {"developer": "system", "function": "tool"}
 _SAMPLING = {one.name: one.name for one in fields(Sampler) if one.name != "n_probs"} | {
     "temperature": "temp",
@@ -75,7 +75,7 @@ class Answer:
         stops, most = (stop,) if isinstance(stop, str) else tuple(stop), max(limit, 0) or None
         return cls(sampler, most, stops, bool(stream), bool(echo), n_top, lists, model)
 
-    def told(self, n_prompt: int, start: Callable[[], Generation]) -> Told:
+    def response(self, n_prompt: int, start: Callable[[], Generation]) -> Response:
         """The response to a prompt of so many tokens, in chunks if the request wants that. start:
         begins to generate, when the response is read."""
         kind, prefix = "text_completion", "cmpl"

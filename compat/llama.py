@@ -24,7 +24,7 @@ from ..runtime.embedding.readers import DecoderReader
 from ..runtime.loading.adapter_files import AdapterFile
 from ..runtime.sampling import Constraint, Sampler
 from ..system.terminal import say
-from .answers import Answer, Told, form_of, message_of
+from .answers import Answer, Response, form_of, message_of
 from .arguments import KV_TYPES, OF_SPEED, RANDOM_SEEDS, CompatError, check, refusal, value_errors
 
 
@@ -101,7 +101,7 @@ class Llama:
         return cls(str(pull(repo_id, file=filename or "", to=to).model), **options)
 
     @value_errors()
-    def create_completion(self, prompt: str | Sequence[int], **options: Any) -> Told:
+    def create_completion(self, prompt: str | Sequence[int], **options: Any) -> Response:
         """The text that follows a prompt, in which control tokens count; with `stream`, in chunks.
 
         options: max_tokens (16; 0 or less: as many as fit), temperature (0.8), stop, echo,
@@ -123,7 +123,9 @@ class Llama:
     __call__ = create_completion
 
     @value_errors()
-    def create_chat_completion(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Told:
+    def create_chat_completion(
+        self, messages: Sequence[Mapping[str, Any]], **options: Any
+    ) -> Response:
         """The answer to a conversation, rendered by the model's template; with `stream`, in chunks.
 
         options: those of `create_completion` (temperature 0.2, no limit), tools, tool_choice,
@@ -261,7 +263,7 @@ class Llama:
         model = options.get("model") or self.model_path
         return Answer.of(call, {**options, "model": model}, defaults)
 
-    def _told(self, answer: Answer, ids: list[int]) -> Told:
+    def _told(self, answer: Answer, ids: list[int]) -> Response:
         """The answer to a prompt that the context has room for."""
         if not ids:
             raise CompatError("the prompt is empty, expected at least one token")
@@ -273,7 +275,7 @@ class Llama:
                 answer.logprobs = self._logprobs(ids, answer)
             return self._generation(ids, answer)
 
-        return answer.told(len(ids), start)
+        return answer.response(len(ids), start)
 
     def _logprobs(self, ids: list[int], answer: Answer) -> list[Logprob]:
         """Of a prompt's tokens, each after those before it, without what begins texts."""

@@ -28,7 +28,7 @@ from ..system.text import human_bytes, one_line
 from .errors import HubError
 
 if TYPE_CHECKING:
-    from .hub.choose import Listed
+    from .hub.choose import RepositoryFile
     from .hub.fetch import Progress
     from .hub.places import Cache
 
@@ -118,13 +118,13 @@ def pull_package(name: str, progress: Progress) -> Path:
     return cache.path(file)
 
 
-def _place(model: PackagedModel) -> tuple[Cache, Listed]:
+def _place(model: PackagedModel) -> tuple[Cache, RepositoryFile]:
     """Where the file is kept; the checksum stands for a commit."""
-    from .hub.choose import Listed
+    from .hub.choose import RepositoryFile
     from .hub.places import Cache
 
     cache = Cache(f"pypi/{model.package}", model.digest[:40])
-    return cache, Listed(model.file, model.n_bytes, model.digest)
+    return cache, RepositoryFile(model.file, model.n_bytes, model.digest)
 
 
 def _download(

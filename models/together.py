@@ -28,7 +28,7 @@ class NextTokens(NamedTuple):
     """The size of the context, see `Transformer.forward`."""
 
 
-class _Whole:
+class _WholePass:
     """All operations of a pass, recorded for some contexts; each one's `graphs` hold it, until an
     address of that context changes."""
 
@@ -70,7 +70,7 @@ class Together(Transformer):
     def __init__(self, config: ModelConfig, weights: Weights, most: int) -> None:
         super().__init__(config, weights, most, alone=True)
         self._each = [self._work.rows(i, i + 1) for i in range(most)]
-        self._whole: _Whole | None = None
+        self._whole: _WholePass | None = None
         self._last: list[tuple[int, int]] = []
 
     def read(self, contexts: list[NextTokens]) -> Array:
@@ -112,7 +112,9 @@ class Together(Transformer):
             layer.mix(one.attention, rows, rows)
             first += n
 
-    def _whole_for(self, contexts: list[NextTokens], b: Rows, angles: list[Array]) -> _Whole | None:
+    def _whole_for(
+        self, contexts: list[NextTokens], b: Rows, angles: list[Array]
+    ) -> _WholePass | None:
         """The graph of the pass; None for contexts that cannot be recorded or are new together."""
         if self._whole is not None:
             if self._whole.holds_for(contexts, self):
@@ -125,7 +127,7 @@ class Together(Transformer):
             return None
         if any(one.attention.called for one in contexts):
             return None
-        whole = _Whole(self.device.record(self._all, contexts, b, angles), contexts)
+        whole = _WholePass(self.device.record(self._all, contexts, b, angles), contexts)
         self._whole = whole
         for of_one in graphs:
             assert of_one is not None

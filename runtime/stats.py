@@ -27,7 +27,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptTokens:
     """What a context that evicts keeps of the tokens that it has read.
 
     tokens: those that it has read. budget: how many of them each KV head of a layer without a
@@ -84,7 +84,7 @@ class Stats:
     """What each layer read of prompts, if their tokens choose what they read."""
     prefill: str = field(default="exact", repr=False)
     """How prompts are read: the method, with those of its options that are not the defaults."""
-    kept: Kept | None = field(default=None, repr=False)
+    kept: KeptTokens | None = field(default=None, repr=False)
     """What is kept of the tokens, if the context evicts."""
 
     def add_prefill(self, n_tokens: int, clock: Clock) -> None:

@@ -61,7 +61,7 @@ class Service:
             )
         return facts
 
-    def told(self, error: Exception) -> ApiError:
+    def error_of(self, error: Exception) -> ApiError:
         """The error that a request gets.
 
         For kvarn's own faults the log gets the place, but no text, which may hold a prompt."""

@@ -4,7 +4,7 @@ kvarn uses its caches, tokens, environment and offline mode. It has its own requ
 because the library neither bounds the time of an answer nor compares files with their checksums.
 """
 
-from .choose import Listed as Listed
+from .choose import RepositoryFile as RepositoryFile
 from .choose import choose as choose
 from .pull import Pulled as Pulled
 from .pull import pull as pull

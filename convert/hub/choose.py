@@ -54,7 +54,7 @@ ANY = ("", "latest")
 
 
 @dataclass(frozen=True)
-class Listed:
+class RepositoryFile:
     """A file of a repository."""
 
     name: str
@@ -69,7 +69,7 @@ class Quantisation:
 
     type: str
     """The type in its path, such as Q4_K_M or UD-Q4_K_XL; "" if there is none."""
-    files: tuple[Listed, ...]
+    files: tuple[RepositoryFile, ...]
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ class Quantisation:
 class Choice:
     """The files to pull."""
 
-    files: tuple[Listed, ...]
+    files: tuple[RepositoryFile, ...]
     model: str | None = None
     """The GGUF file among them that can be run; None for weights to convert."""
     ready: tuple[Quantisation, ...] = ()
@@ -103,7 +103,7 @@ class Choice:
 
 
 def choose(
-    files: Sequence[Listed],
+    files: Sequence[RepositoryFile],
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
@@ -145,9 +145,9 @@ def choose(
     )
 
 
-def quantisations(files: Sequence[Listed]) -> tuple[Quantisation, ...]:
+def quantisations(files: Sequence[RepositoryFile]) -> tuple[Quantisation, ...]:
     """The ready models, smallest first; shards of one count together."""
-    groups: dict[str, list[Listed]] = {}
+    groups: dict[str, list[RepositoryFile]] = {}
     for file in sorted(files, key=lambda f: f.name):
         if _is_model(file.name):
             groups.setdefault(_SHARD.sub(r"-of-\2", file.name), []).append(file)
@@ -203,7 +203,9 @@ def _named(ready: tuple[Quantisation, ...], tag: str) -> Quantisation:
     raise HubError(f"there is no {tag!r:.80}; it has {', '.join(known)}")
 
 
-def _by_pattern(files: Sequence[Listed], include: Sequence[str], exclude: Sequence[str]) -> Choice:
+def _by_pattern(
+    files: Sequence[RepositoryFile], include: Sequence[str], exclude: Sequence[str]
+) -> Choice:
     included = [f for f in files if not include or _matches(f, include)]
     chosen = tuple(f for f in included if not _matches(f, exclude))
     if not chosen:
@@ -213,10 +215,10 @@ def _by_pattern(files: Sequence[Listed], include: Sequence[str], exclude: Sequen
     return Choice(chosen, alone)
 
 
-def _matches(file: Listed, patterns: Sequence[str]) -> bool:
+def _matches(file: RepositoryFile, patterns: Sequence[str]) -> bool:
     return any(fnmatch(file.name, pattern) for pattern in patterns)
 
 
-def _safetensors(files: Sequence[Listed]) -> list[Listed]:
+def _safetensors(files: Sequence[RepositoryFile]) -> list[RepositoryFile]:
     """Shards that transformers loads: Mistral's consolidated.* hold the same weights once more."""
     return [f for f in files if re.fullmatch(r"model[^/]*\.safetensors", f.name)]

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from ...system.files import GGUF_MAGIC, new_file, open_regular
 from ..errors import HubError, HubOutOfReach
 from .ask import STALL_BYTES, Answer, Notice, asked
-from .choose import Listed
+from .choose import RepositoryFile
 from .places import Folder
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
@@ -34,7 +34,7 @@ _CHUNK = 1 << 20
 
 
 def fetch(
-    repo: str, commit: str, file: Listed, place: Folder, notice: Notice, progress: Progress
+    repo: str, commit: str, file: RepositoryFile, place: Folder, notice: Notice, progress: Progress
 ) -> None:
     """Put `file` in its place and check it; download it unless it is there.
 
@@ -51,7 +51,7 @@ def fetch(
     place.publish(file)
 
 
-def check(repo: str, file: Listed, path: Path, step: Callable[[int, int], None]) -> None:
+def check(repo: str, file: RepositoryFile, path: Path, step: Callable[[int, int], None]) -> None:
     """`HubError` unless a stored file is the one that is listed."""
     n_bytes, hasher = 0, _hasher(file)
     with os.fdopen(open_regular(path), "rb") as stored:
@@ -71,7 +71,12 @@ class Download:
     """A download into `out`: how many bytes are there, and their hash."""
 
     def __init__(
-        self, repo: str, commit: str, file: Listed, out: BinaryIO, step: Callable[[int, int], None]
+        self,
+        repo: str,
+        commit: str,
+        file: RepositoryFile,
+        out: BinaryIO,
+        step: Callable[[int, int], None],
     ) -> None:
         self._repo, self._file, self._out, self._step = repo, file, out, step
         self._path = f"{repo}/resolve/{commit}/{quote(file.name)}"
@@ -139,7 +144,7 @@ class Download:
         )
 
 
-def _hasher(file: Listed) -> Any:
+def _hasher(file: RepositoryFile) -> Any:
     """sha256 for large files; git's id for others."""
     if len(file.digest) == 64:
         return hashlib.sha256()

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from ...system.text import one_line
 from ..errors import HubError
 from .ask import Notice, read_whole
-from .choose import Listed
+from .choose import RepositoryFile
 
 MAX_PART = 230
 """Bytes: file systems take 255, and a file that is being written has a longer name (`new_file`)."""
@@ -39,7 +39,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def list_files(repo: str, revision: str, notice: Notice) -> tuple[str, list[Listed]]:
+def list_files(repo: str, revision: str, notice: Notice) -> tuple[str, list[RepositoryFile]]:
     """The commit of a revision, and its files.
 
     Raises `HubError` for a listing of another shape than the hub's; `HubOutOfReach`.
@@ -62,7 +62,7 @@ def list_files(repo: str, revision: str, notice: Notice) -> tuple[str, list[List
     return commit, [_listed(repo, entry) for entry in siblings]
 
 
-def _listed(repo: str, entry: Any) -> Listed:
+def _listed(repo: str, entry: Any) -> RepositoryFile:
     """A file; of large ones, git has a pointer and LFS the content."""
     if not isinstance(entry, dict):
         raise _malformed(repo, f"a file of it is {_described(entry)}")
@@ -76,7 +76,7 @@ def _listed(repo: str, entry: Any) -> Listed:
     digest = lfs.get("sha256") if lfs else entry.get("blobId")
     if not is_digest(digest) or len(digest) != (64 if lfs else 40):
         raise _malformed(repo, f"the checksum of {_described(name)} is {_described(digest)}")
-    return Listed(name, size, digest)
+    return RepositoryFile(name, size, digest)
 
 
 def _malformed(repo: str, fault: str) -> HubError:

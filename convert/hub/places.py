@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ...system.files import FileRefused, write_file
 from ..errors import HubError
-from .choose import Listed
+from .choose import RepositoryFile
 from .listing import is_commit, is_digest
 
 
@@ -28,28 +28,28 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def path(self, file: Listed) -> Path:
+    def path(self, file: RepositoryFile) -> Path:
         """The path of a file."""
         return self.folder / file.name
 
-    def stored(self, file: Listed) -> Path | None:
+    def stored(self, file: RepositoryFile) -> Path | None:
         """The regular file with this name, unchecked; None if it is missing.
 
         Raises `HubError` for anything else, and for links that lead to other folders.
         """
         return self._regular(self.path(file))
 
-    def target(self, file: Listed) -> Path:
+    def target(self, file: RepositoryFile) -> Path:
         """The path to write a missing file to; makes its folder."""
         return _folder_below(self.folder, file.name) / Path(file.name).name
 
-    def publish(self, file: Listed) -> None:
+    def publish(self, file: RepositoryFile) -> None:
         """Give a file that was written to its target its name."""
 
     def remember(self, revision: str) -> None:
         """Note that all files of a revision are there."""
 
-    def expected_digest(self, file: Listed) -> str:
+    def expected_digest(self, file: RepositoryFile) -> str:
         """The checksum that the place of a stored file tells; "" if it tells none."""
         return ""
 
@@ -75,15 +75,15 @@ class Cache(Folder):
         self.commit = commit
         super().__init__(self.root / "snapshots" / commit)
 
-    def stored(self, file: Listed) -> Path | None:
+    def stored(self, file: RepositoryFile) -> Path | None:
         if (path := super().stored(file)) is not None or not file.digest:
             return path
         return self._regular(self.root / "blobs" / file.digest)
 
-    def target(self, file: Listed) -> Path:
+    def target(self, file: RepositoryFile) -> Path:
         return _folder_below(self.root, f"blobs/{file.digest}") / file.digest
 
-    def publish(self, file: Listed) -> None:
+    def publish(self, file: RepositoryFile) -> None:
         """Links the name to the blob; where there are no links, the blob takes the name."""
         if self.path(file).exists():
             return
@@ -104,7 +104,7 @@ class Cache(Folder):
             folder = _folder_below(self.root, f"refs/{revision}")
             write_file(folder / Path(revision).name, self.commit.encode())
 
-    def expected_digest(self, file: Listed) -> str:
+    def expected_digest(self, file: RepositoryFile) -> str:
         link = self.path(file)
         name = link.readlink().name if link.is_symlink() else ""
         return name if is_digest(name) else ""

@@ -16,7 +16,7 @@ from ..hf.files.folder import INDEX
 from ..hf.files.jsons import optional_json
 from ..writing import check_room
 from .ask import Notice
-from .choose import ANY, Choice, Listed, choose
+from .choose import ANY, Choice, RepositoryFile, choose
 from .fetch import Progress, check, fetch
 from .listing import check_files, check_repository, check_revision, list_files
 from .places import Cache, Folder, cached
@@ -69,7 +69,7 @@ def pull(
     check_repository(repo)
     check_revision(revision)
 
-    def chosen(listed: Sequence[Listed]) -> Choice:
+    def chosen(listed: Sequence[RepositoryFile]) -> Choice:
         choice = _choose(repo, listed, include, exclude, file, notice)
         check_files(repo, (f.name for f in choice.files))
         return choice
@@ -131,7 +131,7 @@ def _repository(text: str) -> str:
 
 def _choose(
     repo: str,
-    listed: Sequence[Listed],
+    listed: Sequence[RepositoryFile],
     include: Sequence[str],
     exclude: Sequence[str],
     file: str | None,
@@ -171,14 +171,14 @@ def _pulled_before(repo: str, revision: str, to: Path | None, error: HubOutOfRea
     return place
 
 
-def _files_in(place: Folder) -> list[Listed]:
+def _files_in(place: Folder) -> list[RepositoryFile]:
     """The files of a folder that was pulled to; in a cache their links tell their checksums."""
     listed = []
     for folder, _, names in os.walk(place.folder):
         for path in (Path(folder) / name for name in sorted(names)):
             if path.is_file():
                 name = path.relative_to(place.folder).as_posix()
-                file = Listed(name, path.stat().st_size)
+                file = RepositoryFile(name, path.stat().st_size)
                 listed.append(replace(file, digest=place.expected_digest(file)))
     return sorted(listed, key=lambda f: f.name)
 

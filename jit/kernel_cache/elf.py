@@ -122,14 +122,14 @@ def load(data: bytes, symbol: str, address_of: Callable[[str], int | None]) -> i
     """
     try:
         return _load(Object(data), symbol, address_of)
-    except relocations.Far as error:
+    except relocations.TooFar as error:
         raise Unlinkable(f"needs LLVM's linker: {error}") from error
     except (struct.error, LookupError, ValueError) as error:
         raise Damaged(f"a kernel's code: its object file is not whole: {error!r}") from error
 
 
 def _load(file: Object, symbol: str, address_of: Callable[[str], int | None]) -> int:
-    placed = Placed(file, address_of)
+    placed = LoadedObject(file, address_of)
     memory = mmap.mmap(-1, max(placed.size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     memory[: placed.size] = placed.at(base)
@@ -141,7 +141,7 @@ def _load(file: Object, symbol: str, address_of: Callable[[str], int | None]) ->
     return entry
 
 
-class Placed:
+class LoadedObject:
     """An object file's memory. Raises `Unlinkable`, and errors of a file that is not whole.
 
     size: bytes, veneers included.

@@ -35,7 +35,7 @@ VENEER = 16
 _PAGE = 12
 
 
-class Far(ValueError):
+class TooFar(ValueError):
     """A reference reaches further than its instruction can say."""
 
 
@@ -72,7 +72,7 @@ def size_of(machine: int, kind: int) -> int:
 def write(memory: bytearray, at: int, machine: int, kind: int, target: int, place: int) -> None:
     """Write a reference to `target` (S + A) to memory[at:], which is or will be at address `place`.
 
-    Raises `Far` where the instruction cannot reach the target.
+    Raises `TooFar` where the instruction cannot reach the target.
     """
     field = _FIELDS[machine][kind]
     value, whole = field.value(target, place), memory[at : at + field.size]
@@ -110,7 +110,7 @@ def _branch(target: int, place: int) -> int:
 
 def _in_reach(distance: int, bits: int) -> int:
     if not -1 << bits <= distance < 1 << bits:
-        raise Far(f"a reference over {distance} bytes or pages")
+        raise TooFar(f"a reference over {distance} bytes or pages")
     return distance
 
 

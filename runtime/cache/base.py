@@ -11,7 +11,7 @@ from ...ops.arrays import U32
 from ...ops.device import Array, Recorded
 from ..attend import BoundAttend, LayerView
 from ..methods import Progress
-from ..stats import Kept
+from ..stats import KeptTokens
 from ..store import KVStore
 from ..store.ram.slots import SlotCopy
 
@@ -100,7 +100,7 @@ class KVCache(ABC):
     def most_tokens(self) -> int:
         """Tokens that the context can read in all."""
 
-    def kept_of(self, tokens: Sequence[int]) -> Kept | None:
+    def kept_of(self, tokens: Sequence[int]) -> KeptTokens | None:
         """Statistics of what is kept of `tokens`, a growing list; None where everything is kept."""
         return None
 

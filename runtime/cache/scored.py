@@ -17,7 +17,7 @@ from ..keep.scored import ScoredSlots
 from ..keep.scored.queries import BLOCK, bytes_of
 from ..memory import available_bytes, human_bytes
 from ..methods import Progress
-from ..stats import Kept
+from ..stats import KeptTokens
 from ..store import StoreError
 from ..store.ram.slots import NO_BOUND, SlotCopy
 from .slots import SlotCache
@@ -26,7 +26,7 @@ _FACTS = 7
 
 
 @dataclass(frozen=True)
-class ScoredKept(Kept):
+class ScoredKept(KeptTokens):
     """What a context that evicts many tokens at once keeps.
 
     dropped: one number, tokens that were evicted; most_bytes: bytes that KV cache and queries took
@@ -153,7 +153,7 @@ class ScoredCache(SlotCache):
     def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
         """Nothing: what stays is indexed before the next generated token, see `ScoredSlots`."""
 
-    def kept_of(self, tokens: Sequence[int]) -> Kept | None:
+    def kept_of(self, tokens: Sequence[int]) -> KeptTokens | None:
         budget = self._budget if self._scored else 0
         return ScoredKept(tokens, budget, self._sizes, self._dropped, self._most)
 

@@ -10,7 +10,7 @@ from ...ops.device import Array
 from ..attend import LayerView
 from ..keep import LayerSlots, SlotParts
 from ..methods import Progress
-from ..stats import Kept
+from ..stats import KeptTokens
 from ..store.ram.slots import SlotCopy
 from .base import KVCache
 
@@ -51,8 +51,8 @@ class SlotCache(KVCache):
 
         return LAST_POSITION
 
-    def kept_of(self, tokens: Sequence[int]) -> Kept | None:
-        return Kept(tokens, self._budget, self._store.slots)
+    def kept_of(self, tokens: Sequence[int]) -> KeptTokens | None:
+        return KeptTokens(tokens, self._budget, self._store.slots)
 
     def places_left(self, n_tokens: int) -> int:
         left = (slots.places_left(n_tokens) for slots in self._slots)

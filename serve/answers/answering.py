@@ -13,7 +13,7 @@ from ..service import Service
 from ..wire.errors import ApiError
 from ..wire.streams import close, with_beats
 from .asking import Ask
-from .collecting import Whole
+from .collecting import WholeAnswer
 from .events import Event, Logprobs
 from .parsing import reader_of
 
@@ -42,9 +42,9 @@ async def begin(
     return _from(first, events)
 
 
-async def whole(service: Service, request: Request, asks: Sequence[Ask]) -> list[Whole]:
+async def whole(service: Service, request: Request, asks: Sequence[Ask]) -> list[WholeAnswer]:
     """All answers when they are complete."""
-    answers = [Whole() for _ in asks]
+    answers = [WholeAnswer() for _ in asks]
     async for numbered in await begin(service, request, asks):
         if numbered is not None:
             answers[numbered[0]].add(numbered[1])
@@ -124,7 +124,7 @@ async def _merged(service: Service, asks: Sequence[Ask]) -> AsyncIterator[Number
 async def _answer(service: Service, ask: Ask) -> AsyncIterator[Event]:
     """One answer: what the engine sends, parsed."""
     parser, constraint = await reader_of(service, ask)
-    answer, n_tokens = Whole(), 0
+    answer, n_tokens = WholeAnswer(), 0
     stream = service.engine.generate(ask.prompt, **ask.fields(parser.special, constraint))
     try:
         async for sent in stream:
@@ -145,7 +145,7 @@ async def _answer(service: Service, ask: Ask) -> AsyncIterator[Event]:
         await close(stream)
 
 
-async def _remember(service: Service, prompt: Prompt, answer: Whole, done: Done) -> None:
+async def _remember(service: Service, prompt: Prompt, answer: WholeAnswer, done: Done) -> None:
     """Tell the engine the message that clients will send back. (A continued one has another
     beginning. One that was cut off while it thought says nothing: its thoughts have no end.)"""
     is_cut_off = done.finish != "eos" and not answer.text and not answer.calls

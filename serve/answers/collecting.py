@@ -23,7 +23,7 @@ class TextPart:
 
 
 @dataclass
-class Whole(Gathered):
+class WholeAnswer(Gathered):
     """An answer so far. parts: text, reasoning and calls in their order. done: None until it has
     ended."""
 

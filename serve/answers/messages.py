@@ -34,7 +34,7 @@ def message(role: str, text: str) -> dict[str, Any]:
 
 
 def answer(text: str, reasoning: str | None, calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """An earlier answer, as `Whole.message` has it."""
+    """An earlier answer, as `WholeAnswer.message` has it."""
     made = message("assistant", text)
     if reasoning:
         made["reasoning_content"] = reasoning

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ...runtime.chat.replies import Call, arguments_of
 from ..answers.answering import begin, whole
 from ..answers.asking import Ask
-from ..answers.collecting import TextPart, Whole
+from ..answers.collecting import TextPart, WholeAnswer
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
 from ..wire.encoding import json_response
@@ -67,7 +67,7 @@ def _ask(service: Service, body: MessagesRequest) -> Ask:
     )
 
 
-def _blocks(answer: Whole) -> list[dict[str, Any]]:
+def _blocks(answer: WholeAnswer) -> list[dict[str, Any]]:
     """The content in its order, as a stream has it."""
     return [_block(part) for part in answer.parts]
 

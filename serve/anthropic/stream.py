@@ -12,7 +12,7 @@ from typing import Any
 from ...runtime.chat.tool_calls import CallArguments, CallBegins, ReasoningPiece, TextPiece
 from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered
-from ..answers.collecting import End, Whole
+from ..answers.collecting import End, WholeAnswer
 from ..answers.events import Event
 from ..wire.encoding import event as sse
 from ..wire.errors import ApiError, shape
@@ -26,7 +26,7 @@ REASON: Mapping[End, str] = {
 _PING = sse({"type": "ping"}, "ping")
 
 
-def usage_of(answer: Whole) -> dict[str, int]:
+def usage_of(answer: WholeAnswer) -> dict[str, int]:
     """Tokens so far: those that were read, those that did not have to be, those generated."""
     if (done := answer.done) is not None:
         n_prompt, n_cached, n_generated = done.n_prompt, done.n_cached, done.n_generated
@@ -41,7 +41,7 @@ def usage_of(answer: Whole) -> dict[str, int]:
     }
 
 
-def stop_text(answer: Whole) -> str | None:
+def stop_text(answer: WholeAnswer) -> str | None:
     """The text of the request at which the answer ended."""
     return answer.done.stop if answer.done is not None and answer.end == "stop_text" else None
 
@@ -55,7 +55,7 @@ async def chunks(
     head: dict[str, Any], events: AsyncIterator[Numbered | None]
 ) -> AsyncIterator[bytes]:
     """The message, event by event."""
-    blocks, answer, has_begun = _Blocks(), Whole(), False
+    blocks, answer, has_begun = _Blocks(), WholeAnswer(), False
     async for numbered in events:
         event = None if numbered is None else numbered[1]
         if event is not None:

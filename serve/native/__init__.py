@@ -9,7 +9,7 @@ metrics.py  /metrics
 
 from ..beginnings import held
 from ..operations import Operation
-from .documents import PackRequest, posted
+from .documents import PackRequest, document_of
 from .metrics import metrics
 from .packs import packs, read_pack, remove_pack
 from .state import props
@@ -30,6 +30,8 @@ OPERATIONS = (
     Operation("POST", "/apply-template", apply_template, TemplateRequest, "A conversation as text"),
     Operation("GET", "/beginnings", held, summary="Digests of what was read, for kvarn route"),
     Operation("GET", "/packs", packs, summary="The documents that requests may name"),
-    Operation("POST", "/packs", read_pack, PackRequest, "Read a document, with progress", posted),
+    Operation(
+        "POST", "/packs", read_pack, PackRequest, "Read a document, with progress", document_of
+    ),
     Operation("DELETE", "/packs/{name}", remove_pack, summary="Remove a document"),
 )

@@ -44,7 +44,7 @@ class Converted(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Posted:
+class UploadedDocument:
     """A document that a client sent as a file. suffix: ".html", or "": other kinds are known by
     their bytes."""
 
@@ -53,18 +53,18 @@ class Posted:
     suffix: str
 
 
-def posted(request: Request, body: bytes) -> PackRequest | Posted:
+def document_of(request: Request, body: bytes) -> PackRequest | UploadedDocument:
     """What POST /packs is sent: JSON; a form with one file; or with `?name=`, the file as it is."""
     media_type = request.headers.get("content-type", "")
     if media_type.lower().startswith("multipart/form-data"):
         return _of_form(parts_of(body, media_type))
     if "name" in request.query_params:
         fields = from_texts(dict(request.query_params), Upload)
-        return Posted(fields, body, _suffix(fields.name, media_type))
+        return UploadedDocument(fields, body, _suffix(fields.name, media_type))
     return decode(body, PackRequest)
 
 
-def _of_form(parts: list[Part]) -> Posted:
+def _of_form(parts: list[Part]) -> UploadedDocument:
     """The one file of a form, whose name the document has unless a field says another."""
     files = [part for part in parts if part.file_name is not None]
     if len(files) != 1:
@@ -72,7 +72,7 @@ def _of_form(parts: list[Part]) -> Posted:
     [file] = files
     values = {one.name: one.data.decode("utf-8", "replace") for one in parts if one is not file}
     fields = from_texts({"name": file.file_name or "", **values}, Upload)
-    return Posted(fields, file.data, _suffix(file.file_name or "", file.media_type))
+    return UploadedDocument(fields, file.data, _suffix(file.file_name or "", file.media_type))
 
 
 def _suffix(file_name: str, media_type: str) -> str:

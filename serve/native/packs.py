@@ -21,7 +21,7 @@ from ..service import Service
 from ..wire.encoding import WAITING, event, json_response
 from ..wire.errors import ApiError, invalid
 from ..wire.streams import EVENTS, Stream, close, with_beats, with_last_words
-from .documents import PackRequest, Posted, converted
+from .documents import PackRequest, UploadedDocument, converted
 
 _MOST_NAME = 100
 Step = Progress | Pieces | Done
@@ -33,10 +33,12 @@ async def packs(service: Service, body: None, request: Request) -> Response:
     return json_response({"packs": msgspec.to_builtins(await service.engine.packs())})
 
 
-async def read_pack(service: Service, body: PackRequest | Posted, request: Request) -> Response:
+async def read_pack(
+    service: Service, body: PackRequest | UploadedDocument, request: Request
+) -> Response:
     """Read a document."""
     service.ready()
-    fields = body.fields if isinstance(body, Posted) else body
+    fields = body.fields if isinstance(body, UploadedDocument) else body
     name, notices = fields.name, []
     read = service.engine.read_pack  # who asks for digests alone is refused before converting
     if not 0 < len(name) <= _MOST_NAME or not name.isprintable() or "/" in name or name[0] == ".":
@@ -45,7 +47,7 @@ async def read_pack(service: Service, body: PackRequest | Posted, request: Reque
     if fields.pack:
         raise ApiError(400, "a document is read after no pack: omit pack", "pack")
     reading = reading_of(fields)
-    if isinstance(body, Posted):
+    if isinstance(body, UploadedDocument):
         document = await converted(service, body.data, name, body.suffix)
         text, notices = document.text, document.notices
     else:
@@ -59,12 +61,12 @@ async def read_pack(service: Service, body: PackRequest | Posted, request: Reque
     except BaseException:
         await close(beats)
         raise
-    told = _Told(name, notices)
+    events = _ReadingEvents(name, notices)
     if fields.stream:
-        return Stream(with_last_words(service, _events(told, first, beats), last_words), EVENTS)
+        return Stream(with_last_words(service, _events(events, first, beats), last_words), EVENTS)
     async for step in beats:
         if isinstance(step, Done):
-            return json_response(told.end(step))
+            return json_response(events.end(step))
     raise ApiError(503, "reading has ended too early: try again")
 
 
@@ -75,7 +77,7 @@ async def remove_pack(service: Service, body: None, request: Request) -> Respons
     return json_response({"packs": msgspec.to_builtins(left)})
 
 
-class _Told(NamedTuple):
+class _ReadingEvents(NamedTuple):
     """The events of a document that is read. notices: name its parts that have no text."""
 
     name: str
@@ -98,11 +100,11 @@ class _Told(NamedTuple):
 
 
 async def _events(
-    told: _Told, first: Step | None, steps: AsyncIterator[Step | None]
+    events: _ReadingEvents, first: Step | None, steps: AsyncIterator[Step | None]
 ) -> AsyncIterator[bytes]:
     try:
-        yield told.event(first)
+        yield events.event(first)
         async for step in steps:
-            yield told.event(step)
+            yield events.event(step)
     finally:
         await close(steps)

@@ -14,7 +14,7 @@ from ...runtime.chat.tool_calls import CallEnds, ReasoningPiece, TextPiece
 from ...runtime.serving.protocol import Done, Prompt, Text
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask
-from ..answers.collecting import Whole
+from ..answers.collecting import WholeAnswer
 from ..answers.messages import chat_of, message
 from ..answers.tools import Tools
 from ..openai.requests import offered_tools
@@ -78,7 +78,7 @@ async def _respond(
 async def _lines(
     model: str, events: AsyncIterator[Numbered | None], write: Write, started: float
 ) -> AsyncIterator[bytes]:
-    answer = Whole()
+    answer = WholeAnswer()
     async for numbered in events:
         event = None if numbered is None else numbered[1]
         if event is not None:
@@ -130,7 +130,7 @@ def _loaded(model: str | None, write: Write) -> dict[str, Any]:
     return {**_head(model or ""), **write("", "", ()), "done": True, "done_reason": "load"}
 
 
-def _end(answer: Whole, started: float) -> dict[str, Any]:
+def _end(answer: WholeAnswer, started: float) -> dict[str, Any]:
     """Durations are in nanoseconds."""
     done = answer.done or Done(0, "cancelled")
     return {

@@ -13,7 +13,7 @@ from ...runtime.chat.replies import chat_logprobs, delta_of, head_of
 from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask, again
-from ..answers.collecting import Whole
+from ..answers.collecting import WholeAnswer
 from ..answers.events import Logprobs
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
@@ -63,7 +63,7 @@ def _ask(service: Service, body: ChatRequest) -> Ask:
     )
 
 
-def _choice(i: int, answer: Whole, n_top: int | None) -> dict[str, Any]:
+def _choice(i: int, answer: WholeAnswer, n_top: int | None) -> dict[str, Any]:
     choice = {"index": i, "message": answer.reply(), "finish_reason": FINISH[answer.end]}
     content = None if n_top is None else {"content": chat_logprobs(answer.logprobs, n_top)}
     return {**choice, "logprobs": content}
@@ -75,7 +75,7 @@ async def _chunks(
     events: AsyncIterator[Numbered | None],
     wants_usage: bool,
 ) -> AsyncIterator[bytes]:
-    answers = [Whole() for _ in asks]
+    answers = [WholeAnswer() for _ in asks]
     waiting: dict[int, list[dict[str, Any]]] = {}
     nothing = {"usage": None} if wants_usage else {}
 

@@ -14,7 +14,7 @@ from ...runtime.chat.tool_calls import TextPiece
 from ...runtime.serving.protocol import Done, Progress, Prompt, Text
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask, again
-from ..answers.collecting import Whole
+from ..answers.collecting import WholeAnswer
 from ..answers.events import Logprobs
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..answers.inputs import Given, inputs_of
@@ -90,7 +90,10 @@ async def _chunks(
     usage_per: int,
 ) -> AsyncIterator[bytes]:
     """usage_per: answers to each prompt, if usage is wanted."""
-    answers, logprobs = [Whole() for _ in asks], [CompletionLogprobs(ask.n_top) for ask in asks]
+    answers, logprobs = (
+        [WholeAnswer() for _ in asks],
+        [CompletionLogprobs(ask.n_top) for ask in asks],
+    )
     waiting: dict[int, list[Logprob]] = {}
     async for numbered in events:
         if numbered is None:

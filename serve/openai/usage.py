@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...runtime.serving.protocol import Done
-from ..answers.collecting import End, Whole
+from ..answers.collecting import End, WholeAnswer
 from ..wire.encoding import event
 from ..wire.errors import ApiError, shape
 
@@ -20,7 +20,7 @@ FINISH: Mapping[End, str] = {
 }
 
 
-def usage_of(answers: Sequence[Whole], per_prompt: int = 1) -> dict[str, Any]:
+def usage_of(answers: Sequence[WholeAnswer], per_prompt: int = 1) -> dict[str, Any]:
     """Tokens of all answers; a prompt that has several counts once."""
     ends = [answer.done or Done(0, "cancelled") for answer in answers]
     n_prompt = sum(done.n_prompt for done in ends[::per_prompt])
@@ -33,7 +33,7 @@ def usage_of(answers: Sequence[Whole], per_prompt: int = 1) -> dict[str, Any]:
     }
 
 
-def timings_of(answers: Sequence[Whole]) -> dict[str, Any]:
+def timings_of(answers: Sequence[WholeAnswer]) -> dict[str, Any]:
     """llama.cpp's `timings`: what was read and generated, and in how many milliseconds."""
     ends = [answer.done or Done(0, "cancelled") for answer in answers]
     return {

@@ -117,7 +117,7 @@ class Guard:
     def _error(self, scope: Scope, error: Exception) -> ApiError:
         if isinstance(error, HTTPException):
             return _router_error(scope["path"], scope["method"], error)
-        return self._service.told(error)
+        return self._service.error_of(error)
 
 
 def _router_error(path: str, method: str, error: HTTPException) -> ApiError:

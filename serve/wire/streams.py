@@ -103,7 +103,7 @@ async def with_last_words(
         async for chunk in chunks:
             yield chunk
     except Exception as error:
-        yield write(service.told(error))
+        yield write(service.error_of(error))
     finally:
         await close(chunks)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvarn.convert.errors import HubError
-from kvarn.convert.hub.choose import Choice, Listed, choose, quantisations
+from kvarn.convert.hub.choose import Choice, RepositoryFile, choose, quantisations
 
 GB = 1 << 30
 WEIGHTS = {
@@ -43,8 +43,8 @@ READY = {
 SPLIT = {f"Q6_K/big-Q6_K-0000{i}-of-00003.gguf": 9 * GB for i in (1, 2, 3)}
 
 
-def listed(*folders: dict[str, int]) -> list[Listed]:
-    return [Listed(name, n) for folder in folders for name, n in folder.items()]
+def listed(*folders: dict[str, int]) -> list[RepositoryFile]:
+    return [RepositoryFile(name, n) for folder in folders for name, n in folder.items()]
 
 
 def chosen(*folders: dict[str, int], **arguments: Any) -> Choice:

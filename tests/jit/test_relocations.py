@@ -121,7 +121,7 @@ def test_all_types_that_are_known_are_in_the_table() -> None:
     (275, 1 << 33), (275, -(1 << 33)),
 ])  # fmt: skip
 def test_what_an_instruction_cannot_reach_is_refused(kind: int, distance: int) -> None:
-    with pytest.raises(relocations.Far):
+    with pytest.raises(relocations.TooFar):
         relocations.write(bytearray(8), 0, AARCH64, kind, PLACE + distance, PLACE)
 
 
@@ -164,7 +164,7 @@ def test_an_object_file_refers_to_itself_wherever_it_is(codemodel: str) -> None:
     file = emitted(TEXT, codemodel)
     kinds = {kind for _, _, kind, _, _ in file.relocations}
     assert {283, 257} < kinds and kinds & {264, 275}
-    placed = elf.Placed(file, {"sqrt": SQRT}.get)
+    placed = elf.LoadedObject(file, {"sqrt": SQRT}.get)
     base, moved = 0x7FFF_0000_0000, 0x7FFF_0000_0000 + 0x1357_9000
     first, second = placed.at(base), placed.at(moved)
     assert len(first) == len(second) == placed.size

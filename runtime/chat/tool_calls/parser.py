@@ -11,7 +11,7 @@ from .formats.gemma import Gemma
 from .formats.glm import Glm
 from .formats.harmony import Harmony
 from .formats.hermes import Hermes
-from .formats.llama import Bare, Llama
+from .formats.llama import Llama, PlainObjects
 from .formats.mistral import Mistral
 from .formats.qwen_xml import QwenXml
 from .reading import Reading
@@ -19,12 +19,21 @@ from .reasoning import Reasoning
 from .source import Steps
 from .tools import Tools
 
-_FORMATS: tuple[type[Format], ...] = (Harmony, Gemma, Glm, QwenXml, Mistral, Hermes, Llama, Bare)
+_FORMATS: tuple[type[Format], ...] = (
+    Harmony,
+    Gemma,
+    Glm,
+    QwenXml,
+    Mistral,
+    Hermes,
+    Llama,
+    PlainObjects,
+)
 """In the order in which they are tried: the first that knows the template."""
 
 
 def format_of(template: str) -> Format:
-    """How the model of a template writes calls; `Bare` where the template does not say it."""
+    """How a template's model writes calls; `PlainObjects` where the template does not say."""
     known = (one.of(template) for one in _FORMATS)
     return next(one for one in known if one is not None)
 

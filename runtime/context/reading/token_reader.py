@@ -14,7 +14,7 @@ import numpy as np
 from ....jit.launch.launcher import Stopped, stopping_at
 from ....ops.arrays import F32
 from ....system.errors import OutOfDeviceMemory
-from .held_tokens import HeldTokens
+from .context_tokens import ContextTokens
 from .hosted import attention_for
 from .prompt import ContextError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...methods import Progress
 
 
-class TokenReader(HeldTokens):
+class TokenReader(ContextTokens):
     """Reads tokens; knows the logits and the hidden state of the last of them.
 
     Methods that compute (`forward`, `step`, `read_draft`, `accept`, `project`) run on the engine

@@ -21,7 +21,7 @@ _MOST = 64
 """Answers whose messages the server may still tell."""
 
 
-class _Answered(NamedTuple):
+class _AnsweredChat(NamedTuple):
     """A chat, the ids of its prompt and answer, and the token that ended it; None: a constraint, a
     stop string or a limit did."""
 
@@ -35,13 +35,15 @@ class AnsweredChats:
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self._chats: OrderedDict[int, _Answered] = OrderedDict()
+        self._chats: OrderedDict[int, _AnsweredChat] = OrderedDict()
 
     def add(self, prepared: Prepared, generation: Generation, ids: Sequence[int]) -> None:
         """Keep the ids of an answer, if it is one to a chat."""
         if prepared.chat is not None:
             kept = np.asarray(ids, np.uint32)
-            self._chats[prepared.asked.id] = _Answered(prepared.chat, kept, generation.end_token)
+            self._chats[prepared.asked.id] = _AnsweredChat(
+                prepared.chat, kept, generation.end_token
+            )
             while len(self._chats) > _MOST:
                 self._chats.popitem(last=False)
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ....runtime.serving.protocol import Done, Progress
 from ...answers.answering import Numbered, begin
 from ...answers.asking import Ask
-from ...answers.collecting import Whole
+from ...answers.collecting import WholeAnswer
 from ...answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ...service import Service, model_id
 from ...wire.encoding import WAITING, json_response, read_so_far
@@ -87,7 +87,7 @@ class _Answer:
 
     def __init__(self, head: dict[str, Any], spaces: Spaces) -> None:
         self._head = head
-        self._items, self._whole = Items(spaces), Whole()
+        self._items, self._whole = Items(spaces), WholeAnswer()
         self._n_told = 0
         self._error: ApiError | None = None
 
@@ -109,7 +109,7 @@ class _Answer:
                     yield self._told(name, fields)
                 yield self._told(self._status, {"response": self.response()})
             else:
-                for name, fields in self._items.told(event):
+                for name, fields in self._items.events_of(event):
                     yield self._told(name, fields)
 
     def last_words(self, error: ApiError) -> bytes:

@@ -20,13 +20,13 @@ from ....runtime.chat.tool_calls import (
 from ...answers.events import Event
 from .tools import Spaces
 
-Told = Iterator[tuple[str, dict[str, Any]]]
+ItemEvents = Iterator[tuple[str, dict[str, Any]]]
 """Names of events with their fields."""
 _PARTS = {"message": "output_text", "reasoning": "reasoning_text"}
 
 
 class Items:
-    """The output so far. `told`: the events of the stream for one of the answer's. spaces: the
+    """The output so far. `events_of`: the events of the stream for one of the answer's. spaces: the
     functions in namespaces."""
 
     def __init__(self, spaces: Spaces) -> None:
@@ -34,7 +34,7 @@ class Items:
         self._spaces = spaces
         self._open: dict[str, Any] | None = None
 
-    def told(self, event: Event) -> Told:
+    def events_of(self, event: Event) -> ItemEvents:
         """The stream's messages for an event."""
         match event:
             case TextPiece(text):
@@ -53,7 +53,7 @@ class Items:
             case CallEnds():
                 yield from self.end()
 
-    def end(self, status: str = "completed") -> Told:
+    def end(self, status: str = "completed") -> ItemEvents:
         """Close the item that is open."""
         item, at = self._open, self._at()
         if item is None:
@@ -70,7 +70,7 @@ class Items:
         self._open = None
         yield "output_item.done", {"output_index": at["output_index"], "item": item}
 
-    def _write(self, kind: str, text: str) -> Told:
+    def _write(self, kind: str, text: str) -> ItemEvents:
         """Add text to the item of this kind, which opens if it is not."""
         part = _PARTS[kind]
         if self._open is None or self._open["type"] != kind:
@@ -86,7 +86,7 @@ class Items:
         self.output[-1]["content"][0]["text"] += text
         yield f"{part}.delta", {**self._at(), **_first(part), "delta": text}
 
-    def _begin(self, kind: str, prefix: str, fields: dict[str, Any]) -> Told:
+    def _begin(self, kind: str, prefix: str, fields: dict[str, Any]) -> ItemEvents:
         yield from self.end()
         item = {"id": f"{prefix}_{uuid.uuid4().hex}", "type": kind, "status": "in_progress"}
         self._open = {**item, **fields}

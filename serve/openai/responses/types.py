@@ -50,7 +50,7 @@ class Text(msgspec.Struct, kw_only=True):
     format: ResponseFormat | None = None
 
 
-class ReasoningWanted(msgspec.Struct, kw_only=True):
+class ReasoningOptions(msgspec.Struct, kw_only=True):
     effort: str | None = None
 
 
@@ -65,7 +65,7 @@ class ResponsesRequest(Constrained, kw_only=True):
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = None
     text: Text | None = None
-    reasoning: ReasoningWanted | None = None
+    reasoning: ReasoningOptions | None = None
     stream: bool | None = None
     previous_response_id: str | None = None
     background: bool | None = None

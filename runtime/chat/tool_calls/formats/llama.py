@@ -17,7 +17,7 @@ _TAG = "<|python_tag|>"
 _BUILT_IN = re.compile(r"\s*([\w.]+)\.call(\(.*\))\s*", re.DOTALL)
 
 
-class Bare(Format):
+class PlainObjects(Format):
     """Objects alone: what models without a format are asked for, too. Only those that call one of
     the tools are calls. Several may follow each other, with `;` between them."""
 
@@ -44,7 +44,7 @@ class Bare(Format):
         return Rules("", [f"body: {body}", *lines], repeats=False)
 
 
-class Llama(Bare):
+class Llama(PlainObjects):
     """The same with `parameters`, and calls of built-in tools: `NAME.call(query="…")`."""
 
     key = "parameters"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...cache import KVCache
 
 
-class HeldTokens:
+class ContextTokens:
     """The tokens that were read.
 
     tell: called with a line that the user should see. Raises `ContextError` if the store holds more
