@@ -60,8 +60,8 @@ def build_pack_in_blocks(
     less than two blocks is read by one of them. store, n_ctx: as in `build_pack`. begin: called
     before this process reads a block, or the rest, with its name, for the function that is told of
     its progress. Raises what `build_pack` raises; `PrefillError` for blocks of no multiple of 1,024
-    tokens, and models whose blocks depend on each other: those with layers that have a window or
-    carry a state.
+    tokens, models with layers that have a window unless `prefill` has windows "stop", and those
+    with layers that carry a state from one block to the next.
     """
     blocks = TextBlocks(model, store, text, prefill, n_ctx, begin)
     ids, disk = blocks.ids, blocks.disk
@@ -99,15 +99,16 @@ def _check(model: Model, prefill: BlocksPrefill) -> None:
             f"blocks of {prefill.size:,} tokens cannot be read by several processes: expected a "
             f"multiple of {SEGMENT:,}"
         )
-    kind = ""
-    if any(layer.window for layer in model.config.kv_layers):
-        kind = "layers that read a window, across the borders of blocks"
-    if states_of(model.config) is not None:
-        kind = "layers that carry a state from block to block"
-    if kind:
+    windows = any(layer.window for layer in model.config.kv_layers)
+    if windows and prefill.windows == "across":
         raise PrefillError(
-            f"{model.name} has {kind}: its blocks can only be read one after another, by one "
-            "process (without --each-block)"
+            f"{model.name} has layers that read a window, across the borders of blocks: add "
+            "--prefill-windows stop, so that windows stop there, or omit --each-block"
+        )
+    if states_of(model.config) is not None:
+        raise PrefillError(
+            f"{model.name} has layers that carry a state from block to block: its blocks can only "
+            "be read one after another, by one process (without --each-block)"
         )
 
 

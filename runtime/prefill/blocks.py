@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 
 RESTS = ("exact", "sparse", "block")
+WINDOWS = ("across", "stop")
 TO_THE_END = "blocks to the end"
 """What packs call the mode whose rest is a block."""
 
@@ -48,6 +50,7 @@ class BlocksPrefill(Prefill):
     begins with. A pack records it, and what is read later goes on so. rest: how tokens from `until`
     on read all: "exact", or "sparse" as `sparse` says, beyond the first block; "block": `until` is
     not rounded, so the last tokens before it are one more block, and others read all exactly.
+    windows: "across" the borders of blocks, or "stop" there: so no block needs the one before it.
     """
 
     name: ClassVar[str] = "blocks"
@@ -68,6 +71,9 @@ class BlocksPrefill(Prefill):
     )
     rest: str = option("exact", "how what follows the last whole block is read", choices=RESTS)
     sparse: SparsePrefill = SparsePrefill()  # noqa: RUF009 - frozen
+    windows: str = option(
+        "across", "whether windows of layers reach across borders of blocks", choices=WINDOWS
+    )
 
     def __post_init__(self) -> None:
         if self.size < CHUNK or self.size % CHUNK:
@@ -79,6 +85,8 @@ class BlocksPrefill(Prefill):
             raise PrefillError(f"until of blocks is {self.until}, expected 0 or more")
         if self.rest not in RESTS:
             raise PrefillError(f"rest of blocks is {self.rest!r}, expected {', '.join(RESTS)}")
+        if self.windows not in WINDOWS:
+            raise PrefillError(f"windows of blocks is {self.windows!r}, expected across or stop")
 
     @classmethod
     def variants(cls) -> tuple[BlocksPrefill, ...]:
@@ -94,9 +102,9 @@ class BlocksPrefill(Prefill):
             self._check_window(attend.window, "--window")
 
     def resolved(self, model: ModelInfo) -> BlocksPrefill:
-        windows = [layer.window or 0 for layer in model.config.kv_layers]
-        self._check_window(max(windows), f"layers of {model.name}")
-        return self
+        window = max(layer.window or 0 for layer in model.config.kv_layers)
+        self._check_window(window, f"layers of {model.name}")
+        return self if window else replace(self, windows="across")
 
     def _check_window(self, window: int, whose: str) -> None:
         if self.size < window:
@@ -120,12 +128,12 @@ class BlocksPrefill(Prefill):
         return until if self.rest == "block" else until // self.size * self.size
 
     def facts(self, model: ModelInfo) -> PrefillFacts:
-        until = self.n_apart(self.until or 0)
+        until, windows = self.n_apart(self.until or 0), self.windows.replace("across", "")
         if self.rest != "sparse":
             mode = TO_THE_END if self.rest == "block" else self.name
-            return PrefillFacts(mode, "", self.size, 0, False, "", 1, self.size, until)
+            return PrefillFacts(mode, "", self.size, 0, False, "", 1, self.size, until, windows)
         facts = self._of_rest().facts(model)
-        return replace(facts, mode=self.name, size=self.size, until=until)
+        return replace(facts, mode=self.name, size=self.size, until=until, windows=windows)
 
     def around(self, attend: Attend) -> Attend:
         rest = self._of_rest().around(attend) if self.rest == "sparse" else attend
@@ -156,9 +164,7 @@ class BlockPrompts(AroundPrompts):
     ) -> None:
         super().__init__(inner, len(config.attention_layers))
         self._prefill, self._store, self._counts_all = prefill, store, not inner.prompt_reads
-        self._scratch = ListedScratch(config.n_heads, config.n_kv_heads, store.layout)
-        self._lists = np.zeros((CHUNK, config.n_kv_heads, 1), np.uint32)
-        self._counts = np.zeros((CHUNK, config.n_kv_heads), np.int64)
+        self._scratches: dict[Hashable, ListedScratch] = {}  # heads of layers may differ
 
     def begin_prompt(self, n_tokens: int) -> None:
         self._store.n_apart = self._prefill.n_apart(n_tokens)
@@ -171,27 +177,45 @@ class BlockPrompts(AroundPrompts):
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """Rows of one chunk, which lies in one block, with what follows the last."""
         start, reads = int(start), self.prompt_reads[layer.number]
-        block = start // self._prefill.size * self._prefill.size
+        block, window = start // self._prefill.size * self._prefill.size, layer.config.window
         n_apart = (self._store.n_apart or 0) - start
-        if layer.config.window is None and block and 0 < n_apart < len(q):
+        if window is not None:  # from block + window on, it lies in the block
+            stops = self._prefill.windows == "stop"
+            n_apart = min(n_apart, block + window - start) if stops else 0
+        if block and 0 < n_apart < len(q):
             self.attend_prompt(layer, q[:n_apart], start, out[:n_apart])
             self.attend_prompt(layer, q[n_apart:], start + n_apart, out[n_apart:])
             return
-        if layer.config.window is not None or not block or n_apart <= 0:
+        if not block or n_apart <= 0:
             self._inner.attend_prompt(layer, q, start, out)
             reads.full_steps += len(q) * self._counts_all
             return
         began, n = time.perf_counter(), len(q)
+        sinks, n_kv_heads = SINKS if window is None else 0, layer.config.n_kv_heads
         listed_attention(
             q,
-            ReadRows(self._lists[:n], self._counts[:n], Dense(SINKS, block, start)),
+            ReadRows(
+                np.zeros((n, n_kv_heads, 1), np.uint32),
+                np.zeros((n, n_kv_heads), np.int64),
+                Dense(sinks, block, start),
+            ),
             layer.store.segments(layer.index),
             out,
             softmax=layer.softmax,
-            scratch=self._scratch,
+            scratch=self._scratch(layer),
         )
+        if window is not None:
+            reads.full_steps += n * self._counts_all
+            return
         stored = n * start + n * (n + 1) // 2
         reads.steps += n
         reads.stored_tokens += stored * self._store.n_kv_heads
         reads.attended_tokens += (stored - n * (block - SINKS)) * self._store.n_kv_heads
         reads.attention_seconds += time.perf_counter() - began
+
+    def _scratch(self, layer: LayerView) -> ListedScratch:
+        layout = self._store.layout_of(layer.index)
+        key = layer.config.n_heads, self._store.kv_heads_of(layer.index), layout
+        if key not in self._scratches:
+            self._scratches[key] = ListedScratch(*key)
+        return self._scratches[key]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..methods import registered
@@ -24,18 +25,18 @@ def recorded(facts: PrefillFacts | None) -> Prefill:
     """The method that a pack has recorded; `PrefillError` for one that this kvarn does not have."""
     if facts is None:
         return Exact()
-    if facts.mode == TO_THE_END:
-        return BlocksPrefill(facts.size, facts.until or None, "block")
-    if facts.mode == BlocksPrefill.name and not facts.index:
-        return BlocksPrefill(facts.size, facts.until or None)
-    if facts.mode not in (SparsePrefill.name, BlocksPrefill.name):
+    if facts.mode not in (SparsePrefill.name, BlocksPrefill.name, TO_THE_END):
         raise PrefillError(f"the pack's prompts were read {facts}: this kvarn cannot go on so")
+    rest = "block" if facts.mode == TO_THE_END else "sparse" if facts.index else "exact"
+    blocks = partial(BlocksPrefill, windows=facts.windows or "across")
+    if rest != "sparse":
+        return blocks(facts.size, facts.until or None, rest)
     tail = "means" if facts.tail else "none"
     rerank = facts.rerank if facts.index == "hash" else None
     sparse = SparsePrefill(facts.k, facts.index, tail, facts.from_, rerank=rerank)
     if facts.mode == SparsePrefill.name:
         return sparse
-    return BlocksPrefill(facts.size, facts.until or None, "sparse", sparse)
+    return blocks(facts.size, facts.until or None, rest, sparse)
 
 
 def for_questions(attend: Attend, keep: Keep, n_ctx: int) -> Prefill:

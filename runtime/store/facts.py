@@ -15,6 +15,7 @@ class PrefillFacts:
     computes it. rerank: how many candidates by signatures for each token that is chosen. size: of
     mode "blocks", whose other facts are those of its rest (index "": read exactly), the tokens of a
     block. until: how many tokens belong to blocks that are read apart; 0: the commit tells it.
+    windows: "stop" where those of layers stop at the borders of blocks.
     """
 
     mode: str
@@ -26,6 +27,7 @@ class PrefillFacts:
     rerank: int = 1
     size: int = 0
     until: int = 0
+    windows: str = ""
 
     def __str__(self) -> str:
         rerank = f" of {self.rerank * self.k:,}" if self.rerank > 1 else ""
@@ -36,7 +38,8 @@ class PrefillFacts:
         name, _, rest = self.mode.partition(" ")
         until = f"up to token {self.until:,}" if self.until else ""
         sparse = f"then sparse: {chosen}" if self.index else ""
-        details = ", ".join(filter(None, (rest, until, sparse)))
+        windows = self.windows and f"windows {self.windows}"
+        details = ", ".join(filter(None, (rest, windows, until, sparse)))
         return f"{name}:{self.size}" + (f" ({details})" if details else "")
 
 

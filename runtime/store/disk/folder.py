@@ -160,15 +160,19 @@ class PackFolder(PackFiles):
         size, digest = self.checkpoint_bytes, bytes.fromhex(checkpoint.digest)
         return self.read_slot(checkpoints.NAME, checkpoint.slot, size, digest, size)
 
+    def read_end(self, named: Mapping[int, Checkpoint], segment: int) -> bytes:
+        """The bytes of one of them; `PackDamaged` if it lacks, too."""
+        if segment not in named:
+            lacks = f"lacks the last tokens of segment {segment} in layers with a window"
+            raise PackDamaged(self.path, f"{superblock.NAME} {lacks}")
+        return self.read_checkpoint(named[segment])
+
     def read_recent(self, named: Mapping[int, Checkpoint], n_full: int) -> U8:
         """Rows of the last tokens of `n_full` full segments, as far as a window reaches, of the
         layers that have one; `PackDamaged` if checkpoints lack or are not as written."""
         data = []
         for segment in range(max(0, n_full - n_segments(self._window)), n_full):
-            if segment not in named:
-                lacks = f"lacks the last tokens of segment {segment} in layers with a window"
-                raise PackDamaged(self.path, f"{superblock.NAME} {lacks}")
-            data.append(self.read_checkpoint(named[segment]))
+            data.append(self.read_end(named, segment))
         shape = len(data) * min(self._window, SEGMENT), self.windowed_rows.n_bytes
         return np.frombuffer(b"".join(data), np.uint8).reshape(shape)
 

@@ -7,9 +7,9 @@
 
 A part begins at a segment of the pack. It stores K and V in the slots of its segments in the pack's
 own layer files, and keeps a log, a tail and commits for itself. So nothing is copied when the last
-one is whole: `join` logs the segments of all parts in the pack. Of the tokens between the pack's
-and its own, a part has no K and V: their places are those of the first segment, and nothing may
-read them but those of that segment itself.
+one is whole, but checkpoints: `join` logs the segments of all parts in the pack. Of the tokens
+between the pack's and its own, a part has no K and V: their places are those of the first segment,
+and nothing may read them but those of that segment itself; in layers with a window they are zeros.
 
 While parts are written, each writer holds the pack's lock shared, so that no other may write it.
 """
@@ -20,7 +20,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....ops.arrays import U8
 from ....ops.attention.layout import SEGMENT
 from ....system.text import one_line
 from ...home import make_folder
@@ -39,12 +40,14 @@ from .errors import PackBusy, PackDamaged, PackError, opening
 from .factory import Disk
 from .folder import PackFolder, State
 from .format import centre, log
+from .format.checkpoints import Checkpoint
 from .format.log import KV, Place, Tables
 from .format.manifest import NAME as MANIFEST
 from .format.manifest import Parent, new_id
 from .format.parts_text import TEXT, PartsText, parts_folder, parts_text
 from .format.superblock import Commit
 from .planes.plane import Plane
+from .saving.checkpoints import Checkpoints
 from .saving.writer import Writer
 from .store import DiskStore
 
@@ -120,6 +123,16 @@ class PartFolder(PackFolder):
             self._fds[name] = files.open_file(self.parent.path / name, self.writable)
         return super().fd(name)
 
+    def read_end(self, named: Mapping[int, Checkpoint], segment: int) -> bytes:
+        """Of a segment before the part what the pack has, or zeros: no window reaches these."""
+        if segment in named or segment >= self.first:
+            return super().read_end(named, segment)
+        assert self.parent is not None
+        above = {c.segment: c for c in self.parent.last_commit().checkpoints}
+        if segment in above:
+            return self.parent.read_checkpoint(above[segment])
+        return bytes(self.checkpoint_bytes)
+
     def _tables(self, log_bytes: int, chain: str) -> Tables:
         above, named = self.parent, self.manifest.parent
         assert above is not None and named is not None
@@ -182,7 +195,7 @@ def join(pack: Path, parts: Sequence[Path], ids: Sequence[int]) -> None:
     other.
     """
     with opening(pack), closing(PackFolder(pack, writable=True)) as folder:
-        state = folder.state()
+        state, ends = folder.state(recent=True), dict[int, tuple[Path, Checkpoint]]()
         check_untouched(pack, parts_text(pack), state.commit)
         places = list(state.tables.places[KV])
         tokens, hidden = state.tokens.first(state.n_full * SEGMENT), state.hidden
@@ -196,11 +209,24 @@ def join(pack: Path, parts: Sequence[Path], ids: Sequence[int]) -> None:
                     pack, f"its part {one_line(path.name)} is of another text: remove it"
                 )
             places += own
+            known = of_part.commit.checkpoints
+            ends.update({c.segment: (path, c) for c in known if c.segment >= part.first})
             tokens.extend(read)
             hidden = of_part.hidden
         saved = Saved(tokens, hidden, len(tokens), state.commit.n_apart)
         plane = Plane(KV, folder, state.tables.places[KV], 0, "mmap")
+        writer = Writer(folder, state)
+        writer.text_end = len(ids)
+
+        def end_of(segment: int) -> U8 | None:
+            if segment not in ends:
+                return None
+            path, checkpoint = ends[segment]
+            return np.frombuffer(PartFolder(path).read_checkpoint(checkpoint), np.uint8)
+
         try:
-            Writer(folder, state).take_over(plane, places[state.n_full :], saved)
+            writer.take_over(
+                plane, places[state.n_full :], saved, Checkpoints.of(folder, state), end_of
+            )
         except OSError as error:
             raise PackError(pack, f"cannot be written: {error.strerror or error}") from error

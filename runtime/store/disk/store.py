@@ -15,7 +15,6 @@ from ..base import Allow, Column, Saved, StoreError
 from ..facts import ProbeSums
 from ..host import HostStore
 from ..states import States
-from ..windowed import Windowed
 from . import files
 from .checking.verify import check
 from .errors import PackError
@@ -55,10 +54,8 @@ class DiskStore(HostStore[DiskColumn]):
         """Whether nothing has been saved since the pack was made."""
         self._tables: Tables = state.tables
         self._kv = Plane(KV, folder, state.tables.places[KV], 0, io)
-        windows = folder.manifest.windows
-        windowed = Windowed(*folder.in_windows, windows) if windows else None
-        self._checkpoints = None if windowed is None else Checkpoints(folder, windowed, state)
-        super().__init__(windowed, len(state.tokens))
+        self._checkpoints = checkpoints = Checkpoints.of(folder, state)
+        super().__init__(None if checkpoints is None else checkpoints.windowed, len(state.tokens))
         self.states = states
         self._states = None if states is None else SavedStates(folder, states, state)
         self._place()

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
@@ -22,6 +23,7 @@ from kvarn.runtime.pack_folders.notes import note_path, texts_in
 from kvarn.runtime.packs import build_pack, index_pack, pack_info, remove_pack
 from kvarn.runtime.prefill import BlocksPrefill, PrefillError
 from kvarn.runtime.store import Disk, PackBusy, PackError
+from kvarn.runtime.store import windowed as store_windows
 from kvarn.runtime.store.disk import files
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import take_lock
@@ -59,20 +61,24 @@ WORKER = textwrap.dedent(
 
 
 def saved(path: Path) -> dict[str, object]:
-    """All that a pack has saved, but its id and the number of its commits."""
+    """All that a pack has saved, but its id and the number of its commits. Checkpoints by their
+    digests: their slots depend on when commits were made."""
     assert not verify(path)
     manifest = json.loads((path / "pack.json").read_text())
     (commit, hidden), *_ = PackFolder(path).commits()
-    names = {file.name for file in path.iterdir()} - {"pack.json", "commits", "lock"}
+    others = {"pack.json", "commits", "lock", "checkpoints"}
+    names = {file.name for file in path.iterdir()} - others
     kept = {name: (path / name).read_bytes() for name in sorted(names)}
     tail = replace(commit.tail, epoch=0)
+    pins = tuple(replace(pin, tail=replace(pin.tail, epoch=0)) for pin in commit.pins)
+    checkpoints = tuple(replace(one, slot=0) for one in commit.checkpoints)
     kept = {"tail" if name.startswith("tail-") else name: data for name, data in kept.items()}
     facts = {key: value for key, value in manifest.items() if key not in ("id", "check")}
     assert hidden is not None
     return {
         **kept,
         **facts,
-        "commit": replace(commit, sequence=0, tail=tail),
+        "commit": replace(commit, sequence=0, tail=tail, pins=pins, checkpoints=checkpoints),
         "hidden": hidden.tobytes(),
     }
 
@@ -107,6 +113,68 @@ def test_a_pack_read_in_parts_is_that_of_one_process(
     assert saved(tmp_path / "parts") == saved(tmp_path / "one")
     assert {path.name for path in tmp_path.iterdir()} == {"one", "parts"}
     assert build_pack_in_blocks(model, parts, ids, prefill, CTX)[1] == 0
+
+
+@pytest.fixture(scope="module", params=[128, 1500])
+def windowed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """The default model, most of whose layers have a window: its own, or one of two segments."""
+    path, model = tmp_path_factory.mktemp("windowed") / "model.gguf", kvarn.load()
+    data, key = bytearray(model.path.read_bytes()), b".attention.sliding_window"
+    value = data.index(key) + len(key) + 4
+    assert data[value - 4 : value + 4] == struct.pack("<II", 4, 128)
+    data[value : value + 4] = struct.pack("<I", request.param)
+    path.write_bytes(data)
+    return kvarn.load(path)
+
+
+STOP = replace(BLOCKS, windows="stop")
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "prefill", "n_before"),
+    [
+        (N, STOP, 0),
+        (2 * 2048, STOP, 0),  # no rest
+        (N, replace(STOP, rest="block"), 0),
+        (N, STOP, 1536),
+        (N, STOP, 3072),  # within a block, whose windows reach what is there
+        (N, STOP, 4608),
+    ],
+)
+def test_a_model_with_windows_is_read_in_parts(
+    windowed: Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    n_tokens: int,
+    prefill: BlocksPrefill,
+    n_before: int,
+) -> None:
+    """Also what one process began; what is read later goes on with the same bits."""
+    monkeypatch.setattr(store_windows, "SPACING", 1)
+    ids, one, parts = ids_of(windowed, n_tokens), tmp_path / "one", tmp_path / "parts"
+    for path in (one, parts) if n_before else ():
+        with windowed.context(CTX, store=Disk(path, goal=N), prefill=prefill) as context:
+            reading = context.reading(ids)
+            while len(context.tokens) < n_before:
+                reading.step()
+    build_pack(windowed, one, ids, CTX, prefill)
+    build_pack_in_blocks(windowed, parts, ids, prefill, CTX)
+    assert saved(parts) == saved(one)
+    assert "windows stop" in str(pack_info(parts).prefill)
+    logits = []
+    for path in (one, parts):
+        with windowed.context(CTX, store=Disk(path, read_only=True)) as context:
+            context.truncate(n_tokens - 1100)  # from a checkpoint
+            logits.append(context.prefill(ids[n_tokens - 1100 :]))
+    assert (logits[0] == logits[1]).all()
+
+
+def test_windows_of_a_block_that_was_stopped_go_on(windowed: Model, tmp_path: Path) -> None:
+    ids = ids_of(windowed, N)
+    build_pack(windowed, tmp_path / "one", ids, CTX, STOP)
+    stopped_in(windowed, tmp_path / "pack", ids, "block 3 of 3", 1536, STOP)
+    build_pack_in_blocks(windowed, tmp_path / "pack", ids, STOP, CTX)
+    assert saved(tmp_path / "pack") == saved(tmp_path / "one")
 
 
 def test_processes_share_the_blocks_and_go_on_where_one_was_killed(
@@ -159,7 +227,14 @@ def texts_in_parts(pack: Path):
     return texts_in(parts_folder(pack))
 
 
-def stopped_in(model: Model, pack: Path, ids: list[int], name: str, after: int = 1024) -> None:
+def stopped_in(
+    model: Model,
+    pack: Path,
+    ids: list[int],
+    name: str,
+    after: int = 1024,
+    prefill: BlocksPrefill = BLOCKS,
+) -> None:
     """Read the pack up to `after` tokens of the block of that name."""
 
     def begin(block: str, context: kvarn.Context):
@@ -170,7 +245,7 @@ def stopped_in(model: Model, pack: Path, ids: list[int], name: str, after: int =
         return tell
 
     with pytest.raises(InterruptedError):
-        build_pack_in_blocks(model, pack, ids, BLOCKS, CTX, begin)
+        build_pack_in_blocks(model, pack, ids, prefill, CTX, begin)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +488,7 @@ def test_what_cannot_be_read_apart_is_refused_by_name(
     with pytest.raises(PrefillError, match=r"blocks of 1,536 tokens .* a multiple of 1,024"):
         build_pack_in_blocks(model, pack, ids_of(model, N), BlocksPrefill(1536), CTX)
     windowed = kvarn.load()
-    with pytest.raises(PrefillError, match="kvarn-mini has layers that read a window"):
+    with pytest.raises(PrefillError, match=r"kvarn-mini has layers .* --prefill-windows stop"):
         build_pack_in_blocks(windowed, pack, "The mill stood.", BLOCKS)
     monkeypatch.setattr(blocks, "states_of", lambda config: object())
     with pytest.raises(PrefillError, match="has layers that carry a state"):

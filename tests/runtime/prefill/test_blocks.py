@@ -18,6 +18,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack
 from kvarn.runtime.prefill import BlocksPrefill, Exact, PrefillError, SparsePrefill
 from kvarn.runtime.prefill.blocks import BlockPrompts
+from kvarn.runtime.prefill.registry import recorded
 from kvarn.runtime.rehearsal import N_FILLED, N_READ, read_deep
 from kvarn.runtime.store import Disk, Ram
 
@@ -201,12 +202,60 @@ def test_layers_with_windows_read_them(tmp_path: Path) -> None:
             assert bool(reads.steps) == (layer.window is None)
 
 
+@pytest.mark.parametrize("rest", ["exact", "block"])
+def test_windows_may_stop_at_the_borders_of_blocks(
+    monkeypatch: pytest.MonkeyPatch, rest: str
+) -> None:
+    """Up to the last block; a pack that began so is gone on with so."""
+    windowed, calls, inner = kvarn.load(), [], BlockPrompts.attend_prompt
+
+    def attend(prompts, layer, q, start, out) -> None:
+        inner(prompts, layer, q, start, out)
+        window, stop, store = layer.config.window, int(start) + len(q), layer.store
+        if window is not None and start + len(q) > 512:
+            first = max(0, start - window)
+            places = store.segments(layer.index), store.layout_of(layer.index), q.shape[1]
+            calls.append((layer, q.copy(), int(start), out.copy(), read_kv(*places, first, stop)))
+
+    monkeypatch.setattr(BlockPrompts, "attend_prompt", attend)
+    prefill = BlocksPrefill(512, rest=rest, windows="stop")
+    context, _ = read_prompt(windowed, prefill)
+    until, n_cut = N if rest == "block" else N // 512 * 512, 0
+    assert {layer.config.window for layer, *_ in calls} == {128}
+    for layer, q, start, out, (keys, values) in calls:
+        token = np.arange(start + len(q) - len(keys), start + len(q))
+        for row in {0, 60, 127, 128, len(q) - 1} & {*range(len(q))}:
+            position = start + row
+            border = position // 512 * 512 if position < until else 0
+            seen = (token >= border) & (token > position - 128) & (token <= position)
+            n_cut += seen.sum() < 128
+            want = _masked(q[row], keys, values, seen, layer.config.attention_scale)
+            np.testing.assert_allclose(out[row], want, atol=5e-6)
+    assert n_cut > 20
+    across, _ = read_prompt(windowed, replace(prefill, windows="across"))
+    assert not np.array_equal(kv_of_last(context), kv_of_last(across))
+    assert prefill.resolved(windowed.info).facts(windowed.info).windows == "stop"
+    assert recorded(prefill.facts(windowed.info)) == prefill
+
+
+def kv_of_last(context: kvarn.Context) -> np.ndarray:
+    """Keys of the last layer, which has no window."""
+    store, layer = context.store, context.store.n_layers - 1
+    return read_kv(store.segments(layer), store.layout, store.n_kv_heads, 0, N)[0]
+
+
+def test_a_model_without_windows_records_none(model: Model) -> None:
+    prefill = replace(BLOCKS, windows="stop").resolved(model.info)
+    assert prefill == BLOCKS and prefill.facts(model.info).windows == ""
+
+
 def test_refusals_in_words(model: Model) -> None:
     for words, options in {
         "blocks have 700 tokens, expected a multiple of the 512": {"size": 700},
         "blocks have 0 tokens": {"size": 0},
         "until of blocks is -1": {"until": -1},
         "rest of blocks is 'none', expected exact, sparse, block": {"rest": "none"},
+        "windows of blocks is 'none', expected across or stop": {"windows": "none"},
     }.items():
         with pytest.raises(PrefillError, match=words):
             BlocksPrefill(**options)

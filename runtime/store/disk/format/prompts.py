@@ -11,9 +11,11 @@ from .values import number, real, text
 
 
 def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
-    """A prompt's facts as JSON; "rerank" where it is not 1, "size" and "until" for mode blocks."""
+    """A prompt's facts as JSON; "rerank" where it is not 1, "size" and "until" for mode blocks,
+    "windows" where they stop."""
     rerank = {"rerank": facts.rerank} if facts.rerank > 1 else {}
     blocks = {"size": facts.size, "until": facts.until} if facts.size else {}
+    windows = {"windows": facts.windows} if facts.windows else {}
     return {
         "mode": facts.mode,
         "index": facts.index,
@@ -23,6 +25,7 @@ def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
         "column digest": facts.column,
         **rerank,
         **blocks,
+        **windows,
     }
 
 
@@ -35,7 +38,8 @@ def prefill_of(data: dict[str, Any]) -> PrefillFacts:
     k, from_, size, until = number(data["k"], 1), number(data["from"]), 0, 0
     if "size" in data:
         size, until = number(data["size"], 1), number(data["until"])
-    return PrefillFacts(mode, index, k, from_, data["tail"], column, rerank, size, until)
+    windows = text(data.get("windows", ""))
+    return PrefillFacts(mode, index, k, from_, data["tail"], column, rerank, size, until, windows)
 
 
 def probe_data(sums: Mapping[int, ProbeSums]) -> dict[str, list[float]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import count
 
 import numpy as np
 
+from .....ops.arrays import U8
 from .....ops.attention.layout import SEGMENT
 from ...windowed import Windowed
 from ..errors import PackDamaged
@@ -22,6 +23,12 @@ class Checkpoints:
         self._folder, self.windowed = folder, windowed
         self.named = {c.segment: c for c in state.commit.checkpoints}
         windowed.restore(state.n_full * SEGMENT, state.recent)
+
+    @classmethod
+    def of(cls, folder: PackFolder, state: State) -> Checkpoints | None:
+        """None where no layer has a window. state: with `recent`."""
+        windows = folder.manifest.windows
+        return cls(folder, Windowed(*folder.in_windows, windows), state) if windows else None
 
     def cut(self, n_tokens: int) -> None:
         """The tokens from `n_tokens` on are dropped."""
@@ -48,13 +55,17 @@ class Checkpoints:
         return windowed.go_back(n_tokens)
 
     def write(
-        self, n_full: int, taken: Collection[int], pinned: Collection[int]
+        self,
+        n_full: int,
+        taken: Collection[int],
+        pinned: Collection[int],
+        end_of: Callable[[int], U8 | None] | None = None,
     ) -> tuple[Checkpoint, ...]:
         """Write the checkpoints that a commit with `n_full` full segments needs and no file has
         yet, to slots that are not taken, and sync them. Returns all that it needs.
 
         pinned: full segments before pins. Those before a pack's own first one after its parent's
-        are kept, too."""
+        are kept, too. end_of: gives the last tokens of a segment, by default those in memory."""
         n_before, written = self.windowed.n_before, False
         free = (slot for slot in count() if slot not in taken)
         kept: dict[int, Checkpoint] = {}
@@ -63,7 +74,7 @@ class Checkpoints:
         for segment in wanted(n_full, n_before, spacing, (shared, *pinned)):
             if segment in self.named:
                 kept[segment] = self.named[segment]
-            elif (rows := self.windowed.end_of(segment)) is not None:
+            elif (rows := (end_of or self.windowed.end_of)(segment)) is not None:
                 slot, data = next(free), np.ascontiguousarray(rows).data
                 digest = self._folder.write_slot(
                     checkpoints.NAME, slot, data, self._folder.checkpoint_bytes

@@ -13,12 +13,12 @@ happens in between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from .....ops.arrays import F32
+from .....ops.arrays import F32, U8
 from .....ops.attention.layout import SEGMENT
 from ...base import Saved
 from ...facts import ProbeSums
@@ -96,11 +96,7 @@ class Writer:
         self._failed = True
         sealed = [self._write(plane, segment) for plane, segment in _full(tokens, kv, columns)]
         log_bytes, log_chain = self._append_log(tokens, sealed)
-        named: tuple[Checkpoint, ...] = ()
-        if checkpoints is not None:
-            taken = {c.slot for old in (self._commit, self._other) for c in old.checkpoints}
-            pinned = [pin.n_tokens // SEGMENT for pin in self._pins]
-            named = checkpoints.write(len(tokens) // SEGMENT, taken, pinned)
+        named = self._write_checkpoints(checkpoints, len(tokens) // SEGMENT)
         state_slots: tuple[StateSlot, ...] = ()
         if states is not None:
             taken = {s.slot for old in (self._commit, self._other) for s in old.states}
@@ -128,9 +124,17 @@ class Writer:
             plane.places.append(written)
         self._failed = False
 
-    def take_over(self, kv: Plane, places: Sequence[Place], state: Saved) -> None:
+    def take_over(
+        self,
+        kv: Plane,
+        places: Sequence[Place],
+        state: Saved,
+        checkpoints: Checkpoints | None,
+        end_of: Callable[[int], U8 | None],
+    ) -> None:
         """Make full segments that others have put into the pack's files, after those of the last
-        commit, its state, without a tail. For packs whose layers have no windows or states."""
+        commit, its state, without a tail. For packs whose layers have no states. checkpoints,
+        end_of: see `Checkpoints.write`."""
         sealed = [(kv, len(kv.places) + i, place) for i, place in enumerate(places)]
         log_bytes, log_chain = self._append_log(state.tokens, sealed)
         commit = replace(
@@ -140,8 +144,10 @@ class Writer:
             log_bytes=log_bytes,
             log_chain=log_chain,
             tail=Tail(),
+            pins=self._pinned(Tail(), len(state.tokens)) if checkpoints is not None else (),
             n_prompt=state.n_prompt,
             n_apart=state.n_apart,
+            checkpoints=self._write_checkpoints(checkpoints, len(state.tokens) // SEGMENT, end_of),
         )
         self._put(commit, state.hidden)
 
@@ -179,6 +185,18 @@ class Writer:
                 self._folder.forget(path.name)
         for commit, _ in self._folder.commits()[1:]:
             self._other = commit
+
+    def _write_checkpoints(
+        self,
+        checkpoints: Checkpoints | None,
+        n_full: int,
+        end_of: Callable[[int], U8 | None] | None = None,
+    ) -> tuple[Checkpoint, ...]:
+        if checkpoints is None:
+            return ()
+        taken = {c.slot for old in (self._commit, self._other) for c in old.checkpoints}
+        pinned = [pin.n_tokens // SEGMENT for pin in self._pins]
+        return checkpoints.write(n_full, taken, pinned, end_of)
 
     def _write(self, plane: Plane, segment: int) -> tuple[Plane, int, Place]:
         slot = self._next_slot.get(plane.name, 0)
