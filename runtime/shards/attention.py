@@ -204,7 +204,7 @@ class ShardedChoice(SparseAttention):
         for link in self._links:
             facts = link.facts
             choice = np.array([*among[:2], most(facts.first, facts.stop)], np.int64)
-            link.send(*self._question(layer, query, [choice, numbers, query.q], limits))
+            link.send(*self._question(query, [choice, numbers, query.q], limits))
         own = most(self._part.first, among.stop)
         here = self._part.chosen(layer.index, query, among, own, limits, softmax)
         parts, n_read = [here[:2]], int(here[2].sum())
@@ -215,17 +215,11 @@ class ShardedChoice(SparseAttention):
             n_read += int(counts.sum())
         return parts, n_read
 
-    def _question(
-        self, layer: LayerView, query: Query, arrays: Arrays, limits: U64
-    ) -> tuple[Kind, Arrays]:
+    def _question(self, query: Query, arrays: Arrays, limits: U64) -> tuple[Kind, Arrays]:
         """What a shard is asked that takes its part; arrays: what all questions have."""
         if query.sketches is None:
             return Kind.CHOSEN, [*arrays, limits, query.signatures, self._name]
-        assert isinstance(self._index, SketchIndex)
-        frame, head_dim = query.sketches.frame, query.q.shape[2]
-        names = text_array(" ".join(self._index.names(layer)))
-        keys = frame.centre[:, :head_dim], frame.scales[:, :head_dim]
-        return Kind.SKETCHED, [*arrays, *keys, names]
+        return Kind.SKETCHED, arrays  # in the frame of the pack, not in that of this context
 
     def _limits_of(self, layer: LayerView, query: Query, among: Range, k: int) -> U64:
         """The keys (H,) up to which the tokens of all processes are the best of all."""

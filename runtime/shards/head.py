@@ -6,7 +6,10 @@ from ...ops.attention.layout import SEGMENT
 from ..attend import Attend, AttendError, BoundAttend, Sparse
 from ..attend.hash import SignatureIndex
 from ..attend.indexes import SketchIndex
+from ..attend.indexes.sketches import ITEMS
 from ..attend.sparse import TokenIndex
+from ..attend.sparse.centred import names_of
+from ..attend.sparse.frame import averaged
 from ..loading.model_info import ModelInfo
 from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
@@ -66,4 +69,4 @@ def _columns_of(index: TokenIndex | None, n_tokens: int) -> list[str]:
     """The columns that each shard of a pack with so many tokens needs."""
     if isinstance(index, SignatureIndex):
         return [index.encoder.name]
-    return index.names_after(n_tokens) if isinstance(index, SketchIndex) else []
+    return names_of(ITEMS, averaged(n_tokens)) if isinstance(index, SketchIndex) else []

@@ -16,6 +16,9 @@ from ...ops.errors import OpsError
 from ...ops.select import Frame, Range
 from ...system.text import one_line
 from ...system.values import LARGEST
+from ..attend.indexes.sketches import ITEMS
+from ..attend.sparse.centred import names_of
+from ..attend.sparse.frame import Frames, averaged
 from ..engine import on_engine
 from ..store import Column
 from ..store.disk.errors import PackError
@@ -63,6 +66,7 @@ class Shard:
         self.facts = facts_of(store, first, stop)
         self._part = Part(store, self.facts.first, self.facts.stop)
         self._whole = frozenset(folder.whole_layers)
+        self._frames: dict[int, Frame] = {}
         self._answers: dict[Kind, Callable[[list[NDArray[Any]]], Arrays]] = {
             Kind.ROWS: self._rows,
             Kind.NEAREST: self._nearest,
@@ -118,20 +122,24 @@ class Shard:
         return self._best_of(query, choice, numbers, limits)
 
     def _sketched(self, arrays: list[NDArray[Any]]) -> Arrays:
-        choice, numbers, q, centre, scales, names = arrays
-        shape = self._store.n_kv_heads, self._store.layout.head_dim
-        for name, array in (("centres", centre), ("scales", scales)):
-            _check(name, array, np.float32, shape)
-            if not np.isfinite(array).all():
-                raise FrameError(f"{name} are not finite")
-        if not (scales > 0).all():
-            raise FrameError("scales are not above 0")
-        bits, _, factors = text_of(names).partition(" ")
-        sizes = self._part.rotation.bits // 8, 2
-        first, second = (self._stored(x, (n,)) for x, n in zip((bits, factors), sizes))
-        sketches = Sketches(first, second, Frame.of(centre, scales))
+        choice, numbers, q = arrays
+        sketches = self._sketches_of(self._layer(numbers[0]))
         query = Query(self._queries(q, 1), sketches=sketches)
         return self._best_of(query, choice, numbers, NO_LIMITS)
+
+    def _sketches_of(self, layer: int) -> Sketches:
+        """The pack's sketches of a layer, in the frame that the pack has."""
+        n, sizes = averaged(len(self._store.saved.tokens)), (self._part.rotation.bits // 8, 2)
+        columns = [self._stored(x, (size,)) for x, size in zip(names_of(ITEMS, n), sizes)]
+        if layer not in self._frames:
+            frame = Frames(self._store).saved(layer, n)
+            if frame is None:
+                raise FrameError(
+                    "its pack has no frame of its sketches: `kvarn pack index NAME --method topk` "
+                    "makes it, then start the shard again"
+                )
+            self._frames[layer] = frame
+        return Sketches(columns[0], columns[1], self._frames[layer])
 
     def _best_of(
         self, query: Query, choice: NDArray[Any], numbers: NDArray[Any], limits: NDArray[Any]

@@ -16,13 +16,14 @@ from ..sparse.frame import KeyFrame, averaged
 RERANKED = 2
 """How many candidates per wanted token sketches find; these are then scored exactly."""
 NAME = f"sketch-{SEED}-scaled"
+ITEMS = NAME, f"{NAME}-factors"
+"""In columns of bits / 8 and of 2 bytes (f16)."""
 
 
 class _Sketches(TokenIndex):
-    """One bit per rotated dimension and a factor for every stored key.
+    """One bit per rotated dimension and a factor for every stored key (`ITEMS`).
 
-    In two columns, of bits / 8 and of 2 bytes (f16). All layers share one rotation: the estimates
-    need a random one, not one per layer.
+    All layers share one rotation: the estimates need a random one, not one per layer.
     """
 
     records = True
@@ -30,7 +31,7 @@ class _Sketches(TokenIndex):
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         self._config, self._layout, self._device = config, store.layout, store.device
         self._rotation: Rotation = self._device.select.Rotation.random(config.head_dim, SEED)
-        self._items = {NAME: self._rotation.bits // 8, f"{NAME}-factors": 2}
+        self._items = dict(zip(ITEMS, (self._rotation.bits // 8, 2)))
 
     @abstractmethod
     def columns(self, layer: LayerView) -> list[Column]:

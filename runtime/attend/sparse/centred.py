@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import ClassVar
 
 from ....ops.attention.layout import SEGMENT
@@ -11,6 +12,11 @@ from ...store import Column, KVStore
 from ..base import LayerView
 from .frame import COMPLETED, STAGES, Frames, KeyFrame, averaged
 from .index import TokenIndex, all_filled, places_of
+
+
+def names_of(items: Iterable[str], n: int) -> list[str]:
+    """The names of columns of these items, in the frame of n segments."""
+    return [f"{name}-c{n}" for name in items]
 
 
 class CentredIndex(TokenIndex):
@@ -41,17 +47,6 @@ class CentredIndex(TokenIndex):
 
     def _columns_of(self, n: int) -> list[Column]:
         return [self._store.column(f"{name}-c{n}", size) for name, size in self._items.items()]
-
-    def names(self, layer: LayerView) -> list[str]:
-        """The names of those columns."""
-        return self._names_of(self._stages[layer.index])
-
-    def names_after(self, stored: int) -> list[str]:
-        """The names of the columns of layers that hold so many tokens, at least a segment."""
-        return self._names_of(averaged(stored))
-
-    def _names_of(self, n: int) -> list[str]:
-        return [f"{name}-c{n}" for name in self._items]
 
     def cover(self, layer: LayerView, start: int, stop: int) -> None:
         self.cover_with(layer, averaged(stop), start, stop)
@@ -116,5 +111,5 @@ class CentredIndex(TokenIndex):
         if n != self._stages[layer.index]:
             self._stages[layer.index] = n
             for other in set(STAGES) - set(self._stages):
-                for name in self._items:
-                    self._store.drop_column(f"{name}-c{other}")
+                for name in names_of(self._items, other):
+                    self._store.drop_column(name)

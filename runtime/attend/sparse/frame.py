@@ -111,6 +111,12 @@ class Frames:
         self.known[i] = n, frame
         return frame
 
+    def saved(self, layer: int, n: int) -> Frame | None:
+        """The frame of a layer's first n segments as it is stored; None where it is not."""
+        filled = self._column.filled[layer] >= n * SEGMENT
+        parts = self._stored(layer, n) if filled else None
+        return None if parts is None else self._device.select.Frame.of(*parts)
+
     def leave_out(self, layer: LayerView, stored: int) -> None:
         """Mark the frame of a layer that needs none as written: see `Column`."""
         filled = self._column.filled

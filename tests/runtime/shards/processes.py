@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
+
 import kvarn
 from kvarn.runtime.attend import Attend, Full
+from kvarn.runtime.engine import on_engine
 
 Range = tuple[int, int]
 
@@ -71,3 +74,22 @@ def greedy(context: kvarn.Context, n: int) -> list[int]:
         ids.append(int(context.logits.argmax()))
         context.decode(ids[-1])
     return ids
+
+
+class Chosen(list[tuple[int, int, list[list[int]]]]):
+    """Is told of choices."""
+
+    def add(self, layer: int, stored: int, lists: np.ndarray, counts: np.ndarray) -> None:
+        rows = [row[:n].tolist() for row, n in zip(lists, counts)]
+        self.append((layer, stored, rows))
+
+
+def attended(context: kvarn.Context, q: np.ndarray, start: int) -> tuple[list[np.ndarray], Chosen]:
+    """The attention of each layer to what the context holds, and what it chose."""
+    cache, chosen, outputs = context._cache, Chosen(), []
+    context.index()
+    cache.attend.observer = chosen if context.plan.attend.selects else None
+    for view in cache.layers:
+        outputs.append(np.empty_like(q))
+        on_engine(cache.attend, view, q, start, outputs[-1])
+    return outputs, chosen

@@ -1,19 +1,14 @@
 """A context over shards is one context: outputs, choices and ids."""
 
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kvarn
-from kvarn.ops.reference.select import largest_reference, nearest_reference
-from kvarn.ops.select import Lists, Range, SketchScratch, Wanted, best_sketched
 from kvarn.runtime.attend import Attend, Full
-from kvarn.runtime.attend.sparse import SEED
-from kvarn.runtime.engine import on_engine
-from kvarn.runtime.methods import called
 from kvarn.runtime.packs import build_pack, index_pack
 from kvarn.runtime.shards.attention import merge
 from kvarn.runtime.shards.frames import Kind, Message, text_array
@@ -21,7 +16,7 @@ from kvarn.runtime.shards.shard import Shard
 
 from ..context.batch import together
 from ..reading import SHAPE, ids_of
-from .processes import ShardProcess, greedy, opened, over, shards
+from .processes import ShardProcess, attended, greedy, opened, over, shards
 
 N = 4300
 QUESTION = " Which wheel turned all day?"
@@ -30,28 +25,8 @@ METHODS = [
     kvarn.Hash(budget=200, sink=8, window=32),
     kvarn.TopK(budget=200, index="flat"),
 ]
-SKETCHED = kvarn.TopK(budget=200, sink=8, window=32)
 ROUNDING = 0.2
 """Of logits of a model whose activations are rounded to 8 bits: 0.08 was measured."""
-
-
-class Chosen(list[tuple[int, int, list[list[int]]]]):
-    """Is told of choices."""
-
-    def add(self, layer: int, stored: int, lists: np.ndarray, counts: np.ndarray) -> None:
-        rows = [row[:n].tolist() for row, n in zip(lists, counts)]
-        self.append((layer, stored, rows))
-
-
-def attended(context: kvarn.Context, q: np.ndarray, start: int) -> tuple[list[np.ndarray], Chosen]:
-    """The attention of each layer to what the context holds, and what it chose."""
-    cache, chosen, outputs = context._cache, Chosen(), []
-    context.index()
-    cache.attend.observer = chosen if context.plan.attend.selects else None
-    for view in cache.layers:
-        outputs.append(np.empty_like(q))
-        on_engine(cache.attend, view, q, start, outputs[-1])
-    return outputs, chosen
 
 
 @pytest.mark.parametrize("kv", ["f16/f16", "q8_0/q8_0", "q4_0/q4_0", "q8_0/q4_0"])
@@ -98,71 +73,6 @@ def test_real_models(data_dir: Path, tmp_path: Path, file: str) -> None:
         for n_rows, scale in product((1, 3), (1, 8)):  # and where few tokens have all the weight
             q = rng.standard_normal((n_rows, config.n_heads, config.head_dim)).astype(np.float32)
             check_same(model, pack, processes, q * np.float32(scale), n)
-
-
-def sketched(index, view, q: np.ndarray, among: tuple[int, int, int], k: int, seed: int):
-    """What `topk` chooses by sketches of the tokens that compete, for each KV head."""
-    first, last, _ = among
-    lists = Lists(
-        np.empty((SHAPE.n_kv_heads, last), np.uint32), np.empty(SHAPE.n_kv_heads, np.int64)
-    )
-    scratch = SketchScratch(SHAPE.n_heads, SHAPE.n_kv_heads, last, 2 * k, view.store.layout)
-    wanted = Wanted(k, min(2 * k, last - first), seed)
-    on_engine(
-        best_sketched, q, index.keys(view), Range(first, last, last), wanted, lists, scratch=scratch
-    )
-    return [row[:n] for row, n in zip(*lists)]
-
-
-@pytest.mark.parametrize("method", [*METHODS[1:], SKETCHED], ids=called)
-def test_each_shard_takes_its_part_of_its_own_tokens(
-    model: kvarn.Model, pack: Path, method: Attend
-) -> None:
-    """Beside what is read without being chosen, the outputs are attention to the best of each range
-    of tokens, by NumPy over the keys as stored; for sketches, those that one token chooses."""
-    rng, start = np.random.default_rng(0), 5199
-    q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
-    cuts, k, heads = (0, 1024, 3072, 5200), 100, SHAPE.n_kv_heads  # 200 for two query heads
-    with shards(pack, (0, 1), (1, 3)) as processes:
-        attend = over([one.address for one in processes], method, choice="each")
-        with opened(model, pack, attend) as context:
-            found, chosen = attended(context, q, start)
-            cache, index = context._cache, context._cache.attend._index
-            assert not chosen and cache.attend.reads[0].steps == 1
-            for view, out in zip(cache.layers, found):
-                keys, values = view.device.read_kv(
-                    view.store.segments(view.index), view.store.layout, heads, 0, 5200
-                )
-                if method is SKETCHED:
-                    pick = partial(sketched, index, view, q)
-                elif isinstance(method, kvarn.Hash):
-                    signatures = (
-                        view.device.read_items(
-                            index.column.segments(view.index), heads, index.column.item_bytes
-                        )[:, :5200]
-                        .copy()
-                        .view(f"<u{index.column.item_bytes}")[..., 0]
-                    )
-                    of_queries = index.sign(view, q)
-                    pick = partial(nearest_reference, of_queries, signatures.astype(np.uint64), 32)
-                else:
-                    of_heads = q[0].reshape(heads, -1, SHAPE.head_dim)
-                    scores = np.einsum("jge,tje->jgt", of_heads, keys).reshape(SHAPE.n_heads, -1)
-                    pick = partial(largest_reference, scores, heads)
-                among = method.sink, 5200 - method.window
-                lists: list[set[int]] = [set() for _ in range(heads)]
-                for first, stop in pairwise(cuts):
-                    inside = max(first, among[0]), min(stop, among[1])
-                    share = -(-k * (inside[1] - inside[0]) // (among[1] - among[0]))
-                    for tokens, best in zip(lists, pick((*inside, inside[1]), share, SEED)):
-                        tokens |= {t for t in best.tolist() if t >= inside[0]}
-                for j, tokens in enumerate(lists):
-                    listed = [*range(among[0]), *sorted(tokens), *range(among[1], 5200)]
-                    for h in range(2 * j, 2 * j + 2):
-                        s = view.softmax.scale * (keys[listed, j].astype(float) @ q[0, h])
-                        weights = np.exp(s - s.max())
-                        expected = weights @ values[listed, j] / weights.sum()
-                        np.testing.assert_allclose(out[0, h], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

@@ -257,10 +257,9 @@ def _questions() -> list[tuple[Kind, list[np.ndarray]]]:
         (Kind.CHOSEN, [choice, plain, q, limits, signatures, name]),
         (Kind.CHOSEN, [choice[1:], plain, q, limits[1:], signatures, name]),
         (Kind.CHOSEN, [choice[1:], plain, q, limits.astype(np.int64), signatures, name]),
-        (Kind.SKETCHED, [choice[1:], plain, q, q[0, :1], q[0, :2] + 1, name]),
-        (Kind.SKETCHED, [choice[1:], plain, q, q[0, :2], q[0, :2], name]),
-        (Kind.SKETCHED, [choice[1:], plain, q, q[0, :2] + np.float32(np.nan), q[0, :2] + 1, name]),
-        (Kind.SKETCHED, [choice[1:], plain, q, q[0, :2], q[0, :2] + 1, name]),
+        (Kind.SKETCHED, [choice[1:], plain, q, name]),
+        (Kind.SKETCHED, [choice[1:], plain, q[:, :3]]),
+        (Kind.SKETCHED, [choice[1:], np.array([7, 1, 0], np.float64), q]),
         (Kind.HELLO, []),
         (Kind.ANSWER, [q]),
     ]
