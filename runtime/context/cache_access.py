@@ -14,6 +14,7 @@ from ..cache import KVCache
 from ..engine import on_engine
 from ..methods import called
 from ..store import KVStore
+from ..store.host import HostStore
 
 if TYPE_CHECKING:
     from ..methods import Progress
@@ -100,9 +101,15 @@ class CacheAccess:
         return self._saving.due_while_reading(len(self.tokens))
 
     def rehearse(self) -> None:
-        """Run the kernels that contexts of these methods need only where they are far longer, or on
-        disk. At least 1,024 tokens have been read; nothing changes."""
-        on_engine(self._cache.attend.rehearse, self._cache.layers)
+        """Run the kernels that contexts of these methods need only where they are far longer, on
+        disk, or held by shards. More than 1,024 tokens have been read; nothing changes."""
+        from ..shards.rehearsal import rehearse
+
+        cache, n = self._cache, len(self.tokens)
+        on_engine(cache.attend.rehearse, cache.layers)
+        if isinstance(cache.store, HostStore):
+            info, method = self.model.info, self.plan.attend
+            on_engine(rehearse, method, info, cache.store, cache.layers, n)
 
     def index(self, progress: Progress | None = None) -> None:
         """Index the tokens that the attend method has not indexed, as in a pack that was read with

@@ -11,6 +11,7 @@ from ..attend.sparse import TokenIndex
 from ..attend.sparse.centred import names_of
 from ..attend.sparse.frame import averaged
 from ..loading.model_info import ModelInfo
+from ..store import KVStore
 from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
 from .addresses import Shards
@@ -35,7 +36,7 @@ def opened(
         raise AttendError("shards do not serve models whose layers differ in keys and values")
     manifest = store.folder.manifest
     kv = f"{manifest.k_type}/{manifest.v_type}"
-    index = method.make_index(model, store) if isinstance(method, Sparse) else None
+    index = index_of(method, model, store)
     columns = _columns_of(index, len(store.saved.tokens))
 
     def wrong(facts: ShardFacts) -> str:
@@ -55,6 +56,24 @@ def opened(
         return ""
 
     links = Links(shards.addresses, shards.token, wrong)
+    return bound(links, method, index, each, model, store, n_ctx)
+
+
+def index_of(method: Attend, model: ModelInfo, store: KVStore) -> TokenIndex | None:
+    """The index by which a method chooses."""
+    return method.make_index(model, store) if isinstance(method, Sparse) else None
+
+
+def bound(
+    links: Links,
+    method: Attend,
+    index: TokenIndex | None,
+    each: bool,
+    model: ModelInfo,
+    store: KVStore,
+    n_ctx: int,
+) -> BoundAttend:
+    """A method over the tokens of shards, and those of a store after them."""
     part, layers = Part(store, links.stop, n_ctx), model.config.attention_layers
     called = frozenset(i for i, layer in enumerate(layers) if layer.window is None)
     full = ShardedFull(links, part, called)

@@ -15,6 +15,24 @@ from .addresses import Shards
 CHOICES = ("all", "each")
 
 
+def unserved(method: Attend, choice: str) -> str | None:
+    """What shards cannot do of a method, with one of `CHOICES`."""
+    if type(method) is Full:
+        return None
+    if type(method) not in (Hash, TopK):
+        return f"--method {method.name}"
+    assert isinstance(method, Hash | TopK)
+    if method.tail != "none":
+        return f"--tail {method.tail}"
+    if method.probe:
+        return "--probe"
+    if isinstance(method, Hash):
+        return "--rerank" if method.rerank != 1 else None
+    if method.index == "flat" or choice == "each":
+        return None
+    return f"--index {method.index} with --shards-choice all"
+
+
 @dataclass(frozen=True)
 class Sharded(Attend):
     """Attention to a pack whose first segments are held by shards (`kvarn shard`).
@@ -39,29 +57,11 @@ class Sharded(Attend):
     def __post_init__(self) -> None:
         if self.choice not in CHOICES:
             raise AttendError(f"choice is {self.choice!r:.40}, expected {' or '.join(CHOICES)}")
-        if (reason := self._unserved()) is not None:
+        if (reason := unserved(self.method, self.choice)) is not None:
             raise AttendError(
                 f"shards do not serve {reason}: use --method full, --method hash, or --method topk "
                 "with --index flat or --shards-choice each"
             )
-
-    def _unserved(self) -> str | None:
-        """What shards cannot do of the method."""
-        method = self.method
-        if type(method) is Full:
-            return None
-        if type(method) not in (Hash, TopK):
-            return f"--method {method.name}"
-        assert isinstance(method, Hash | TopK)
-        if method.tail != "none":
-            return f"--tail {method.tail}"
-        if method.probe:
-            return "--probe"
-        if isinstance(method, Hash):
-            return "--rerank" if method.rerank != 1 else None
-        if method.index == "flat" or self.choice == "each":
-            return None
-        return f"--index {method.index} with --shards-choice all"
 
     @property
     def host_only(self) -> str:
