@@ -15,8 +15,9 @@ import numpy as np
 from ...ops.arrays import F32, F64, U8, U64
 from ...ops.attention.layout import SEGMENT, n_segments
 from ...ops.attention.softmax import Softmax
+from ...ops.device import Recorded
 from ...ops.select import Lists, Range
-from ...ops.select.parts import ListScratch, key_limits, list_entries
+from ...ops.select.parts import LimitScratch, ListScratch, key_limits, list_entries
 from ..attend.base import BoundAttend, LayerView
 from ..attend.full import FullAttention
 from ..attend.hash import SignatureIndex
@@ -26,15 +27,15 @@ from .errors import ShardError
 from .frames import MOST_ROWS, Arrays, Kind, text_array
 from .links import Expected, Link, Links
 from .part import NO_LIMITS, Output, Part, Query, Sketches
+from .shares import Shares, Span
 
 
 def merge(parts: Sequence[Output], out: F32, sinks: F32 | None) -> None:
     """out (T, H, E): attention to the tokens of all parts, and to the sinks of a layer."""
-    maxima: F64 = np.stack([masses[..., 0] for _, masses in parts]).astype(np.float64)
-    totals: F64 = np.stack([masses[..., 1] for _, masses in parts]).astype(np.float64)
-    most = maxima.max(0)
-    weights = totals * np.exp(maxima - most)
-    total = weights.sum(0)
+    masses: F64 = np.array([masses for _, masses in parts], np.float64)
+    most = np.maximum.reduce(masses[..., 0])
+    weights = masses[..., 1] * np.exp(masses[..., 0] - most)
+    total = np.add.reduce(weights)
     if sinks is not None:
         total = total + np.exp(sinks.astype(np.float64) - most)
     weights /= total
@@ -131,7 +132,10 @@ class ShardedChoice(SparseAttention):
         """The same over the shards' tokens, too. each: each process reads its part of the tokens
         that are wanted, the best of its own."""
         self._links, self._part, self._each = links, part, each
-        self._scratch_of_all: ListScratch | None = None
+        self._limit_scratch: LimitScratch | None = None
+        self._shares = Shares()
+        self._q = np.zeros((1, self._config.n_heads, self._config.head_dim), np.float32)
+        self._signing: dict[int, Recorded] = {}
         self._full, self.records, self.called = full, True, full.called
         return self
 
@@ -162,10 +166,13 @@ class ShardedChoice(SparseAttention):
         k = self._layers.takes(layer.number, stored)
         query, limits, began = self._query(layer, q), NO_LIMITS, time.perf_counter()
         with self._links.asking():
-            if not self._each:
-                limits = self._limits_of(layer, query, among, k)
+            if self._each:
+                n = among.last - among.first
+                shares = [-(-k * (last - first) // n) for first, last in self._spans(among)]
+            else:
+                shares, limits = self._limits_of(layer, query, among, k)
             chose = time.perf_counter()
-            parts, n_read = self._parts_of(layer, query, among, k, limits)
+            parts, n_read = self._parts_of(layer, query, among, shares, limits)
         merge(parts, out, layer.softmax.sinks)
         index_bytes = self._index.bytes_read(layer.index, among, 0)
         self._count([(layer.number, among, index_bytes, n_read)])
@@ -175,11 +182,24 @@ class ShardedChoice(SparseAttention):
     def _query(self, layer: LayerView, q: F32) -> Query:
         index = self._index
         if isinstance(index, SignatureIndex):
-            return Query(q, index.sign(layer, q), index.column)
+            return Query(q, self._sign(index, layer, q), index.column)
         if isinstance(index, SketchIndex):
             bits, factors = index.columns(layer)
             return Query(q, sketches=Sketches(bits, factors, index.frame(layer)))
         return Query(q)
+
+    def _sign(self, index: SignatureIndex, layer: LayerView, q: F32) -> U64:
+        """The signatures of q, valid until the next call. Their launches are recorded, of one for
+        each KV head 50 µs, which shards would wait for."""
+
+        def sign() -> None:
+            self._signatures = index.sign(layer, self._q)
+
+        if layer.number not in self._signing:
+            self._signing[layer.number] = layer.device.record(sign)
+        self._q[:] = q
+        self._signing[layer.number].run()
+        return self._signatures
 
     @property
     def _name(self) -> U8:
@@ -187,25 +207,25 @@ class ShardedChoice(SparseAttention):
         index = self._index
         return text_array(index.encoder.name if isinstance(index, SignatureIndex) else "")
 
+    def _spans(self, among: Range) -> list[Span]:
+        """The tokens of each process that compete, those of this one last."""
+        parts = [(link.facts.first, link.facts.stop) for link in self._links]
+        spans = []
+        for first, stop in (*parts, (self._part.first, self._part.stop)):
+            begin = min(max(among.first, first), among.last)
+            spans.append((begin, max(begin, min(among.last, stop))))
+        return spans
+
     def _parts_of(
-        self, layer: LayerView, query: Query, among: Range, k: int, limits: U64
+        self, layer: LayerView, query: Query, among: Range, shares: list[int], limits: U64
     ) -> tuple[list[Output], int]:
-        """The part of each process: of its tokens that compete those up to the limits or, without,
-        its share by how many they are. And how many tokens were read."""
+        """The part of each process: of its tokens that compete those up to the limits among so many
+        best or, without, all of these. And how many tokens were read."""
         softmax, numbers = _scoring(layer)
-
-        def most(first: int, stop: int) -> int:
-            """Of the tokens that compete, how many a process reads."""
-            if len(limits):
-                return k
-            n = max(0, min(stop, among.last) - max(first, among.first))
-            return max(1, -(-k * n // (among.last - among.first)))
-
-        for link in self._links:
-            facts = link.facts
-            choice = np.array([*among[:2], most(facts.first, facts.stop)], np.int64)
+        for link, n in zip(self._links, shares):
+            choice = np.array([*among[:2], max(1, n)], np.int64)
             link.send(*self._question(query, [choice, numbers, query.q], limits))
-        own = most(self._part.first, among.stop)
+        own = max(1, shares[-1])
         here = self._part.chosen(layer.index, query, among, own, limits, softmax)
         parts, n_read = [here[:2]], int(here[2].sum())
         for link in self._links:
@@ -221,37 +241,57 @@ class ShardedChoice(SparseAttention):
             return Kind.CHOSEN, [*arrays, limits, query.signatures, self._name]
         return Kind.SKETCHED, arrays  # in the frame of the pack, not in that of this context
 
-    def _limits_of(self, layer: LayerView, query: Query, among: Range, k: int) -> U64:
-        """The keys (H,) up to which the tokens of all processes are the best of all."""
-        entries, limits = self._best(layer, query, among, k), np.empty(query.q.shape[1], np.uint64)
-        scratch = self._scratch_of_all
-        if scratch is None or scratch.room < entries.shape[1]:
-            room = n_segments(entries.shape[1]) * SEGMENT
-            self._scratch_of_all = scratch = ListScratch(self._part.n_ctx, room)
-        key_limits(entries, k, SEED, limits, scratch=scratch)
+    def _limits_of(
+        self, layer: LayerView, query: Query, among: Range, k: int
+    ) -> tuple[list[int], U64]:
+        """The keys (H,) up to which the tokens of all processes are the best of all, after how many
+        each has named. Where all that one has named are among them, it is asked for all it has."""
+        spans = self._spans(among)
+        asked, most = self._shares.asked(layer.number, spans, k)
+        named = self._named(layer, query, spans, asked)
+        limits, given = self._key_limits(named, k)
+        again = [n if one == few < n else 0 for n, one, few in zip(most, given, asked)]
+        if any(again):
+            more = self._named(layer, query, spans, again)
+            named = [x if n else one for n, x, one in zip(again, more, named)]
+            asked = [n or one for n, one in zip(again, asked)]
+            limits, given = self._key_limits(named, k)
+        self._shares.gave(layer.number, given)
         if self.observer is not None:
-            room, j = among.stop, self._config.n_kv_heads
-            lists = Lists(np.zeros((j, room), np.uint32), np.empty(j, np.int64))
-            list_entries(entries, limits, 0, among, SEED, lists, scratch=scratch)
-            self.observer.add(layer.number, among.stop, *lists)
-        return limits
+            self._observe(layer.number, np.concatenate(named, 1), limits, among)
+        return asked, limits
 
-    def _best(self, layer: LayerView, query: Query, among: Range, k: int) -> U64:
-        """The entries of the k best of each process, (H, n) in all."""
-        asked = []
+    def _observe(self, layer: int, entries: U64, limits: U64, among: Range) -> None:
+        """Tell what was chosen."""
+        assert self.observer is not None
+        room, j = among.stop, self._config.n_kv_heads
+        lists = Lists(np.zeros((j, room), np.uint32), np.empty(j, np.int64))
+        list_entries(entries, limits, 0, among, SEED, lists, scratch=ListScratch(room))
+        self.observer.add(layer, among.stop, *lists)
+
+    def _key_limits(self, named: list[U64], k: int) -> tuple[U64, list[int]]:
+        """The limits, and how many tokens up to them each process has named, to one head."""
+        scratch, n = self._limit_scratch, sum(entries.shape[1] for entries in named)
+        if scratch is None or scratch.room < n:
+            scratch = LimitScratch(len(named[0]), len(named), n_segments(n) * SEGMENT)
+            self._limit_scratch = scratch
+        limits, within = key_limits(named, k, SEED, scratch=scratch)
+        return limits, np.maximum.reduce(within, 1).tolist()
+
+    def _named(
+        self, layer: LayerView, query: Query, spans: list[Span], wanted: list[int]
+    ) -> list[U64]:
+        """The entries (H, n) of each process's best tokens, as many as are wanted of it."""
         kind: Kind = Kind.LARGEST
         arrays: Arrays = [query.q]
         if query.column is not None:
             kind, arrays = Kind.NEAREST, [query.signatures, self._name]
-        for link in self._links:
-            first, last = max(among.first, link.facts.first), min(among.last, link.facts.stop)
-            if first < last:
-                numbers = np.array([layer.index, first, last, k], np.int64)
-                link.send(kind, [numbers, *arrays])
-                asked.append((link, min(k, last - first)))
-        entries, first = [], max(among.first, self._part.first)
-        if first < among.last:
-            entries = [self._part.best(layer.index, query, first, among.last, k)]
-        for link, n in asked:
-            entries += link.receive((np.uint64, (query.q.shape[1], n)))
-        return np.concatenate(entries, 1)
+        for link, span, n in zip(self._links, spans, wanted):
+            if n:
+                link.send(kind, [np.array([layer.index, *span, n], np.int64), *arrays])
+        own, none = wanted[-1], np.empty((query.n_heads, 0), np.uint64)
+        here = self._part.best(layer.index, query, *spans[-1], own) if own else none
+        named: list[U64] = []
+        for link, n in zip(self._links, wanted):
+            named += link.receive((np.uint64, (query.n_heads, n))) if n else [none]
+        return [*named, here]

@@ -6,8 +6,8 @@
 │ 4      │ 1    │ 1        │ 2   │ 4             │ 1 + 1 + 2 + 4 × 4              │              │
 └────────┴──────┴──────────┴─────┴───────────────┴────────────────────────────────┴──────────────┘
 
-All numbers are little-endian. Text is an array of its bytes in UTF-8. Sizes are compared with each
-other and with what the receiver takes before memory is taken for them.
+All numbers are little-endian. Text is an array of its bytes in UTF-8. Sizes are compared with what
+the receiver takes before memory is taken for them, and with each other.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ MOST_ROWS = 64
 _MAGIC = b"kvsh"
 _HEAD, _ARRAY = struct.Struct("<4sBBHI"), struct.Struct("<BBH4I")
 _TYPES = tuple(np.dtype(name) for name in ("u1", "<u4", "<u8", "<i8", "<f4", "<f8"))
+_CODES = {dtype: code for code, dtype in enumerate(_TYPES)}
 _MOST_DIMENSIONS = 4
 Arrays = Sequence[NDArray[Any]]
 
@@ -52,6 +53,9 @@ class Kind(IntEnum):
     LARGEST = 8
     CHOSEN = 9
     SKETCHED = 10
+
+
+_KINDS = frozenset(Kind)
 
 
 class Message(NamedTuple):
@@ -88,40 +92,53 @@ def text_of(array: NDArray[Any]) -> str:
 
 def send(connection: socket.socket, kind: Kind, arrays: Arrays) -> int:
     """Send a message; returns the bytes of its arrays. `FrameError` for more than `MOST_BYTES`."""
-    contiguous = [np.ascontiguousarray(array) for array in arrays]
-    n_bytes = sum(array.nbytes for array in contiguous)
+    n_bytes = sum(array.nbytes for array in arrays)
     if n_bytes > MOST_BYTES:
         raise FrameError(f"a message of {n_bytes:,} bytes, expected at most {MOST_BYTES:,}")
-    parts = [_HEAD.pack(_MAGIC, kind, len(contiguous), 0, n_bytes)]
-    for array in contiguous:
+    parts = [_HEAD.pack(_MAGIC, kind, len(arrays), 0, n_bytes)]
+    for array in arrays:
         sizes = array.shape + (0,) * (_MOST_DIMENSIONS - array.ndim)
-        parts.append(_ARRAY.pack(_TYPES.index(array.dtype), array.ndim, 0, *sizes))
-    parts += [array.tobytes() for array in contiguous]
+        parts.append(_ARRAY.pack(_CODES[array.dtype], array.ndim, 0, *sizes))
+    parts += [array.tobytes() for array in arrays]
     connection.sendall(b"".join(parts))
     return n_bytes
 
 
 def receive(
-    connection: socket.socket, most: int = MOST_BYTES, deadline: float | None = None
+    connection: socket.socket,
+    most: int = MOST_BYTES,
+    deadline: float | None = None,
+    rest_seconds: float | None = None,
 ) -> Message:
     """The next message, whose arrays have at most `most` bytes.
 
     deadline: of `time.monotonic`, by which all of it has to be there; None: the connection's
-    timeout, for each part. Raises `FrameError` for bytes that are no message, `Gone` at the end,
-    TimeoutError and other errors of the connection.
+    timeout, for each part. rest_seconds: in which all of it has to follow its first byte, for which
+    the connection's timeout counts. Raises `FrameError` for bytes that are no message, `Gone` at
+    the end, TimeoutError and other errors of the connection.
     """
-    magic, kind, n_arrays, zero, n_bytes = _HEAD.unpack(_take(connection, _HEAD.size, deadline))
-    if magic != _MAGIC or kind not in iter(Kind) or zero or n_arrays > MOST_ARRAYS:
+    head = b""
+    if rest_seconds is not None:
+        head = connection.recv(_HEAD.size)
+        if not head:
+            raise Gone("the connection was closed")
+        deadline = time.monotonic() + rest_seconds
+    if len(head) < _HEAD.size:
+        head += _take(connection, _HEAD.size - len(head), deadline)
+    magic, kind, n_arrays, zero, n_bytes = _HEAD.unpack(head)
+    if magic != _MAGIC or kind not in _KINDS or zero or n_arrays > MOST_ARRAYS:
         raise FrameError("it does not speak the protocol of kvarn's shards")
     if n_bytes > most:
         raise FrameError(f"a message of {n_bytes:,} bytes, expected at most {most:,}")
-    described = _take(connection, n_arrays * _ARRAY.size, deadline)
+    rest = memoryview(_take(connection, n_arrays * _ARRAY.size + n_bytes, deadline))
+    described, data = rest[: n_arrays * _ARRAY.size], rest[n_arrays * _ARRAY.size :]
     shapes = [_shape_of(entry) for entry in _ARRAY.iter_unpack(described)] if n_arrays else []
-    if sum(_bytes_of(dtype, shape) for dtype, shape in shapes) != n_bytes:
+    sizes = [_bytes_of(dtype, shape) for dtype, shape in shapes]
+    if sum(sizes) != n_bytes:
         raise FrameError(f"its arrays have other sizes than the {n_bytes:,} bytes of the message")
-    data, at, arrays = memoryview(_take(connection, n_bytes, deadline)), 0, []
-    for dtype, shape in shapes:
-        stop = at + _bytes_of(dtype, shape)
+    at, arrays = 0, []
+    for (dtype, shape), size in zip(shapes, sizes):
+        stop = at + size
         try:
             array = np.frombuffer(data[at:stop], dtype).reshape(shape)
         except ValueError as error:  # no bytes, of sizes that NumPy cannot have beside a 0

@@ -90,11 +90,11 @@ class Query(NamedTuple):
 
 
 class Part:
-    """Tokens first … n_ctx - 1 of a store, for layers that hold all; first: a multiple of 1,024.
+    """Tokens first … stop - 1 of a store, for layers that hold all; first: a multiple of 1,024.
     Its methods run on the engine's thread."""
 
-    def __init__(self, store: KVStore, first: int, n_ctx: int) -> None:
-        self.first, self.n_ctx, self._store = first, n_ctx, store
+    def __init__(self, store: KVStore, first: int, stop: int) -> None:
+        self.first, self.stop, self._store = first, stop, store
         self._layout, self._kv_heads = store.layout, store.n_kv_heads
         self._of_rows: dict[int, AttentionScratch] = {}
         self._gathered: dict[int, GatheredScratch] = {}
@@ -102,7 +102,9 @@ class Part:
         self._largest: dict[int, LargestScratch] = {}
         self._nearest: dict[int, NearestScratch] = {}
         self._sketched: dict[int, RowSketchScratch] = {}
-        self._lists = ListScratch(n_ctx, 0)
+        self._lists = ListScratch(stop)
+        none = np.empty((self._kv_heads, 0), np.uint32)
+        self._room = Lists(none, np.empty(self._kv_heads, np.int64))
         self._named: dict[Hashable, U64] = {}
 
     def segments(self, layer: int) -> I64:
@@ -132,7 +134,7 @@ class Part:
 
     def _rows_scratch(self, n_heads: int) -> AttentionScratch:
         if n_heads not in self._of_rows:
-            n_tokens = self.n_ctx - self.first
+            n_tokens = self.stop - self.first
             scratch = AttentionScratch(n_heads, self._kv_heads, self._layout, 1, n_tokens)
             _keep(self._of_rows, n_heads, scratch)
         return self._of_rows[n_heads]
@@ -163,14 +165,14 @@ class Part:
         """Attention to the k best of this part's tokens among those that compete, as far as their
         keys are up to limits (H,), or to all k (0,); and to those that do not compete. How many
         each KV head has read."""
-        stop = min(among.stop, self.n_ctx)
+        stop = min(among.stop, self.stop)
         first = min(max(among.first, self.first), stop)
         among = Range(first, max(first, min(among.last, stop)), stop)
         if first == among.last or query.sketches is None:
             lists = self._listed(layer, query, among, k, limits)
         else:
             lists = self._sketched_lists(layer, query.q, query.sketches, among, k)
-        return *self._read(layer, query.q, lists, softmax), lists.counts
+        return *self._read(layer, query.q, lists, softmax), lists.counts.copy()
 
     def _listed(self, layer: int, query: Query, among: Range, k: int, limits: U64) -> Lists:
         """The lists of what competes and is up to the limits, and of what does not compete."""
@@ -186,33 +188,34 @@ class Part:
         return lists
 
     def _room_for(self, n_tokens: int) -> Lists:
-        """Lists of up to n_tokens each."""
-        tokens = np.empty((self._kv_heads, max(1, n_tokens)), np.uint32)
-        return Lists(tokens, np.empty(self._kv_heads, np.int64))
+        """Lists of up to n_tokens each, valid until the next call."""
+        if self._room.tokens.shape[1] < max(1, n_tokens):
+            shape = self._kv_heads, _rounded(n_tokens)
+            self._room = Lists(np.empty(shape, np.uint32), np.empty(shape[0], np.int64))
+        return self._room
 
     def _read(self, layer: int, q: F32, lists: Lists, softmax: Softmax) -> Output:
         """Attention of q (1, H, E) to listed tokens."""
         (tokens, counts), n_heads = lists, q.shape[1]
-        out, masses = np.zeros_like(q), np.empty((1, n_heads, 2), np.float32)
-        empty, room = counts == 0, tokens.shape[1]
-        if not empty.all():
-            tokens[empty, 0] = self.first  # is read, and counts for nothing below
-            scratch = self._gathered.get(n_heads)
-            if scratch is None or scratch.room < room:
-                most = n_segments(room) * SEGMENT
-                scratch = GatheredScratch(n_heads, self._kv_heads, self._layout, most)
-                _keep(self._gathered, n_heads, scratch)
-            gathered_attention(
-                q, tokens, np.maximum(counts, 1), np.asarray(self._store.segments(layer)), out,
-                softmax=softmax, scratch=scratch,
-            )  # fmt: skip
-            masses[0] = scratch.masses
-        masses[0, np.repeat(empty, n_heads // self._kv_heads)] = NOTHING, 1.0
+        out, read, room = np.empty_like(q), counts, tokens.shape[1]
+        empty = [j for j, n in enumerate(counts.tolist()) if not n]
+        if empty:  # their first token is read, and counts for nothing below
+            tokens[empty, 0], read = self.first, np.maximum(counts, 1)
+        scratch = self._gathered.get(n_heads)
+        if scratch is None or scratch.room < room:
+            scratch = GatheredScratch(n_heads, self._kv_heads, self._layout, room)
+            _keep(self._gathered, n_heads, scratch)
+        gathered_attention(
+            q, tokens, read, np.asarray(self._store.segments(layer)), out,
+            softmax=softmax, scratch=scratch,
+        )  # fmt: skip
+        masses = scratch.masses[None].copy()
+        masses.reshape(self._kv_heads, -1, 2)[empty] = NOTHING, 1.0
         return out, masses
 
     def _find_largest(self, layer: int, query: Query, among: Range, entries: U64) -> None:
         """Find the largest q · key of each query head; entries (H, k)."""
-        (n_heads, k), n_tokens = entries.shape, self.n_ctx - self.first
+        (n_heads, k), n_tokens = entries.shape, self.stop - self.first
         exact, scratch = self._exact.get(n_heads), self._largest.get(n_heads)
         if exact is None:
             exact = ExactScratch(n_heads, self._kv_heads, n_tokens, 1, self._layout)
@@ -231,7 +234,7 @@ class Part:
         assert column is not None
         scratch = self._nearest.get(n_heads)
         if scratch is None or scratch.k < k:
-            scratch = NearestScratch(n_heads, self._kv_heads, self.n_ctx, _rounded(k))
+            scratch = NearestScratch(n_heads, self._kv_heads, self.stop, _rounded(k))
             _keep(self._nearest, n_heads, scratch)
         items, bits = np.asarray(column.segments(layer)), 8 * column.item_bytes
         wanted = Wanted(k, k, SEED)
@@ -248,7 +251,7 @@ class Part:
         scratch = self._sketched.get(n_heads)
         if scratch is None or scratch.k < n:
             scratch = RowSketchScratch(
-                n_heads, self._kv_heads, self.n_ctx, _rounded(n), self._layout
+                n_heads, self._kv_heads, self.stop, _rounded(n), self._layout
             )
             _keep(self._sketched, n_heads, scratch)
         keys = SketchedKeys(
@@ -259,7 +262,8 @@ class Part:
             sketches.frame,
         )
         most, wanted = min(k * n_heads // self._kv_heads, last - first), Wanted(k, n, SEED)
-        best = self._room_for(most)
+        shape = self._kv_heads, max(1, most)
+        best = Lists(np.empty(shape, np.uint32), np.empty(shape[0], np.int64))
         best_sketched_rows(
             q, keys, Range(first, last, last), wanted, best.tokens[None], best.counts[None],
             scratch=scratch,
@@ -279,7 +283,7 @@ class Part:
 
 def _rounded(k: int) -> int:
     """Room for k candidates, and a few more, as a context grows."""
-    return n_segments(k) * SEGMENT
+    return n_segments(max(1, k)) * SEGMENT
 
 
 def _keep(kept: dict[K, T], key: K, value: T, most: int = _MOST_KEPT) -> None:

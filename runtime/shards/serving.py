@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -105,9 +104,8 @@ class ShardServer:
                 connection.close()
 
     def _answer(self, connection: socket.socket) -> None:
-        connection.settimeout(None)
-        connection.recv(1, socket.MSG_PEEK)  # a head may be silent for hours between questions
-        frame = receive(connection, deadline=time.monotonic() + _REST_SECONDS)
+        connection.settimeout(None)  # a head may be silent for hours between questions
+        frame = receive(connection, rest_seconds=_REST_SECONDS)
         connection.settimeout(_REST_SECONDS)
         try:
             answer = self._shard.answer(frame)

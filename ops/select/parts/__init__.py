@@ -8,6 +8,7 @@ all keys would choose.
 
 from .api import NO_LIMIT as NO_LIMIT
 from .api import LargestScratch as LargestScratch
+from .api import LimitScratch as LimitScratch
 from .api import ListScratch as ListScratch
 from .api import NearestScratch as NearestScratch
 from .api import key_limits as key_limits

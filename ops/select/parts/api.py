@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ....jit.arena import aligned
@@ -12,7 +14,7 @@ from ...errors import OpsError
 from ..choice import Lists, Range, SelectScratch, ThreadScratch, Wanted, check_columns, check_lists
 from ..signatures.choose import SignatureScratch
 from ..work import HISTOGRAM
-from .arguments import Entries, Limits, ListMemory, Scores, Signed
+from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed
 
 _SERIAL_SIGNATURES = 32_768  # as for `nearest`
 _SERIAL_ENTRIES = 16_384  # to compare them costs less than waking the threads
@@ -116,39 +118,70 @@ def largest_entries(
     _largest(given, s.memory.address, *among[:2], base, wanted.k, wanted.seed)
 
 
-class ListScratch(ThreadScratch):
-    """Memory for `key_limits` of up to `room` entries a query head, and `list_entries` of up to
-    n_ctx tokens."""
+class LimitScratch(ThreadScratch):
+    """Memory for `key_limits` of n_parts processes, which name up to `room` entries a query head in
+    all."""
 
-    def __init__(self, n_ctx: int, room: int) -> None:
-        self.n_ctx, self.room = n_ctx, room
-        self.limits, self.entries = Arguments(Limits), Arguments(Entries)
+    def __init__(self, n_heads: int, n_parts: int, room: int) -> None:
+        self.room = room
+        self.arrays = Limits(
+            entries=np.empty(n_heads * room, np.uint64),
+            cuts=np.zeros(n_parts + 1, np.int64),
+            limits=np.empty(n_heads, np.uint64),
+            within=np.empty((n_parts, n_heads), np.int64),
+        )
+        self.given = Arguments.fixed(self.arrays)
 
     def allocate(self, threads: int) -> None:
-        memory = ListMemory(
-            spare=np.empty((threads, 2, self.room), np.uint64),
+        memory = LimitMemory(
+            spare=np.empty((threads, 3, self.room), np.uint64),
             histogram=aligned((threads, HISTOGRAM), np.int64),
-            marks=np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64),
         )
         self.memory = Arguments.fixed(memory)
 
 
-def key_limits(entries: U64, k: int, seed: int, limits: U64, *, scratch: ListScratch) -> None:
-    """limits[h] = the k-th smallest key of query head h's entries (H, n), uint64 (H,); no limit
-    where these are not more than k. Raises OpsError where shapes do not fit."""
-    s, (n_heads, n) = scratch, entries.shape
-    if limits.shape != (n_heads,) or n > s.room or k < 1:
+def key_limits(
+    parts: Sequence[U64], k: int, seed: int, *, scratch: LimitScratch
+) -> tuple[U64, I64]:
+    """The k-th smallest key of each query head's entries, uint64 (H,); no limit where these are not
+    more than k.
+
+    parts: the entries of each process, (H, n) each. Returns also how many of each are up to the
+    limit, int64 (P, H): where these are all that a process was asked for, it may have more. Both
+    are valid until the next call. Raises OpsError where shapes do not fit.
+    """
+    s, (entries, cuts, limits, within) = scratch, scratch.arrays
+    n_heads, n = len(limits), sum(part.shape[1] for part in parts)
+    alike = len(parts) == len(within) and all(len(part) == n_heads for part in parts)
+    if not alike or n > s.room or k < 1:
         raise OpsError(
-            f"limits of keys: {entries.shape} entries, {k} wanted, {limits.shape} limits, and room "
-            f"for {s.room}"
+            f"limits of keys: entries {[part.shape for part in parts]}, {k} wanted, and room for "
+            f"{s.room} of {len(within)} processes and {n_heads} heads"
         )
-    if n <= k:
+    n = 0
+    for p, part in enumerate(parts):
+        width = part.shape[1]
+        entries[n * n_heads : (n + width) * n_heads] = part.reshape(-1)
+        within[p], n = width, n + width
+        cuts[p + 1] = n
+    if n > k:
+        s.ready(n_threads())
+        parallel = n * n_heads > _SERIAL_ENTRIES
+        _limits(s.given.address, s.memory.address, k, seed, parallel=parallel)
+    else:
         limits[:] = NO_LIMIT
-        return
-    s.ready(n_threads())
-    parallel = entries.size > _SERIAL_ENTRIES
-    given = s.limits.fill(Limits(entries, limits))
-    _limits(given, s.memory.address, k, seed, parallel=parallel)
+    return limits, within
+
+
+class ListScratch(ThreadScratch):
+    """Memory for `list_entries` of up to n_ctx tokens."""
+
+    def __init__(self, n_ctx: int) -> None:
+        self.n_ctx, self.entries = n_ctx, Arguments(Entries)
+
+    def allocate(self, threads: int) -> None:
+        marks = np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64)
+        self.memory = Arguments.fixed(ListMemory(marks))
 
 
 def list_entries(

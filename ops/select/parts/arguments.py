@@ -24,10 +24,24 @@ class Scores(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The entries (H, n) of all processes, and the limits (H,) that are set."""
+    """The entries of all processes, and what is set."""
 
-    entries: arrays.U64_2D
+    entries: arrays.U64_1D
+    """(H, n) of each process, one after the other."""
+    cuts: arrays.I64_1D
+    """(P + 1,): process p named n = cuts[p + 1] - cuts[p] of each query head."""
     limits: arrays.U64_1D
+    """(H,)"""
+    within: arrays.I64_2D
+    """(P, H): how many of them are up to the limit."""
+
+
+class LimitMemory(NamedTuple):
+    """Of each thread."""
+
+    spare: arrays.U64_3D
+    """(threads, 3, entries of a query head)"""
+    histogram: arrays.I64_2D
 
 
 class Entries(NamedTuple):
@@ -41,8 +55,5 @@ class Entries(NamedTuple):
 class ListMemory(NamedTuple):
     """Of each thread."""
 
-    spare: arrays.U64_3D
-    """(threads, 2, entries of a query head)"""
-    histogram: arrays.I64_2D
     marks: arrays.U64_2D
     """A bit for each token."""

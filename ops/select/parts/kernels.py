@@ -20,15 +20,46 @@ from ..best import (
 )
 from ..choice import Candidates, Range
 from ..lists import clear, write_list
-from ..masks import kind_of, low_bit
+from ..masks import bits_of, kind_of, low_bit
 from ..scores import at_least, cost_of
 from ..signatures.arguments import Head, Scratch
-from ..signatures.hamming import mark_nearest, put_segments, tally_of
-from .arguments import Entries, Limits, ListMemory, Scores, Signed
+from ..signatures.hamming import (
+    _first_limits,
+    _raise_limits,
+    _scan,
+    put_segments,
+    tally_of,
+)
+from ..signatures.lots import lots_of
+from ..signatures.near import make_tables, set_limit
+from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed
 
 _LOW = np.uint64(0xFFFFFFFF)
 _COST_BITS = 8  # of costs of signatures, see `lots`
 _NO_TOKEN = ~np.uint64(0)
+
+
+@jit
+def _find_nearest(kind, head, n, due, queries, tally, scratch):
+    """As `mark_nearest`, but leave the k nearest of each query in its entries, in no order."""
+    below, counts, k = tally.below, tally.counts, head.k
+    make_tables(queries, bits_of(kind), scratch.tables)
+    _first_limits(kind, head, queries, below, scratch.histogram)
+    for h in range(len(counts)):
+        set_limit(kind, scratch.limits, h, below[h])
+        counts[h] = 0
+    more = lots_of(kind)
+    _scan(kind, head, n, due, queries, tally, scratch)
+    while _raise_limits(kind, k, more, tally, scratch):
+        _scan(kind, head, n, 0, queries, tally, scratch)
+        more *= 2
+    spare, histogram = scratch.spare, scratch.histogram
+    for h in range(len(counts)):
+        if counts[h] > k:
+            prune(
+                scratch.entries[h], counts[h], k, _COST_BITS, head.seed, spare[0], spare[1],
+                histogram,
+            )  # fmt: skip
 
 
 def make_nearest(bits, together):
@@ -40,7 +71,7 @@ def make_nearest(bits, together):
     ):
         """The k of first .. last-1 nearest to each query, as `hamming` chooses them."""
         scratch, (n_kv_heads, group) = of_thread(memory, share.part), signed.queries.shape
-        tally, spare = tally_of(scratch.tally, together), scratch.spare
+        tally = tally_of(scratch.tally, together)
         n, due = put_segments(among, scratch.order)
         j = take(share.ticket)
         while j < n_kv_heads:
@@ -48,14 +79,9 @@ def make_nearest(bits, together):
             head = Head(signed.items, offset, among, signed.taken[j], k, seed)
             for g in range(0, group, together):
                 queries = signed.queries[j, g : g + together]
-                mark_nearest(kind_of(bits, together), head, n, due, queries, tally, scratch)
+                _find_nearest(kind_of(bits, together), head, n, due, queries, tally, scratch)
                 for h in range(together):
-                    entries, count = scratch.entries[h], tally.counts[h]
-                    if count > k:
-                        prune(
-                            entries, count, k, _COST_BITS, seed, spare[0], spare[1],
-                            scratch.histogram,
-                        )  # fmt: skip
+                    entries = scratch.entries[h]
                     for i in range(k):
                         signed.entries[j * group + g + h, i] = entries[i]
             j = take(share.ticket)
@@ -114,20 +140,39 @@ def _bits(entries):
 
 
 @kernel
-def key_limits_kernel(share: Share, all_of: Limits, memory: ListMemory, k: int, seed: int):
-    """limits[h] = the k-th smallest key of the n entries of query head h; k < n."""
-    ties, spare = memory.spare[share.part, 0], memory.spare[share.part, 1]
-    histogram, n = memory.histogram[share.part], all_of.entries.shape[1]
-    h = take(share.ticket)
-    while h < len(all_of.entries):
-        entries, tied = all_of.entries[h], 0
-        cost, below = kth_cost(entries, n, k, _bits(entries), spare, histogram)
+def key_limits_kernel(share: Share, given: Limits, memory: LimitMemory, k: int, seed: int):
+    """limits[h] = the k-th smallest key of the n entries of query head h; k < n. within[p, h]: how
+    many of process p are up to it."""
+    rows, histogram = memory.spare[share.part], memory.histogram[share.part]
+    ties, spare, row = rows[0], rows[1], rows[2]
+    cuts, n_heads = given.cuts, len(given.limits)
+    n, h = cuts[-1], take(share.ticket)
+    while h < n_heads:
+        for p in range(len(given.within)):
+            width = cuts[p + 1] - cuts[p]
+            begin = n_heads * cuts[p] + h * width
+            for i in range(width):
+                row[cuts[p] + i] = given.entries[begin + i]
+        tied = 0
+        cost, below = kth_cost(row, n, k, _bits(row[:n]), spare, histogram)
         for i in range(n):
-            ties[tied] = entries[i] & _LOW
-            tied += entries[i] >> np.uint64(32) == cost
-        last_hash = tie_limit(ties, tied, k - below, seed, spare, histogram)
-        all_of.limits[h] = entry_of(cost, last_hash & _LOW)
+            ties[tied] = row[i] & _LOW
+            tied += row[i] >> np.uint64(32) == cost
+        limit = entry_of(cost, tie_limit(ties, tied, k - below, seed, spare, histogram) & _LOW)
+        given.limits[h] = limit
+        for p in range(len(given.within)):
+            count = 0
+            for i in range(cuts[p], cuts[p + 1]):
+                count += _key(row[i], seed) <= limit
+            given.within[p, h] = count
         h = take(share.ticket)
+
+
+@jit
+def _key(entry, seed):
+    """An entry with the hash of its position in the position's place."""
+    position = entry & _LOW
+    return entry - position + np.uint64(position_hash(position, seed))
 
 
 @jit
@@ -153,9 +198,7 @@ def list_entries_kernel(
         for h in range(j * group, (j + 1) * group):
             limit = limits[h]
             for i in range(entries.shape[1]):
-                entry = entries[h, i]
-                position = entry & _LOW
-                key = entry - position + np.uint64(position_hash(position, seed))
+                position, key = entries[h, i] & _LOW, _key(entries[h, i], seed)
                 if first <= position < last:
                     word = np.int64(position >> np.uint64(6))
                     marks[word] |= np.uint64(key <= limit) << (position & np.uint64(63))

@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
-from kvarn.ops.reference.select import largest_reference, nearest_reference
+from kvarn.ops.reference.select import (
+    largest_reference,
+    nearest_reference,
+    position_hash_reference,
+)
 from kvarn.ops.select import Lists, Range, Wanted
 from kvarn.ops.select.parts import (
     NO_LIMIT,
     LargestScratch,
+    LimitScratch,
     ListScratch,
     NearestScratch,
     key_limits,
@@ -45,8 +50,7 @@ def listed(parts, limits, among: Range, n_heads: int = HEADS) -> list[list[int]]
         first = min(max(begin, among.first), stop)
         span = Range(first, max(first, min(among.last, stop)), stop)
         lists = Lists(np.zeros((n_heads, stop), np.uint32), np.zeros(n_heads, np.int64))
-        scratch = ListScratch(stop, max(1, entries.shape[1]))
-        list_entries(entries, limits, begin, span, SEED, lists, scratch=scratch)
+        list_entries(entries, limits, begin, span, SEED, lists, scratch=ListScratch(stop))
         for all_of, tokens, n in zip(found, *lists):
             all_of.extend(tokens[:n].tolist())
     return found
@@ -60,8 +64,15 @@ def merged(name, among: Range, k: int, cuts: list[int]) -> list[list[int]]:
         none = np.empty((HEADS * GROUP, 0), np.uint64)
         entries = name(first, last, min(k, last - first)) if first < last else none
         parts.append((begin, stop, entries))
-    every, limits = np.concatenate([part[2] for part in parts], 1), np.empty(6, np.uint64)
-    key_limits(every, k, SEED, limits, scratch=ListScratch(among.stop, every.shape[1]))
+    every = [part[2] for part in parts]
+    room = sum(entries.shape[1] for entries in every)
+    scratch = LimitScratch(HEADS * GROUP, len(every), room)
+    limits, within = key_limits(every, k, SEED, scratch=scratch)
+    assert (within.sum(0) == k).all()
+    for entries, counts in zip(every, within):
+        positions = entries & np.uint64(0xFFFFFFFF)
+        keys = entries - positions + position_hash_reference(positions, SEED)
+        assert ((keys <= limits[:, None]).sum(1) == counts).all()
     return listed(parts, limits, among)
 
 
@@ -136,10 +147,10 @@ def test_what_does_not_fit_is_refused() -> None:
             scratch=NearestScratch(2, 1, 100, 8),
         )  # fmt: skip
     short = Lists(np.zeros((1, 3), np.uint32), np.zeros(1, np.int64))
-    entries, lists = np.zeros((1, 2), np.uint64), ListScratch(100, 2)
+    entries, lists = np.zeros((1, 2), np.uint64), ListScratch(100)
     with pytest.raises(OpsError, match="lists are"):
         list_entries(
             entries, np.zeros(1, np.uint64), 0, Range(2, 50, 50), SEED, short, scratch=lists
         )
     with pytest.raises(OpsError, match="room for 2"):
-        key_limits(np.zeros((1, 3), np.uint64), 1, SEED, np.zeros(1, np.uint64), scratch=lists)
+        key_limits([np.zeros((1, 3), np.uint64)], 1, SEED, scratch=LimitScratch(1, 1, 2))

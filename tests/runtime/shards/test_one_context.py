@@ -10,6 +10,7 @@ import pytest
 import kvarn
 from kvarn.runtime.attend import Attend, Full
 from kvarn.runtime.packs import build_pack, index_pack
+from kvarn.runtime.shards import shares
 from kvarn.runtime.shards.attention import merge
 from kvarn.runtime.shards.frames import Kind, Message, text_array
 from kvarn.runtime.shards.shard import Shard
@@ -56,6 +57,18 @@ def check_same(
         assert method.selects == bool(lists)
         for x, y in zip(found, expected):
             assert np.abs(x - y).max() < 1e-5 * np.abs(y).max(), (method, len(q))
+
+
+@pytest.mark.parametrize(("spare", "more"), [(0.0, 1), (0.6, 3), (1.0, 0)])
+def test_who_was_asked_for_too_few_tokens_is_asked_again(
+    model: kvarn.Model, pack: Path, monkeypatch: pytest.MonkeyPatch, spare: float, more: int
+) -> None:
+    monkeypatch.setattr(shares, "_SPARE", spare)
+    monkeypatch.setattr(shares, "_MORE", more)
+    rng = np.random.default_rng(0)
+    with shards(pack, (0, 1), (1, 3)) as processes:
+        q = rng.standard_normal((5, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
+        check_same(model, pack, processes, q, 5200)
 
 
 @pytest.mark.data
@@ -141,7 +154,7 @@ def test_as_many_bytes_move_as_documents_say(model: kvarn.Model, pack: Path) -> 
     h, e, j, numbers = SHAPE.n_heads, SHAPE.head_dim, SHAPE.n_kv_heads, 3 * 8
     full = numbers + 4 * h * e + 4 * h * (e + 2)
     each = full + numbers + 8 * h + len("simhash-32-20240517") + 8 * j  # and how many were read
-    # Of 200 tokens that two query heads share, and their limits and signatures.
+    # Of at most 200 tokens that two query heads share, and their limits and signatures.
     best = 4 * 8 + 8 * h + len("simhash-32-20240517") + 8 * h * 100
     cases = (
         (METHODS[0], "all", full),
@@ -156,7 +169,9 @@ def test_as_many_bytes_move_as_documents_say(model: kvarn.Model, pack: Path) -> 
                 links = context._cache.attend._links
                 before = links.moved
                 context.decode(4)
-                assert links.moved - before == 2 * SHAPE.n_layers * n_bytes
+                moved = (links.moved - before) / 2 / SHAPE.n_layers
+                least = each + 8 * h * 50 if n_bytes > each else n_bytes  # as many as are wanted
+                assert least <= moved <= n_bytes
 
 
 def test_an_answer_depends_on_the_question_and_the_pack_alone(pack: Path) -> None:
@@ -172,14 +187,14 @@ def test_an_answer_depends_on_the_question_and_the_pack_alone(pack: Path) -> Non
         limits = np.sort(entries, 1)[:, 40].copy()
         arrays = [choice, np.array([0, 0.5, 0]), q, limits, signatures, name]
         answers.append((Message(Kind.CHOSEN, arrays), shard.answer(Message(Kind.CHOSEN, arrays))))
-    assert len(shard._part._named) == 0
+    assert len(shard._answers._part._named) == 0
     for _ in range(2):
         for question, expected in answers:
             for found, one in zip(shard.answer(question), expected, strict=True):
                 np.testing.assert_array_equal(found, one)
             best = [numbers, question.arrays[4], name]
             shard.answer(Message(Kind.NEAREST, best))  # and then nothing: the head has gone
-    assert len(shard._part._named) <= 16
+    assert len(shard._answers._part._named) <= 16
 
 
 def test_sinks_of_a_model_count_once() -> None:
