@@ -43,6 +43,9 @@ def served(pack: Path, lines: list[str], refusals: int = 0) -> Iterator[ShardSer
     finally:
         server.close()
         thread.join(WAIT)
+        until = time.monotonic() + WAIT
+        while (server._heads or server._strangers) and time.monotonic() < until:
+            time.sleep(0.01)  # until all has been said of them
     assert not thread.is_alive()
 
 
