@@ -60,7 +60,7 @@ class ModelDrafter(Drafter):
         self._n_vocab = min(self._n_logits, guessing.n_vocab)
         self._drafted: Sequence[int] = ()
         self._probabilities: list[float] = []
-        """Of the guesses, in the softmax of this model."""
+        """Of all guesses in the softmax of this model, those after the draft among them."""
         self._n_seen = self._n_read = 0
         """Tokens that were seen, and how many of them the context has read."""
         self._is_lost = False
@@ -79,7 +79,7 @@ class ModelDrafter(Drafter):
     def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
         new = tokens[self._n_seen :]
         self.lengths.learn(self._drafted, self._probabilities, new)
-        self._n_seen, self._drafted = len(tokens), ()
+        self._n_seen, self._drafted, self._probabilities = len(tokens), (), []
         self._is_lost |= max(new, default=0) >= self._n_vocab
         # The last token of a draft is not read.
         longest = min(n, self._guessing.max_tokens, self._context.n_ctx - len(tokens) + 1)
@@ -92,10 +92,13 @@ class ModelDrafter(Drafter):
     def _guesses(self, tokens: Sequence[int], least: int, most: int) -> list[int]:
         """Up to `most` tokens, each drawn by a copy of the sampler after those before it: beyond
         `least`, as long as they pay."""
-        guesses, rates, self._probabilities = list[int](), list[float](), list[float]()
+        guesses, rates = list[int](), list[float]()
         sampler, logits = self._sampler.fork(), self._catch_up(tokens)
-        while (guess := self._guess(sampler, logits)) is not None:
-            token, probability = guess
+        while True:
+            token, probability = self._guess(sampler, logits)
+            self._probabilities.append(probability)
+            if token is None:
+                break
             sampler.accept(token)
             if sampler.is_complete:
                 break  # as the last token of an answer, it is not read
@@ -104,24 +107,23 @@ class ModelDrafter(Drafter):
             if n < len(rates):
                 break
             guesses.append(token)
-            self._probabilities.append(probability)
             if n == len(rates):
                 break
             logits = self._read([token])
         return guesses
 
-    def _guess(self, sampler: SamplerState, logits: F32) -> tuple[int, float] | None:
+    def _guess(self, sampler: SamplerState, logits: F32) -> tuple[int | None, float]:
         """The next token and the highest probability; None where the answer ends, or where the
         model is not sure."""
         logits = sized(logits[: self._n_vocab], self._n_logits)
         probability = highest_share(logits)
         if probability < self._guessing.min_probability:
-            return None
+            return None, probability
         try:
             token = sampler.sample(logits)
         except SamplingError:
-            return None  # what the sampler allows are tokens that the model does not have
-        return None if token in self._ends else (token, probability)
+            return None, probability  # tokens are allowed that the model does not have
+        return None if token in self._ends else token, probability
 
     def _catch_up(self, tokens: Sequence[int]) -> F32:
         """Read what is missing of the tokens; returns the logits after the last one."""

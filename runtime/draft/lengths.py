@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from .pace import MEMORY
+from .pace import ALLOWANCE, CREDIT, MEMORY
 from .pass_times import PassTimes, usual_cost
 
 PRIOR_TRIES, PRIOR_RATE = 8.0, 0.7
@@ -15,6 +15,9 @@ CONFIDENCES = (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9)
 """Probabilities between which the guesses of a model are counted together."""
 WORTHWHILE = 1.05
 """A draft that is expected to bring less than this, in tokens per second, is not made."""
+MOST_CREDIT = 32.0
+"""Decoded tokens: with twice as many as `Pace` allows, drafts go on over long stretches of a text
+that is hard to guess, in one that is mostly easy."""
 TRIAL = 4
 """Tokens of a draft that is made to see whether drafts pay by now."""
 FIRST_WAIT, LONGEST_WAIT = 32, 1024
@@ -31,6 +34,9 @@ class Lengths:
     a pass of the draft and T of the model that verifies. The n with the most tokens per second is
     taken. Until both are measured, d / T(1) is `ratio`. a_j is the share of guesses that were right
     of those made with such a probability, and of all guesses where the j-th is not made yet.
+
+    Passes of the draft whose guesses are not worth verifying take time, too. They are paid, as all,
+    from a credit of decoded tokens, which drafts that pay fill: without it none is begun.
     """
 
     def __init__(self, ratio: float) -> None:
@@ -40,6 +46,7 @@ class Lengths:
         edges = (0.0, *CONFIDENCES, 1.0)
         self._shares = [Share(PRIOR_TRIES, (a + b) / 2) for a, b in pairwise(edges)]
         self._idle, self._wait = 0, FIRST_WAIT
+        self._credit = CREDIT
 
     @property
     def rate(self) -> float:
@@ -53,7 +60,15 @@ class Lengths:
     def learn(
         self, drafted: Sequence[int], probabilities: Sequence[float], tokens: Sequence[int]
     ) -> None:
-        """Compare a draft with the tokens that came in its place, up to the first wrong one."""
+        """Compare a draft with the tokens that came in its place, up to the first wrong one.
+
+        probabilities: of all guesses that were made, those after the draft among them.
+        """
+        profit, n_guesses = 0.0, len(probabilities)
+        if n_guesses:
+            profit = len(tokens) - self._price(n_guesses, len(drafted))
+        credit = self._credit + ALLOWANCE * len(tokens) + profit
+        self._credit = min(max(0.0, credit), MOST_CREDIT)
         for guess, probability, token in zip(drafted, probabilities, tokens):
             for share in (self._all, self._shares[bisect_right(CONFIDENCES, probability)]):
                 share.count(guess == token)
@@ -65,7 +80,8 @@ class Lengths:
         """The fewest and the most tokens to draft now, if they are guessed."""
         if self.best(longest):
             self._wait = FIRST_WAIT
-            return 0, longest
+            can_pay = self._credit >= self._price(1, 0) - 1
+            return 0, longest if can_pay else 0
         if self._idle < self._wait:
             return 0, 0
         n = min(TRIAL, _best(longest, (), CERTAIN, self._ratio, usual_cost))
@@ -76,9 +92,18 @@ class Lengths:
     def best(self, longest: int, rates: Sequence[float] = ()) -> int:
         """Tokens that it pays to draft, the guesses with these rates among them: they are made, and
         it may still pay to verify fewer."""
+        return _best(longest, rates, self.rate, *self._times())
+
+    def _price(self, n_guesses: int, n_drafted: int) -> float:
+        """Decoded tokens in whose time so many are guessed and a draft is verified."""
+        drafting, verifying = self._times()
+        return (n_guesses * drafting + verifying(n_drafted + 1)) / verifying(1)
+
+    def _times(self) -> tuple[float, Callable[[int], float]]:
+        """What a pass of the draft takes, and one that verifies so many tokens."""
         if self.drafting.are_known and self.verifying.are_known:
-            return _best(longest, rates, self.rate, self.drafting.of(1), self.verifying.of)
-        return _best(longest, rates, self.rate, self._ratio, usual_cost)
+            return self.drafting.of(1), self.verifying.of
+        return self._ratio, usual_cost
 
 
 class Share:

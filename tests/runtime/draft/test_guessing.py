@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from kvarn.runtime.draft import DraftModel
+from kvarn.runtime.draft.lengths import Lengths
 from kvarn.runtime.model import Model
 
 from .test_model import GREEDY, context_of, prompt_of
 
-pytestmark = pytest.mark.usefixtures("longest_drafts")
+longest_drafts = pytest.mark.usefixtures("longest_drafts")
 
 
+@longest_drafts
 @pytest.mark.parametrize(
     ("n", "passes", "counted"),
     [
@@ -48,6 +50,7 @@ def test_new_tokens_are_read_in_one_pass_and_long_ones_do_not_count(
     assert (read, added) == (passes, counted)
 
 
+@longest_drafts
 def test_guesses_follow_what_came_in_place_of_wrong_ones(large: Model, small: Model) -> None:
     """Oracle: the smaller model, which reads the tokens anew."""
     context, draft = large.context(128), DraftModel(small, 7, 0)
@@ -60,6 +63,7 @@ def test_guesses_follow_what_came_in_place_of_wrong_ones(large: Model, small: Mo
         tokens = [*tokens, *guesses[:2], (guesses[-1] + 1) % 300, 8]
 
 
+@longest_drafts
 def test_after_a_token_that_it_does_not_have_a_draft_guesses_nothing(
     large: Model, small: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,3 +75,16 @@ def test_after_a_token_that_it_does_not_have_a_draft_guesses_nothing(
     for more in ([300], [300, 5]):
         assert not drafter.propose([*tokens, *more], 7)
     assert max(context_of(draft).tokens) < 300
+
+
+def test_a_draft_that_is_never_sure_is_soon_asked_rarely(large: Model, small: Model) -> None:
+    """Its passes are paid although they give no draft. Oracle: 4 tokens, and 2% of 300."""
+    context, draft = large.context(512), DraftModel(small, 7, min_probability=1)
+    context.prefill(tokens := prompt_of(9))
+    drafter = draft.start(context, GREEDY.start())
+    drafter.lengths = Lengths(0.1)
+    asked = []
+    for token in prompt_of(300, 1):
+        asked.append(drafter.lengths.next(7)[1] > 0)
+        assert not drafter.propose(tokens := [*tokens, token], 7)
+    assert 90 <= sum(asked) <= 101

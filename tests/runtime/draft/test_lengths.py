@@ -186,6 +186,21 @@ def test_guesses_count_by_their_probability() -> None:
     assert measured.best(16, [sure, sure, sure]) >= 3
 
 
+@pytest.mark.parametrize("drafting", [0.05, 0.2, 0.4])
+def test_guesses_that_are_not_worth_it_take_few_passes(drafting: float) -> None:
+    """A draft that never gives a token much would otherwise make one guess for each, for nothing.
+    Oracle: the allowance, 2% of the tokens and 4 to begin with."""
+    measured, n_begun = with_rate(lengths(drafting), 0.95), 0
+    for _ in range(3000):
+        most = measured.next(16)[1]
+        n_begun += most > 0
+        measured.learn((), [0.1] if most else (), [1])
+    assert 0.9 * 60 < n_begun * drafting < 64 + drafting
+    for _ in range(10):
+        measured.learn([1] * 3, [0.95] * 3, [1] * 4)
+    assert measured.next(16) == (0, 16)
+
+
 @pytest.mark.parametrize("made", range(6))
 def test_passes_that_guessed_are_paid_whatever_is_verified(made: int) -> None:
     """Oracle: the speed of each length, written out."""

@@ -178,7 +178,7 @@ def answers(model: Model, small: Model, make: Callable[[], Context], prompt: lis
 @pytest.mark.parametrize("name", MIXERS)
 def test_greedy_ids_of_mixers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a quantised copy as the draft, which guesses as many tokens as it may."""
-    monkeypatch.setattr(Lengths, "best", lambda self, longest, rates=(): longest)
+    monkeypatch.setattr(Lengths, "next", lambda self, longest: (longest, longest))
     model = tiny_case(name, tmp_path)
     quantise_file(tmp_path / "m.gguf", tmp_path / "small.gguf", mix_of("q8_0"))
     small = kvarn.load(tmp_path / "small.gguf")
@@ -195,7 +195,7 @@ def test_greedy_ids_of_real_models(
     path = Path.home() / ".cache" / "kvarn-real" / file
     if not path.exists():
         pytest.skip(f"{path} is not there: shared/data/real_models.py fetches it")
-    monkeypatch.setattr(Lengths, "best", lambda self, longest, rates=(): longest)
+    monkeypatch.setattr(Lengths, "next", lambda self, longest: (longest, longest))
     quantise_file(path, tmp_path / "small.gguf", mix_of("q4_0"), allow_requantise=True)
     model, small = kvarn.load(path), kvarn.load(tmp_path / "small.gguf")
     text = "Write the numbers from one to thirty in words, one after the other. " * 8
