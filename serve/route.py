@@ -128,9 +128,10 @@ class Replicas:
             await answer.aread()  # which leaves its connection to the next request
             if answer.status_code == 401:
                 raise ApiError(401, f"no key of the servers: {GIVE_KEY}")
-        if len(self._good_keys) >= MOST_KEYS:
-            self._good_keys.clear()
-        self._good_keys.add(key)
+        if answer.is_success:  # others may come before keys are looked at
+            if len(self._good_keys) >= MOST_KEYS:
+                self._good_keys.clear()
+            self._good_keys.add(key)
 
     async def answer(self, request: Request, headers: Any, body: bytes, send: Send) -> None:
         """Send what a server answers. Raises what `path_of` and `asked` raise."""

@@ -226,6 +226,9 @@ def test_the_key_of_a_body_is_checked_until_a_server_takes_it(
         behind.statuses.clear()
         assert [post(key) for key in "abcba"] == [200] * 5
         assert checked()[4:] == ["a", "b", "c", "b", "a"]
+        behind.statuses["/v1/models"] = 500  # which says nothing of the key
+        assert [post("d"), post("d")] == [200, 200]
+        assert checked()[9:] == ["d", "d"]
 
 
 def test_a_server_that_went_may_come_back_with_other_keys(
