@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,8 @@ from kvarn.ops.arrays import F64
 from kvarn.runtime.sampling import Constraint
 from kvarn.runtime.sampling.constraints.matcher import Matcher
 from kvarn.runtime.tokenizer import Tokenizer, load_tokenizer
-from kvarn.system.terminal import show
+from kvarn.system.errors import KvarnError
+from kvarn.system.terminal import say, show
 
 PERSON = {
     "type": "object",
@@ -84,5 +85,18 @@ def table(tokenizer: Tokenizer, n_tokens: int = TOKENS) -> str:
     return "\n".join(rows)
 
 
+def main(words: Sequence[str]) -> int:
+    """The exit code."""
+    try:
+        if len(words) != 1:
+            expected = f"{len(words)} words, expected the file of a model"
+            raise KvarnError(f"found {expected}: python -m lab.masks MODEL.gguf")
+        show(table(load_tokenizer(Path(words[0]))))
+    except KvarnError as error:
+        say(str(error))
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    show(table(load_tokenizer(Path(sys.argv[1]))))
+    sys.exit(main(sys.argv[1:]))

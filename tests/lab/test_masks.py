@@ -10,12 +10,28 @@ from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.sampling import Constraint
 from kvarn.runtime.sampling.constraints.matcher import Matcher
 from kvarn.runtime.tokenizer import load_tokenizer
-from lab.masks import CASES, FREE, mask_seconds, table
+from lab.masks import CASES, FREE, main, mask_seconds, table
 
 
 def test_the_table_has_a_row_for_each_case() -> None:
     rows = table(load_tokenizer(default_model_path()), 5).splitlines()[4:]
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(CASES)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "found 0 words, expected the file of a model: python -m lab.masks MODEL.gguf"),
+        (["a", "b"], "found 2 words, expected the file of a model"),
+        (["gone.gguf"], "gone.gguf"),
+    ],
+)
+def test_what_names_no_model_is_one_line(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert line in said.err and said.err.count("\n") == 1 and not said.out
 
 
 @pytest.mark.parametrize("name", CASES)
