@@ -111,6 +111,15 @@ class PartFolder(PackFolder):
         if self.manifest.parent is None:
             raise PackDamaged(path, "it is no part of a pack: remove it")
 
+    def _open_parent(self, depth: int) -> PackFolder:
+        """The pack that it is a part of: no other, whatever the manifest names."""
+        assert self.manifest.parent is not None
+        named = self.manifest.parent.folder(self.path)
+        if parts_folder(named) != self.path.resolve().parent:
+            reason = f"it is no part of {one_line(str(named))}, which it names: remove it"
+            raise PackDamaged(self.path, reason)
+        return super()._open_parent(depth)
+
     @property
     def first(self) -> int:
         """The first segment of its own."""
