@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.home import session_path
 from ...runtime.memory import human_bytes
+from ...runtime.store.facts import progress
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from ...system.text import one_line
@@ -59,7 +60,7 @@ def texts_table(texts: Sequence[TextState]) -> str:
 def _text_row(text: TextState) -> tuple[str, ...]:
     tries = text.n_failed + text.n_died
     state = text.state + (f", {tries} attempts" if tries > 1 else "")
-    tokens = f"{text.n_tokens:,}" + (f" of {text.goal:,}" if text.n_tokens < text.goal else "")
+    tokens = progress(text.n_tokens, text.goal, text.n_blocks_read, text.n_blocks)
     told = text.reason if text.reason.startswith(text.text) else f"{text.text}: {text.reason}"
     return text.name, state, tokens, told if text.reason else text.text
 
@@ -67,5 +68,4 @@ def _text_row(text: TextState) -> tuple[str, ...]:
 def _pack_row(pack: PackInfo) -> tuple[str, ...]:
     path = Path(pack.path)
     kind = "session" if path == session_path(path.name) else "pack"
-    tokens = f"{pack.n_tokens:,}" + ("" if pack.complete else f" of {pack.goal:,}")
-    return path.name, kind, tokens, pack.kv, human_bytes(pack.n_bytes), pack.model
+    return path.name, kind, pack.progress, pack.kv, human_bytes(pack.n_bytes), pack.model

@@ -122,14 +122,14 @@ def info(options: argparse.Namespace) -> int:
     if options.json:
         show_json(facts.as_dict())
         return 0
-    unfinished = "" if facts.complete else f" of {facts.goal:,}: not finished, build it again"
+    unfinished = "" if facts.complete else ": not finished, build it again"
     rows = {
         "pack": facts.path,
         "id": facts.id,
         "model": f"{facts.model} (fingerprint {facts.fingerprint})",
         "model file": facts.model_path,
         **({"adapters": ", ".join(facts.adapters)} if facts.adapters else {}),
-        "tokens": f"{facts.n_tokens:,}{unfinished}",
+        "tokens": f"{facts.progress}{unfinished}",
         "KV cache": facts.kv,
         "on disk": human_bytes(facts.n_bytes),
         "commits": str(facts.commits),

@@ -67,11 +67,13 @@ class TextNote:
 @dataclass(frozen=True)
 class TextState(TextNote):
     """A text of a folder of packs. n_tokens: those its pack has, of `goal`; of a block of a text,
-    its own. model: the pack's."""
+    its own. n_blocks, n_blocks_read: as `PackHead` has them. model: the pack's."""
 
     name: str = ""
     state: State = "unfinished"
     goal: int = 0
+    n_blocks: int = 0
+    n_blocks_read: int = 0
     model: str = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -201,11 +203,12 @@ def texts_in(folder: Path) -> list[TextState]:
 def _state(pack: Path) -> TextState:
     note, busy = _looked_up(pack)
     goal, model, complete, reason = 0, "", False, note.reason
-    n_tokens = first = 0
+    n_tokens = first = n_blocks = n_blocks_read = 0
     try:
         if (pack / MANIFEST).exists():
             head, first = pack_head(pack), first_token(pack)
             n_tokens, goal, model = head.n_tokens, head.goal, head.model
+            n_blocks, n_blocks_read = head.n_blocks, head.n_blocks_read
             complete = head.complete and n_tokens > 0
     except PackError as error:
         reason = str(error)
@@ -219,7 +222,8 @@ def _state(pack: Path) -> TextState:
         state = "given up"
     n_tokens = max(n_tokens - first, 0)
     facts = {**asdict(note), "n_tokens": n_tokens, "n_died": n_died, "reason": reason}
-    return TextState(**facts, name=pack.name, state=state, goal=max(goal - first, 0), model=model)
+    facts |= {"goal": max(goal - first, 0), "n_blocks": n_blocks, "n_blocks_read": n_blocks_read}
+    return TextState(**facts, name=pack.name, state=state, model=model)
 
 
 def _looked_up(pack: Path) -> tuple[TextNote, bool]:

@@ -83,6 +83,13 @@ class ProbeSums:
         return ProbeFacts(layer, n, self.covered_mass / n, self.output_error / n)
 
 
+def progress(n_tokens: int, goal: int, n_blocks_read: int = 0, n_blocks: int = 0) -> str:
+    """How far a text is read, in words. goal: tokens, 0 for any number. n_blocks: 0 where it is not
+    read block by block."""
+    words = f"{n_tokens:,}" + (f" of {goal:,}" if n_tokens < goal else "")
+    return words + (f", {n_blocks_read:,} of {n_blocks:,} blocks read" if n_blocks else "")
+
+
 @dataclass(frozen=True)
 class PackHead:
     """The facts of a pack that take no time to read, however long it is: its model, and its
@@ -97,6 +104,14 @@ class PackHead:
     """Tokens it is to hold when complete; 0 for any number."""
     adapters: list[str]
     """The adapters of its model, FILE:SCALE."""
+    n_blocks: int = field(default=0, kw_only=True)
+    """Those of a pack that several processes read block by block, until they are joined."""
+    n_blocks_read: int = field(default=0, kw_only=True)
+
+    @property
+    def progress(self) -> str:
+        """How many of its tokens, and of its blocks, are read."""
+        return progress(self.n_tokens, self.goal, self.n_blocks_read, self.n_blocks)
 
     @property
     def complete(self) -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ....ops.arrays import U32
+from ....ops.attention.layout import SEGMENT
 from ..base import types_text
 from ..facts import PackHead, PackInfo, ProbeFacts
 from .errors import PackError, opening
 from .folder import PackFolder
 from .format import snapshot
 from .format.log import KV
+from .format.manifest import NAME as MANIFEST
+from .format.parts_text import parts_folder, parts_text
+from .format.superblock import Commit
 
 
 def pack_head(path: Path) -> PackHead:
@@ -19,7 +24,10 @@ def pack_head(path: Path) -> PackHead:
     with opening(path):
         folder = PackFolder(path)
         if folder.manifest.slots is None:
-            return _head(folder, folder.last_commit().n_tokens)
+            commit = folder.last_commit()
+            n_read, n_blocks = _blocks(folder, commit)
+            head = _head(folder, commit.n_tokens)
+            return replace(head, n_blocks_read=n_read, n_blocks=n_blocks)
         facts = snapshot.read_facts(path)
         return _head(folder, facts.n_tokens if facts else 0)
 
@@ -41,6 +49,20 @@ def _head(folder: PackFolder, n_tokens: int) -> PackHead:
     )
 
 
+def _blocks(folder: PackFolder, commit: Commit) -> tuple[int, int]:
+    """(how many are read, how many there are) of a pack's blocks while they are read apart: those
+    that it has, and whole parts. Raises `PackError` for a damaged text of the parts."""
+    read, text = folder.manifest.prefill, parts_text(folder.path)
+    is_joined = text is None or text.n_segments != commit.n_tokens // SEGMENT
+    if is_joined or text is None or read is None or not read.size:
+        return 0, 0
+    n_read = text.n_segments * SEGMENT // read.size
+    for part in parts_folder(folder.path).glob("*/" + MANIFEST):
+        with suppress(PackError):  # a damaged one is read again, or named by what reads it
+            n_read += pack_head(part.parent).complete
+    return n_read, -(-(commit.n_apart or 0) // read.size)
+
+
 def pack_info(path: Path) -> PackInfo:
     """Describe a pack; `PackError` if it cannot be opened."""
     with opening(path):
@@ -53,6 +75,8 @@ def pack_info(path: Path) -> PackInfo:
             info = _info(folder, commit.n_tokens, commit.sequence, indexes, probe)
             positions = [slot.n_tokens for slot in commit.states]
             info = replace(info, states=positions, state_bytes=folder.manifest.state_bytes)
+            n_read, n_blocks = _blocks(folder, commit)
+            info = replace(info, n_blocks_read=n_read, n_blocks=n_blocks)
             read = folder.manifest.prefill
             if read is None or not read.size:
                 return info

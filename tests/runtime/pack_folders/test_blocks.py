@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import kvarn
+from kvarn.commands.terminal.tables import pack_table, texts_table
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.model import Model
 from kvarn.runtime.pack_folders import blocks
@@ -29,7 +31,9 @@ from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import take_lock
 from kvarn.runtime.store.disk.errors import PackInParts
 from kvarn.runtime.store.disk.folder import PackFolder
+from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.format.parts_text import parts_folder
+from kvarn.runtime.store.disk.info import pack_head
 from kvarn.runtime.store.disk.parts import sharing
 from kvarn.runtime.store.disk.saving.writer import Writer
 
@@ -262,6 +266,27 @@ def test_a_process_that_was_stopped_is_gone_on_from(
     assert saved(tmp_path / "pack") == saved(tmp_path / "one")
 
 
+@pytest.mark.parametrize(
+    ("name", "n_read"),
+    [("the first tokens", None), ("block 1 of 3", 0), ("block 3 of 3", 2), ("the rest", None)],
+)
+def test_a_pack_tells_how_many_blocks_are_read(
+    model: Model, tmp_path: Path, name: str, n_read: int | None
+) -> None:
+    """From the first tokens on until the blocks are joined; in all that lists packs."""
+    pack = tmp_path / "pack"
+    stopped_in(model, pack, ids_of(model, N), name, 512)
+    (text,) = (text for text in texts_in(tmp_path) if text.name == "pack")
+    expected = (0, 0) if n_read is None else (n_read, 3)
+    for facts in (pack_info(pack), pack_head(pack), text):
+        assert (facts.n_blocks_read, facts.n_blocks) == expected
+    said = pack_info(pack).progress
+    assert said.endswith("blocks read") == (n_read is not None)
+    if n_read is not None:
+        assert said == f"1,024 of {N:,}, {n_read} of 3 blocks read"
+        assert said in pack_table([pack_info(pack)]) and said in texts_table([text])
+
+
 @pytest.mark.parametrize("n_before", [512, 1536, 3072, 4608, 6500])
 def test_a_pack_that_one_process_began_is_gone_on_with(
     model: Model, tmp_path: Path, n_before: int
@@ -419,6 +444,25 @@ def test_a_pack_in_place_of_a_part_is_refused(model: Model, tmp_path: Path) -> N
         build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
 
 
+def test_a_part_that_names_another_pack_is_refused_and_writes_nothing_there(
+    model: Model, tmp_path: Path
+) -> None:
+    """Even one of the same id, as a copy has, whose checksum is right."""
+    ids, pack, other = ids_of(model, N), tmp_path / "pack", tmp_path / "other"
+    stopped_in(model, pack, ids, "block 2 of 3")
+    shutil.copytree(pack, other)
+    before = {file.name: file.read_bytes() for file in other.iterdir()}
+    part = parts_folder(pack) / "00001"
+    manifest = Manifest.read(part)
+    assert manifest.parent is not None
+    for named in (str(other), "../../other", f"../../../{tmp_path.name}/other"):
+        crafted = replace(manifest, parent=replace(manifest.parent, path=named))
+        (part / "pack.json").write_bytes(crafted.encode())
+        with pytest.raises(PackError, match=r"00001: it is no part of .*other, which it names"):
+            build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert before == {file.name: file.read_bytes() for file in other.iterdir()}
+
+
 def test_what_a_link_points_to_is_left_alone(model: Model, tmp_path: Path) -> None:
     ids, pack, other = ids_of(model, N), tmp_path / "pack", tmp_path / "other"
     other.mkdir()
@@ -479,6 +523,27 @@ def test_a_block_of_which_processes_die_is_given_up(model: Model, tmp_path: Path
     given_up = rf"^block 2 of {pack} was given up: 4 processes died of it .*00001 to try again$"
     with pytest.raises(kvarn.KvarnError, match=given_up):
         build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    note.unlink()  # as the line says
+    build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    build_pack(model, tmp_path / "one", ids, CTX, BLOCKS)
+    assert saved(pack) == saved(tmp_path / "one")
+
+
+def test_deaths_of_a_block_count_only_where_nothing_was_saved_since(
+    model: Model, tmp_path: Path
+) -> None:
+    """On machines that are taken away again and again, too: each death is after a commit."""
+    ids, pack = ids_of(model, N), tmp_path / "pack"
+    stopped_in(model, pack, ids, "block 2 of 3")
+    note = note_path(parts_folder(pack) / "00001")
+    facts = json.loads(note.read_text())
+    n_saved = pack_head(parts_folder(pack) / "00001").n_tokens
+    assert n_saved > facts["n_tokens"]  # which it had when the attempt began
+    note.write_text(json.dumps({**facts, "n_died": 4}))
+    (text,) = (text for text in texts_in_parts(pack) if text.name == "00001")
+    assert (text.state, text.n_died) == ("unfinished", 0)
+    build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
+    assert pack_info(pack).complete
 
 
 def test_what_cannot_be_read_apart_is_refused_by_name(
