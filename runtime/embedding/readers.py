@@ -17,7 +17,6 @@ from .pooling import EmbeddingError, pool
 from .texts import Ids, passes_of
 
 if TYPE_CHECKING:
-    from ..context import Context
     from ..model import Model
     from ..tokenizer import Tokenizer
 
@@ -92,6 +91,50 @@ class EncoderReader:
         return self._encoder
 
 
+class TextPass:
+    """Reads one text with a model that generates, in a context of its own, step by step. A context
+    manager. Its methods run on the engine thread. Raises `EmbeddingError` for a text of no tokens.
+    """
+
+    def __init__(self, model: Model, tokens: list[int], pooling: str) -> None:
+        if not tokens:
+            raise EmbeddingError("a text has no tokens, expected words")
+        self._tokens, self._pooling = tokens, pooling
+        self._sum: NDArray[np.float64] = np.zeros(model.config.n_embd)
+        self.context = model.open(ContextRequest(n_ctx=len(tokens)))
+        self.context.reader.begin_prompt(len(tokens), anew=False)
+
+    def __enter__(self) -> TextPass:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all of it is read."""
+        return len(self.context.reader.tokens) == len(self._tokens)
+
+    def step(self, n_tokens: int) -> int:
+        """Reads at most so many tokens more; how many it has read."""
+        reader, pooling = self.context.reader, self._pooling
+        n_before = len(reader.tokens)
+        chunk = next(iter(reader.chunks(self._tokens[n_before:][:n_tokens])))
+        hidden = reader.forward(chunk, 1 if pooling == "last" else None)
+        if pooling == "mean":
+            self._sum += hidden.sum(0, dtype=np.float64)
+        elif pooling == "last" or not n_before:
+            self._sum[:] = pool(hidden, pooling)
+        return len(chunk)
+
+    @property
+    def vector(self) -> F32:
+        """float32 (D,), once all is read: what `pooling` makes of the hidden states."""
+        n = len(self._tokens) if self._pooling == "mean" else 1
+        vector: F32 = (self._sum / n).astype(np.float32)
+        return vector
+
+
 class DecoderReader:
     """A model that generates: reads one text at a time, each token after those before it.
 
@@ -109,14 +152,14 @@ class DecoderReader:
         self.pair_template = pair_template
 
     def vectors(self, texts: Sequence[Ids], pooling: str) -> F32:
-        longest = max(len(text.tokens) for text in texts)
-        out = np.empty((len(texts), self.n_embd), np.float32)
-        if pooling == "rank":
-            pooling = "last"
-        for i, text in enumerate(texts):
-            with self._model.open(ContextRequest(n_ctx=longest)) as context:
-                out[i] = on_engine(_pooled, context, text.tokens, pooling)
-        return out
+        pooling = "last" if pooling == "rank" else pooling
+        return np.stack([on_engine(self._vector, text.tokens, pooling) for text in texts])
+
+    def _vector(self, tokens: list[int], pooling: str) -> F32:
+        with TextPass(self._model, tokens, pooling) as text:
+            while not text.is_read:
+                text.step(len(tokens))
+            return text.vector
 
     def scores(self, first: F32) -> F32:
         """The probability of the first label: float32 (texts, 1)."""
@@ -126,20 +169,3 @@ class DecoderReader:
         weights = np.exp(logits - logits.max(1, keepdims=True))
         shares: F32 = (weights[:, :1] / weights.sum(1, keepdims=True)).astype(np.float32)
         return shares
-
-
-def _pooled(context: Context, tokens: list[int], pooling: str) -> F32:
-    """The vector of one text, chunk by chunk."""
-    reader = context.reader
-    reader.begin_prompt(len(tokens), anew=False)
-    total: NDArray[np.float64] | None = None
-    for chunk in reader.chunks(tokens):
-        hidden = reader.forward(chunk, 1 if pooling == "last" else None)
-        if pooling == "mean":
-            part = hidden.sum(0, dtype=np.float64)
-            total = part if total is None else total + part
-        elif pooling == "last" or total is None:
-            total = pool(hidden, pooling).astype(np.float64)
-    if total is None:
-        raise EmbeddingError("a text has no tokens, expected words")
-    return (total / (len(tokens) if pooling == "mean" else 1)).astype(np.float32)

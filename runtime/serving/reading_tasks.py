@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..context.planning.request import ContextRequest
+from ...ops.arrays import F32
 from ..context.reading.prompt import n_common
+from ..embedding.embedder import normalised
+from ..embedding.pooling import pooling_of_file
+from ..embedding.readers import TextPass
 from .protocol import Done, Finish, Progress, Vectors
 from .refusal import Refusal
 from .requests.contexts import using
 from .tasks import Send, Task
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ..context import Context
     from ..context.reading.reading import Reading
     from ..model import Model
@@ -26,14 +27,10 @@ if TYPE_CHECKING:
     from .protocol import Embed
     from .requests.preparing import PackRequest
 
-_LAST = 3
-"""The number of pooling by the last token in a GGUF file; any other is the mean of all."""
-
 
 class Embedding(Task):
-    """A vector for each text: the mean of the hidden states of its tokens after the last norm, or
-    that of the last token, where the file says so (`ARCHITECTURE.pooling_type`). Its L2 norm is 1.
-    """
+    """A vector of norm 1 for each text: of its last token where the file says so, else the mean of
+    all."""
 
     def __init__(
         self, asked: Embed, texts: Sequence[list[int]], model: Model, flags: Flags, send: Send
@@ -41,11 +38,10 @@ class Embedding(Task):
         super().__init__(asked, flags, send)
         self._model, self._texts = model, deque(texts)
         self._n_tokens = sum(map(len, texts))
-        self._vectors: list[bytes] = []
-        self._context: Context | None = None
-        self._sum: NDArray[np.float64] = np.zeros(model.config.n_embd)
-        key = f"{model.file.architecture}.pooling_type"
-        self._is_last = model.file.metadata.get(key) == _LAST
+        self._vectors: list[F32] = []
+        self._pass: TextPass | None = None
+        pooling = pooling_of_file(model.file.architecture, model.file.metadata)
+        self._pooling = "last" if pooling == "last" else "mean"
         self._done = 0
 
     def open(self) -> None:
@@ -61,33 +57,28 @@ class Embedding(Task):
 
     def read(self, n_tokens: int) -> int:
         ids = self._texts[0]
-        if self._context is None:
-            self._context = self._model.open(ContextRequest(n_ctx=len(ids)))
-            self._context.stop_at(self._flags.address(self.slot))
-            self._context.reader.begin_prompt(len(ids), anew=False)
-            self._sum[:] = 0
-        reader = self._context.reader
-        chunk = next(iter(reader.chunks(ids[len(reader.tokens) :][:n_tokens])))
-        hidden = reader.forward(chunk, 1 if self._is_last else None)
-        self._sum = self._sum * (not self._is_last) + hidden.sum(0, dtype=np.float64)
-        if len(reader.tokens) == len(ids):
-            norm = np.linalg.norm(self._sum) or 1.0
-            self._vectors.append((self._sum / norm).astype("<f4").tobytes())
+        if self._pass is None:
+            self._pass = TextPass(self._model, ids, self._pooling)
+            self._pass.context.stop_at(self._flags.address(self.slot))
+        n_read = self._pass.step(n_tokens)
+        if self._pass.is_read:
+            self._vectors.append(normalised(self._pass.vector[np.newaxis]))
             self._texts.popleft()
             self._release()
-        self._done += len(chunk)
+        self._done += n_read
         self._send(Progress(self.id, self._done, self._n_tokens, 0))
-        return len(chunk)
+        return n_read
 
     def _release(self) -> None:
-        if self._context is not None:
-            self._context.close()
-            self._context = None
+        if self._pass is not None:
+            self._pass.context.close()
+            self._pass = None
 
     def close(self, finish: Finish | None) -> None:
         self._release()
         if finish == "stop":
-            self._send(Vectors(self.id, self._vectors, self._n_tokens))
+            vectors = [one.astype("<f4").tobytes() for one in self._vectors]
+            self._send(Vectors(self.id, vectors, self._n_tokens))
         elif finish is not None:
             self._send(Done(self.id, finish, self._n_tokens))
 
