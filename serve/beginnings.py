@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..runtime.serving.client import EngineClient
-from ..runtime.serving.protocol import Prompt, Reading
+from ..runtime.serving.prompt import Prompt, Reading
 from .service import Service
 from .wire.encoding import json_response
 from .wire.errors import ApiError

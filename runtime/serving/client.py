@@ -20,6 +20,7 @@ from ...system.terminal import say
 from .calls import Call, Calls, M, RequestRefused
 from .flags import Flags
 from .frames import LENGTH, BadMessage, Decoder, FrameError, checked_length, encoded
+from .prompt import Prompt, Reading
 from .protocol import (
     Counters,
     Digests,
@@ -35,8 +36,6 @@ from .protocol import (
     Packs,
     Pieces,
     Progress,
-    Prompt,
-    Reading,
     ReadPack,
     Ready,
     Refused,

@@ -18,6 +18,7 @@ import msgspec
 from ..chat.replies import Logprob
 from ..lens.passages import Lens
 from ..sampling.constraints.form import Form
+from .prompt import Prompt, Reading
 
 
 class _Message(msgspec.Struct, tag=True, omit_defaults=True):
@@ -34,44 +35,6 @@ class Slotted(Numbered):
     """A request that computes, in a slot of `flags.py`."""
 
     slot: int
-
-
-class Chat(_Message):
-    """A conversation to render with the model's chat template.
-
-    messages: in OpenAI's form, `content` a text, `tool_calls` with arguments as objects,
-    `reasoning_content` beside them. extra: variables of the template, such as `enable_thinking`.
-    """
-
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None = None
-    extra: dict[str, Any] = {}
-    continues: bool = False
-    """The last message is an answer to go on with, and not to answer."""
-
-    @property
-    def finished(self) -> list[dict[str, Any]]:
-        """The messages but for one to go on with."""
-        return self.messages[:-1] if self.continues else self.messages
-
-
-class Text(_Message):
-    """Text as it is; control tokens that it spells out count if `special`."""
-
-    text: str
-    special: bool = False
-
-
-Prompt: TypeAlias = Chat | Text | list[int]
-
-
-class Reading(_Message):
-    """How a prompt is read and attended to, in the command line's words (`run --method …`)."""
-
-    words: dict[str, Any] = {}
-    pack: str = ""
-    """The name of a pack that the prompt follows."""
-    keep_in_library: bool = True
 
 
 # Server to engine.

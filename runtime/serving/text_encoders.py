@@ -22,19 +22,18 @@ from ..embedding.texts import Ids, TextIds
 from ..gguf import GGUFFile, open_gguf
 from .flags import SLOTS, Flags
 from .frames import Connection
+from .prompt import Prompt, Text
 from .protocol import (
     Done,
     Embed,
     ListPacks,
     Loading,
     Packs,
-    Prompt,
     Ready,
     Refused,
     Remember,
     Start,
     Stop,
-    Text,
     ToEngine,
     Vectors,
 )

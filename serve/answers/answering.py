@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from starlette.requests import Request
 
 from ...runtime.chat.tool_calls import CallBegins, Parser
-from ...runtime.serving.protocol import Chat, Done, Pieces, Progress, Prompt
+from ...runtime.serving.prompt import Chat, Prompt
+from ...runtime.serving.protocol import Done, Pieces, Progress
 from ..service import Service
 from ..wire.errors import ApiError
 from ..wire.streams import close, with_beats

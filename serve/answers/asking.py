@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...runtime.sampling.constraints.form import Form
-from ...runtime.serving.protocol import Prompt, Reading
+from ...runtime.serving.prompt import Prompt, Reading
 from .tools import Tools
 
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...runtime.serving.protocol import Prompt, Text
+from ...runtime.serving.prompt import Prompt, Text
 from ..service import Service
 from ..wire.errors import ApiError, invalid
 

@@ -10,7 +10,7 @@ from ...runtime.sampling import SamplingError
 from ...runtime.sampling.constraints.form import Form
 from ...runtime.sampling.options import SamplingOptions
 from ...runtime.sampling.order import samplers_lettered
-from ...runtime.serving.protocol import Reading
+from ...runtime.serving.prompt import Reading
 from ..wire.errors import ApiError, invalid
 
 _READING = ("method", "budget", "keep", "prefill")

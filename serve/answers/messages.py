@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...runtime.serving.protocol import Chat
+from ...runtime.serving.prompt import Chat
 from ..wire.errors import ApiError, invalid
 
 _TEXTS = ("text", "input_text", "output_text", "refusal")

@@ -13,7 +13,7 @@ from ...runtime.chat.tool_calls import (
 )
 from ...runtime.sampling.constraints.form import Form
 from ...runtime.serving.calls import RequestRefused
-from ...runtime.serving.protocol import Chat
+from ...runtime.serving.prompt import Chat
 from ..service import Service
 from .asking import Ask
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...runtime.sampling.constraints.form import Form
-from ...runtime.serving.protocol import Chat
+from ...runtime.serving.prompt import Chat
 from ..answers import messages as forms
 from ..answers.fields import schema_constraint
 from ..answers.messages import Part, chat_of

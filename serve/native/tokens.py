@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...runtime.serving.protocol import Text
+from ...runtime.serving.prompt import Text
 from ..answers.inputs import inputs_of
 from ..openai.requests import conversation
 from ..openai.types import ChatRequest

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from ...runtime.chat.replies import Call, arguments_of
 from ...runtime.chat.tool_calls import CallEnds, ReasoningPiece, TextPiece
-from ...runtime.serving.protocol import Done, Prompt, Text
+from ...runtime.serving.prompt import Prompt, Text
+from ...runtime.serving.protocol import Done
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask
 from ..answers.collecting import WholeAnswer

@@ -6,7 +6,8 @@ from typing import Any
 
 from ...runtime.chat.replies import call_of
 from ...runtime.sampling.constraints.form import Form
-from ...runtime.serving.protocol import Chat, Prompt, Ready
+from ...runtime.serving.prompt import Chat, Prompt
+from ...runtime.serving.protocol import Ready
 from ..answers import messages as forms
 from ..answers.asking import Ask
 from ..answers.fields import reading_of, sampling_of, schema_constraint, stops_of, tokens_of

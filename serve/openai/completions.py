@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from ...runtime.chat.replies import CompletionLogprobs, Logprob, head_of
 from ...runtime.chat.tool_calls import TextPiece
-from ...runtime.serving.protocol import Done, Progress, Prompt, Text
+from ...runtime.serving.prompt import Prompt, Text
+from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask, again
 from ..answers.collecting import WholeAnswer

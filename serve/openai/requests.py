@@ -6,7 +6,7 @@ from typing import Any
 
 from ...runtime.chat.replies import call_of
 from ...runtime.sampling.constraints.form import Form
-from ...runtime.serving.protocol import Chat
+from ...runtime.serving.prompt import Chat
 from ..answers import messages as forms
 from ..answers.fields import Constrained, constraint_of, schema_constraint
 from ..answers.messages import chat_of

@@ -11,8 +11,8 @@ import msgspec
 from kvarn.runtime.chat.replies import Logprob
 from kvarn.runtime.lens.passages import Lens
 from kvarn.runtime.serving.calls import RequestRefused
+from kvarn.runtime.serving.prompt import Chat, Prompt, Reading, Text
 from kvarn.runtime.serving.protocol import (
-    Chat,
     Done,
     Embed,
     FindBeginnings,
@@ -20,13 +20,10 @@ from kvarn.runtime.serving.protocol import (
     PackFacts,
     Pieces,
     Progress,
-    Prompt,
-    Reading,
     Ready,
     Refused,
     Render,
     Rendered,
-    Text,
     Vectors,
 )
 

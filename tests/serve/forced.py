@@ -13,7 +13,8 @@ import pytest
 from kvarn.cli import main
 from kvarn.runtime.sampling.constraints.form import Form
 from kvarn.runtime.serving.client import EngineClient
-from kvarn.runtime.serving.protocol import Chat, Done, Pieces, Progress, Prompt, Start
+from kvarn.runtime.serving.prompt import Chat, Prompt
+from kvarn.runtime.serving.protocol import Done, Pieces, Progress, Start
 
 from ..convert import hf_folders
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvarn.runtime.serving.protocol import Chat
+from kvarn.runtime.serving.prompt import Chat
 from kvarn.serve.settings import Limits
 
 from .forced import ForcedEngine, write_model

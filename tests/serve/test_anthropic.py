@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from kvarn.runtime.sampling.constraints.form import Form
-from kvarn.runtime.serving.protocol import Chat, Refused
+from kvarn.runtime.serving.prompt import Chat
+from kvarn.runtime.serving.protocol import Refused
 
 from .fake_engine import FACTS, FakeEngine
 from .test_tools import CALL, SCHEMA, TEMPLATE

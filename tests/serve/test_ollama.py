@@ -8,7 +8,8 @@ import ollama
 import pytest
 
 from kvarn.runtime.sampling.constraints.form import Form
-from kvarn.runtime.serving.protocol import Chat, Refused, Text
+from kvarn.runtime.serving.prompt import Chat, Text
+from kvarn.runtime.serving.protocol import Refused
 
 from .fake_engine import FakeEngine
 

@@ -8,7 +8,8 @@ import openai
 import pytest
 
 from kvarn.runtime.sampling.constraints.form import Form
-from kvarn.runtime.serving.protocol import Chat, Refused
+from kvarn.runtime.serving.prompt import Chat
+from kvarn.runtime.serving.protocol import Refused
 
 from .fake_engine import FakeEngine
 

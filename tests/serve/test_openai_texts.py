@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from kvarn.runtime.serving.protocol import Text
+from kvarn.runtime.serving.prompt import Text
 
 from .fake_engine import FakeEngine
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvarn.runtime.sampling.constraints.form import Form
-from kvarn.runtime.serving.protocol import Chat
+from kvarn.runtime.serving.prompt import Chat
 
 from .fake_engine import FACTS, FakeEngine
 from .test_tools import ANSWER, SCHEMA, TEMPLATE

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from ....ops.arrays import U32
     from ...context.generation import Generation
     from ..library.answers import Answers
-    from ..protocol import Chat, Remember
+    from ..prompt import Chat
+    from ..protocol import Remember
     from .preparing import Prepared
 
 _MOST = 64

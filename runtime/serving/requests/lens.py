@@ -13,7 +13,7 @@ from ...context.reading.prompt import n_common
 from ...lens.passages import Lens, Source
 from ...lens.quotes import quotes_of
 from ...lens.weights import NEUTRAL, NEUTRAL_ANSWER, SINK, weighing
-from ..protocol import Chat, Prompt
+from ..prompt import Chat, Prompt
 from .contents import question_start
 
 if TYPE_CHECKING:

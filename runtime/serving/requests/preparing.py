@@ -20,7 +20,8 @@ from ...stops import stop_strings
 from ...store import Disk
 from ...tokenizer import Rendered as Marked
 from ...tokenizer import Tokenizer
-from ..protocol import Chat, Generate, Prompt, Reading, ReadPack, Render, Rendered, Text
+from ..prompt import Chat, Prompt, Reading, Text
+from ..protocol import Generate, ReadPack, Render, Rendered
 from ..refusal import Refusal, too_long
 from .contents import contents_of, question_start
 from .contexts import following, pack_folder, request_of, using

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....runtime.chat.replies import call_of
-from ....runtime.serving.protocol import Chat
+from ....runtime.serving.prompt import Chat
 from ...answers import messages as forms
 from ...answers.messages import chat_of
 from ...answers.tools import Tools

@@ -12,7 +12,8 @@ from kvarn.cli import main
 from kvarn.runtime.capi.options import generation_of
 from kvarn.runtime.sampling import Sampler, SamplingError
 from kvarn.runtime.sampling.stored import stored_options
-from kvarn.runtime.serving.protocol import Generate, Text
+from kvarn.runtime.serving.prompt import Text
+from kvarn.runtime.serving.protocol import Generate
 from kvarn.runtime.serving.requests.preparing import Preparing
 
 TYPES = {

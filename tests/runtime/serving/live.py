@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.serving.client import EngineClient
-from kvarn.runtime.serving.protocol import Done, Pieces, Progress, Prompt, Start, Text
+from kvarn.runtime.serving.prompt import Prompt, Text
+from kvarn.runtime.serving.protocol import Done, Pieces, Progress, Start
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.sampling.constraints.form import Form
 from kvarn.runtime.serving.calls import RequestRefused
-from kvarn.runtime.serving.protocol import Chat, Reading, Text
+from kvarn.runtime.serving.prompt import Chat, Reading, Text
 
 from .live import GREEDY, Answer, Live
 

@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.serving.calls import MOST_UNREAD, RequestRefused
-from kvarn.runtime.serving.protocol import (
-    Pieces,
-    Progress,
-    Text,
-)
+from kvarn.runtime.serving.prompt import Text
+from kvarn.runtime.serving.protocol import Pieces, Progress
 
 from .live import GREEDY, Answer, Live, live, start_of
 

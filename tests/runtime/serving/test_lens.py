@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kvarn.runtime.lens.passages import Lens
 from kvarn.runtime.lens.quotes import AROUND, MOST_PASSAGES, heaviest
-from kvarn.runtime.serving.protocol import Chat, Pieces, Prompt, Reading, Text
+from kvarn.runtime.serving.prompt import Chat, Prompt, Reading, Text
+from kvarn.runtime.serving.protocol import Pieces
 
 from .live import GREEDY, Live, live, start_of
 

@@ -11,7 +11,7 @@ from kvarn.runtime.home import pack_path
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.packs import build_pack, remove_pack
 from kvarn.runtime.serving.library import LONG
-from kvarn.runtime.serving.protocol import Reading
+from kvarn.runtime.serving.prompt import Reading
 
 from ..reading import ids_of
 from .live import GREEDY, Live, live, start_of

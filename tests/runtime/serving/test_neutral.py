@@ -16,7 +16,7 @@ from kvarn.runtime.chat.sandbox.errors import TemplateError
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.lens.passages import Lens, Source
 from kvarn.runtime.lens.weights import NEUTRAL, NEUTRAL_ANSWER
-from kvarn.runtime.serving.protocol import Chat, Prompt, Text
+from kvarn.runtime.serving.prompt import Chat, Prompt, Text
 from kvarn.runtime.serving.requests.contents import contents_of
 from kvarn.runtime.serving.requests.lens import lens_steps, neutral_ids
 from kvarn.system.errors import KvarnError

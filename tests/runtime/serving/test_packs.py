@@ -15,7 +15,8 @@ from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.serving.calls import RequestRefused
-from kvarn.runtime.serving.protocol import Progress, Reading, Text
+from kvarn.runtime.serving.prompt import Reading, Text
+from kvarn.runtime.serving.protocol import Progress
 from kvarn.runtime.store.disk.checking.verify import verify
 
 from ...models import tiny_cases, tiny_models
@@ -166,6 +167,8 @@ def test_vectors_are_means_of_hidden_states(engine: Live, model: Model) -> None:
         mean = np.concatenate(hidden).mean(0, dtype=np.float64)
         np.testing.assert_allclose(row, mean / np.linalg.norm(mean), rtol=1e-4, atol=1e-6)
     assert (rows[0] == rows[2]).all()
+    texts = [one.text for one in prompts]  # read by a server in other slices than alone
+    np.testing.assert_allclose(rows, model.embed(texts), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("first", ["full", "hash"])

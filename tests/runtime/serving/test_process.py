@@ -22,6 +22,7 @@ from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.client import COMMAND, EngineClient
 from kvarn.runtime.serving.flags import Flags
 from kvarn.runtime.serving.frames import LENGTH, Connection, encoded
+from kvarn.runtime.serving.prompt import Text
 from kvarn.runtime.serving.protocol import (
     Done,
     FromEngine,
@@ -30,7 +31,6 @@ from kvarn.runtime.serving.protocol import (
     Pieces,
     Ready,
     Refused,
-    Text,
 )
 
 from .live import GREEDY, Answer, Live, live, settled, start_of
