@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...convert.packages import PACKAGES, about, packaged_before, pull_package
+from ...models.config.model import is_adapter
 from ...models.config.text_encoders import TEXT_ENCODERS
 from ...runtime.gguf import open_gguf
 from ...runtime.home import models_made, remember_model, remember_pull
@@ -198,9 +199,13 @@ def remember_made(path: Path, origin: str) -> None:
     with open_gguf(path) as file:
         name = file.metadata.get("general.architecture")
         generates = (
-            file.metadata.get("general.type") != "adapter"
+            not is_adapter(file.metadata)
             and name not in TEXT_ENCODERS
-            and not file.metadata.get(f"{name}.pooling_type")
+            and not _is_positive(file.metadata.get(f"{name}.pooling_type"))
             and "cls.output.weight" not in file.tensors
         )
     remember_model(path, origin, generates=generates)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int) and value > 0

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from gguf import LlamaFileType
 
 from ...ops.types import QUANT_TYPES
-from ...runtime.gguf import GGUFFile
+from ...runtime.gguf import GGUFError, GGUFFile
+from ...system.text import brief
 from ..errors import ConvertError
 
 
@@ -82,8 +82,10 @@ class ModelFacts:
 
         def first(key: str, default: int) -> int:
             """A number, or the first of one per layer."""
-            value: Any = file.metadata.get(f"{name}.{key}", default)
-            return int(np.ravel(value)[0])
+            values = np.ravel(file.metadata.get(f"{name}.{key}", default))
+            if values.dtype.kind not in "iu" or not values.size:
+                raise GGUFError(file.path, f"metadata {name}.{key}", brief(values), "a number")
+            return int(values[0])
 
         n_heads = first("attention.head_count", 0)
         return cls(

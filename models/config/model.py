@@ -205,9 +205,15 @@ class ModelConfig:
         )
 
 
+def is_adapter(metadata: Mapping[str, Any]) -> bool:
+    """Whether a file's metadata are those of an adapter."""
+    kind = metadata.get("general.type")
+    return isinstance(kind, str) and kind == "adapter"
+
+
 def refuse_adapter(metadata: Mapping[str, Any]) -> None:
     """Raises `ModelError` for the metadata of an adapter, which is no model."""
-    if metadata.get("general.type") == "adapter":
+    if is_adapter(metadata):
         raise ModelError(
             "the file is an adapter, which changes a model and is none: give the model that it was "
             "made for, and the adapter with --lora FILE"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...system.text import brief, one_line
 from .base import DraftError
 
@@ -31,8 +33,8 @@ def check_vocabulary(draft: GGUFFile, model: GGUFFile) -> None:
             f"token {i}, expected {brief(others[i])}: use a smaller model of the same family"
         )
     longer = draft if len(texts) > n else model
-    types = longer.metadata.get(_TYPES) if len(texts) != len(others) else ()
-    if types is None or any(int(type) != _UNUSED for type in types[n:]):
+    types = longer.metadata.get(_TYPES) if len(texts) != len(others) else np.empty(0)
+    if not isinstance(types, np.ndarray) or (types[n:] != _UNUSED).any():
         raise DraftError(
             f"the draft {name} has another vocabulary than {other}: found {len(texts):,} tokens, "
             f"expected {len(others):,}: use a smaller model of the same family"

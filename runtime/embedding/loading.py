@@ -12,10 +12,11 @@ from ...models.tensors import repacked_bytes
 from ...models.text_encoders import TextEncoderWeights
 from ...ops.cpu import CPU
 from ...ops.reference.quants import dequantise
-from ...system.text import brief, one_line
+from ...system.text import brief
 from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.load import load
+from ..loading.model_info import name_of
 from ..tokenizer import Tokenizer
 from .embedder import Embedder
 from .pooling import EmbeddingError, checked_pooling, pooling_of_file
@@ -52,7 +53,7 @@ def load_embedder(
     are loaded; else what `load` raises.
     """
     file = open_gguf(Path(path))
-    name = one_line(str(file.metadata.get("general.name") or file.path.stem), 300)
+    name = name_of(file)
     chosen = _pooling(file, name, pooling)
     reader: Reader
     if file.architecture not in TEXT_ENCODERS:

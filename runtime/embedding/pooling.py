@@ -26,10 +26,12 @@ def pooling_of_file(architecture: str, metadata: Mapping[str, Any]) -> str | Non
     for a number that is none."""
     key = f"{architecture}.pooling_type"
     value = metadata.get(key)
-    if value is None or (type(value) is not bool and value == _UNSAID):
+    if value is None:
         return None
-    numbers = range(1, len(POOLINGS) + 1)
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value not in numbers:
+    is_number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if is_number and value == _UNSAID:
+        return None
+    if not is_number or value not in range(1, len(POOLINGS) + 1):
         raise EmbeddingError(f"{key} is {brief(value)}, expected 0 to {len(POOLINGS)}")
     return POOLINGS[int(value) - 1]
 

@@ -88,8 +88,7 @@ class ModelInfo:
     @property
     def name(self) -> str:
         """`general.name`, or the file's name if there is none, as `one_line` writes it."""
-        name = self.file.metadata.get("general.name")
-        return one_line(name if isinstance(name, str) and name else self.path.stem, 300)
+        return name_of(self.file)
 
     @property
     def is_base(self) -> bool:
@@ -111,3 +110,9 @@ class ModelInfo:
     def tokenizer_digest(self) -> str:
         """See `fingerprint.tokenizer_digest`."""
         return self.once(tokenizer_digest)
+
+
+def name_of(file: GGUFFile) -> str:
+    """`general.name`, or the file's name if there is none, as `one_line` writes it."""
+    name = file.metadata.get("general.name")
+    return one_line(name if isinstance(name, str) and name else file.path.stem, 300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kvarn.models import ModelConfig, ModelError
@@ -89,3 +90,11 @@ def test_wrong_values_of_other_architectures(
     with pytest.raises(ModelError) as error:
         ModelConfig.from_metadata(keys(name, **changes))
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [np.array([1, 2]), ["adapter", "model"], 7, True])
+def test_a_type_that_is_no_text_is_not_an_adapters(kind: object) -> None:
+    metadata = {**keys("llama-mha"), "general.type": kind}
+    assert ModelConfig.from_metadata(metadata) == ModelConfig.from_metadata(keys("llama-mha"))
+    with pytest.raises(ModelError, match="the file is an adapter"):
+        ModelConfig.from_metadata({**metadata, "general.type": "adapter"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from kvarn.convert.errors import ConvertError
 from kvarn.convert.quantize.mixes import MIXES, ModelFacts, mix_of, tensor_types
-from kvarn.runtime.gguf import open_gguf
+from kvarn.runtime.gguf import GGUFError, open_gguf
 
 from ...models.tiny_models import finish
 from . import mixed, models
@@ -57,3 +58,22 @@ def test_heads_may_differ_from_layer_to_layer(tmp_path: Path) -> None:
     with open_gguf(path) as file:
         facts = ModelFacts.of(file)
     assert (facts.n_heads, facts.n_kv_heads, facts.grouped) == (8, 2, True)
+
+
+@pytest.mark.parametrize("heads", [["many"], [1.5], "eight"])
+def test_heads_that_are_no_numbers_are_refused(heads: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.add_key_value("llama.attention.head_count", heads, *value_types(heads))
+    writer.add_tensor("x", np.zeros(1, np.float32))
+    finish(writer)
+    with open_gguf(path) as file, pytest.raises(GGUFError, match=r"head_count: found .* a number"):
+        ModelFacts.of(file)
+
+
+def value_types(value: Any) -> tuple[gguf.GGUFValueType, ...]:
+    if isinstance(value, str):
+        return (gguf.GGUFValueType.STRING,)
+    items = gguf.GGUFValueType.get_type(value[0])
+    return gguf.GGUFValueType.ARRAY, items

@@ -220,7 +220,8 @@ def test_memory_is_taken_before_the_prompt_is_read(
     assert not context.tokens
 
 
-def file_of(texts: list[str], types: list[int] | None = None) -> SimpleNamespace:
+def file_of(texts: list[str], types: object = None) -> SimpleNamespace:
+    types = np.array(types, np.int32) if isinstance(types, list) else types
     keys = {"tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": types}
     return SimpleNamespace(path=Path(f"{len(texts)}.gguf"), metadata=keys)
 
@@ -232,6 +233,7 @@ def test_vocabularies_may_differ_by_what_pads_them() -> None:
     for other, found in (
         (file_of(["a", "b", "c"], [1, 1, 1]), "found 3 tokens, expected 2"),
         (file_of(["a", "b", "c"]), "found 3 tokens, expected 2"),
+        (file_of(["a", "b", "c"], 5), "found 3 tokens, expected 2"),
         (file_of(["a", "c"]), "found 'c' as token 1, expected 'b'"),
     ):
         with pytest.raises(DraftError, match=found):

@@ -9,7 +9,7 @@ import pytest
 import kvarn
 from kvarn.models.errors import ModelError
 from kvarn.runtime.embedding import Embedder
-from kvarn.runtime.embedding.pooling import EmbeddingError
+from kvarn.runtime.embedding.pooling import EmbeddingError, pooling_of_file
 from kvarn.runtime.embedding.texts import Ids, passes_of
 from kvarn.runtime.engine import on_engine
 
@@ -166,3 +166,10 @@ def test_models_that_generate_pool_their_hidden_states() -> None:
     np.testing.assert_allclose(model.embed(TEXTS, "last"), last, atol=1e-3)
     with pytest.raises(EmbeddingError, match="expected mean or last"):
         model.embed(TEXTS, "cls")
+
+
+@pytest.mark.parametrize("value", [np.array([1, 2]), "mean", True, 9, -1, ["mean"]])
+def test_a_pooling_that_is_no_known_number_is_refused(value: object) -> None:
+    with pytest.raises(EmbeddingError, match=r"bert\.pooling_type is .*, expected 0 to 4"):
+        pooling_of_file("bert", {"bert.pooling_type": value})
+    assert pooling_of_file("bert", {"bert.pooling_type": 1}) == "mean"
