@@ -28,6 +28,8 @@ def keys_from(keys: Sequence[str] | None, file: Path | None) -> tuple[str, ...]:
 def check_open(option: str, host: str, closed: bool, advice: str) -> None:
     """Raise `KvarnError` where an option lets other machines ask, unless something keeps them
     out."""
+    if not host:
+        raise KvarnError(f"{option} is empty, expected a name or an address")
     if host not in LOOPBACK and not closed:
         raise KvarnError(f"{option} {host} lets other machines ask: {advice}")
 

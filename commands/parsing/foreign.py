@@ -189,6 +189,10 @@ _ELSEWHERE = (
     ("serve route", "-p", "use --port N"),
     ("inspect tokenize quantize lens learn", "-hf -hfr --hf-repo", _PULL),
     ("inspect quantize learn", "-m --model", "give the file without it"),
+    ("shard", "--port --host", "use --listen HOST:PORT"),
+    ("rerank", "--query", "the query is the word before the texts"),
+    ("convert", "-o --output", "the file to write is the last word: kvarn convert SRC OUT.gguf"),
+    ("learn", "-f --file", "use --text FILE"),
 )
 ELSEWHERE = {
     (command, flag): words

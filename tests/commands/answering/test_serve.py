@@ -210,6 +210,7 @@ def test_a_cache_takes_a_tenth_of_the_disk_at_most() -> None:
         ("--draft ngram --draft-max 32", "--draft-max: expected a whole number from 1 to 31", 2),
         ("--prot 1", "did you mean --port", 2),
         ("--host 192.0.2.1 --api-key k", "choose another --host", 1),
+        ("--host= --no-auth", "--host is empty, expected a name or an address", 1),
         ("--host a..b --no-auth", "choose another --host", 1),
     ],
 )
