@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -81,10 +80,6 @@ def estimate(file: GGUFFile, n_ctx: int | None, kv: tuple[str, str], attend: Att
     items = sizes.index_items(file, config, attend, n_ctx)
     weights = sizes.weight_bytes(file.tensors, config)
     n_kv, n_index = sizes.kv_bytes(config, kv, n_ctx), sizes.index_bytes(config, items, n_ctx)
-    by_type: Counter[str] = Counter()
-    for tensor in file.tensors.values():
-        by_type[tensor.type.name] += tensor.n_elements
-    kind = max(by_type, key=by_type.__getitem__)
     n_bytes = sum(tensor.data.nbytes for tensor in file.tensors.values())
     read = n_kv
     if items:
@@ -107,8 +102,8 @@ def estimate(file: GGUFFile, n_ctx: int | None, kv: tuple[str, str], attend: Att
         state_bytes=sizes.state_bytes(config, n_ctx),
         buffer_bytes=sizes.buffer_bytes(config, kv, n_ctx),
         disk_bytes=sizes.disk_bytes(config, kv, items, n_ctx),
-        weight_type=kind,
-        n_weights=round(sum(by_type.values()) * weights.per_token / max(1, n_bytes)),
+        weight_type=file.weight_type,
+        n_weights=round(file.n_parameters * weights.per_token / max(1, n_bytes)),
         token_kv=read,
     )
 
@@ -139,7 +134,8 @@ def advice(
     n_train = asked.n_ctx_train
     if words and int(words[2]) > n_train:
         line += f", but the model was trained on {n_train:,} tokens: the command is for those"
-        words = _choice(file, replace(asked, n_ctx=n_train), attend, memory, disk)[1]
+        fewer, words = _choice(file, replace(asked, n_ctx=n_train), attend, memory, disk)
+        line += f" ({fewer})"
     return line, words
 
 

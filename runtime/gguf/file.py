@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -95,6 +96,14 @@ class GGUFFile:
     def n_parameters(self) -> int:
         """Weights in all tensors."""
         return sum(tensor.n_elements for tensor in self.tensors.values())
+
+    @property
+    def weight_type(self) -> str:
+        """The type of most weights, as "Q4_1"."""
+        by_type: Counter[str] = Counter()
+        for tensor in self.tensors.values():
+            by_type[tensor.type.name] += tensor.n_elements
+        return max(by_type, key=by_type.__getitem__)
 
     @property
     def n_bytes(self) -> int:

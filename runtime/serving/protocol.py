@@ -174,6 +174,8 @@ class Ready(_Message):
     n_bytes: int
     architecture: str
     chat_template: str = ""
+    weight_type: str = ""
+    """Of most weights, as "Q4_1"."""
     notices: list[str] = []
 
 

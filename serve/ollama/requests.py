@@ -22,7 +22,7 @@ def ask_of(body: Generated, prompt: Prompt, facts: Ready, tools: Tools | None = 
     """How the prompt is answered."""
     options = body.options or Options()
     limit = options.num_predict
-    if limit == -2:  # Ollama's word for: until the context is full
+    if limit is not None and limit <= 0:  # Ollama's runner then has no limit but the context
         limit = None
     n_ctx = options.num_ctx if options.num_ctx and options.num_ctx > 0 else None
     return Ask(

@@ -27,7 +27,9 @@ from kvarn.runtime.serving.protocol import (
     Vectors,
 )
 
-FACTS = Ready("Toy", "/models/toy.gguf", 4096, 8192, 300, 4, 1000, 2000, "llama", "{{ messages }}")
+FACTS = Ready(
+    "Toy", "/models/toy.gguf", 4096, 8192, 300, 4, 1000, 2000, "llama", "{{ messages }}", "Q4_1"
+)
 
 
 @dataclass

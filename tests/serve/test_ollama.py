@@ -33,6 +33,12 @@ def test_a_conversation_is_answered(client: ollama.Client, engine: FakeEngine) -
     assert fields["reading"].words == {"budget": "1%"}
 
 
+@pytest.mark.parametrize("limit", [0, -1, -2])
+def test_no_positive_limit_is_none(client: ollama.Client, engine: FakeEngine, limit: int) -> None:
+    client.chat("toy", HELLO, options={"num_predict": limit})
+    assert engine.asked[0][1]["max_tokens"] is None
+
+
 def test_a_stream_has_the_same_answer(client: ollama.Client, engine: FakeEngine) -> None:
     parts = list(client.chat("toy", HELLO, stream=True))
     assert "".join(part.message.content or "" for part in parts) == "Hello!"
@@ -89,6 +95,7 @@ def test_the_model_is_told(client: ollama.Client, engine: FakeEngine) -> None:
     assert [one.model for one in client.list().models] == ["toy"]
     assert [one.model for one in client.ps().models] == ["toy"]
     shown = client.show("toy")
+    assert shown.details is not None and shown.details.quantization_level == "Q4_1"
     assert shown.modelinfo is not None and shown.modelinfo["llama.context_length"] == 4096
     assert shown.capabilities == ["completion"]
 

@@ -158,6 +158,8 @@ def test_fit_says_what_is_beyond_the_training_length(tiny, tiny_path, capsys, be
     assert facts["n_ctx_train"] == n_train
     said = f"the model was trained on {n_train:,} tokens"
     assert (said in facts["advice"]) == bool(beyond)
+    fewer = "the command is for those (it fits"  # which says no more what is beyond
+    assert (fewer in facts["advice"]) == bool(beyond)
     assert f" --ctx {n_train} " in facts["command"]
     assert main([*line, "-c", "100M"]) == 0
     out = capsys.readouterr().out
