@@ -44,6 +44,13 @@ from .store import Ram, Store
 from .tokenizer import Tokenizer
 
 NO_ADAPTERS = LoadedAdapters()
+_EXPECTED: dict[str, tuple[type, str]] = {
+    "attend": (Attend, 'kvarn.TopK("2%")'),
+    "keep": (Keep, 'kvarn.HashEvict("20%")'),
+    "store": (Store, 'kvarn.Disk("book/")'),
+    "prefill": (Prefill, "kvarn.SparsePrefill()"),
+}
+"""What an argument of `Model.context` is, and an example."""
 
 
 class Model:
@@ -193,11 +200,17 @@ class Model:
 
         It is empty, or holds what the pack of `store=Disk(…)` holds. Raises `StoreError` if the KV
         cache of that many tokens does not fit in memory, or the pack cannot be used; `PrefillError`
-        if prompts cannot be read as `prefill` says; `WrongValue` for a text that is no count.
+        if prompts cannot be read as `prefill` says; `WrongValue` for a text that is no count;
+        `ContextError` for an argument of a wrong type.
         """
         size = count(n_ctx) if isinstance(n_ctx, str) else n_ctx
         if size is not None and (not isinstance(size, Integral) or size < 1):
             raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
+        given = {"attend": attend, "keep": keep, "store": store, "prefill": prefill}
+        for name, value in given.items():
+            kind, example = _EXPECTED[name]
+            if value is not None and not isinstance(value, kind):
+                raise ContextError(f"{name} is {value!r:.50}, expected one such as {example}")
         if kv_on is not None:
             check_kv_on(kv_on)
         return self.open(

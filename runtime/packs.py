@@ -117,10 +117,15 @@ def text_ids(model: Model, text: str | Sequence[int], n_ctx: int | None) -> Sequ
         raise KvarnError("nothing to read: the text is empty")
     limit = model.config.n_ctx_train
     if len(ids) > (n_ctx or limit):
-        trained = "" if n_ctx else f" ({model.name} was trained on {limit:,})"
+        use = f"use --ctx {len(ids)}"
+        if len(ids) > limit >= (n_ctx or limit):
+            use = (
+                f"use a part of it, or a model that was trained on more ({model.name} was on "
+                f"{limit:,})"
+            )
         raise KvarnError(
             f"the text has {len(ids):,} tokens, more than the {n_ctx or limit:,} of the context: "
-            f"use --ctx {len(ids)}{trained}"
+            f"{use}"
         )
     return ids
 

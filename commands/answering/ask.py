@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.context.planning.request import ContextRequest
-from ...runtime.home import pack_path
+from ...runtime.home import pack_path, saved_path
 from ...runtime.loading.adapter_files import adapter_files
 from ...runtime.pack_folders.notes import whole_packs
 from ...runtime.store.disk.format.manifest import NAME
@@ -172,7 +172,7 @@ def _request(options: argparse.Namespace, name: str) -> ContextRequest:
             f"{name} is a file, not a pack: `kvarn pack build -f {name} -o {path.stem}` reads it "
             f"once, then ask {path.stem}"
         )
-    if not path.exists():
+    if not path.exists() and saved_path(name) == path:  # a session: the request refuses it
         raise KvarnError(
             f"there is no pack {name}: `kvarn pack ls` lists the packs; a question of several "
             "words needs quotes"

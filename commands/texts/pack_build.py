@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...runtime.documents import joined
 from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
-from ...runtime.prefill import BlocksPrefill
+from ...runtime.prefill import BlocksPrefill, Exact
 from ...runtime.store import Disk
 from ...system.errors import KvarnError
 from ...system.terminal import say
@@ -160,9 +160,10 @@ def _build_one(options: argparse.Namespace) -> int:
             info, n_read = read()
         finally:
             bar.close()
+    how = "" if info.prefill == Exact.name else f" (prefill: {info.prefill})"
     say(
         f"{store.path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
-        f"{n_read:,} of them read in {time.perf_counter() - began:.1f} s"
+        f"{n_read:,} of them read in {time.perf_counter() - began:.1f} s{how}"
     )
     for measured in info.probe:
         say(str(measured))

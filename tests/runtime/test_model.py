@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import gguf
 import numpy as np
@@ -106,3 +107,12 @@ def test_what_says_that_a_model_is_a_base_model(
     # Two are of real files: of an instruct model, and of a base model that does not say it.
     named = {f"general.{key}": value for key, value in metadata.items()}
     assert replace(tiny.info, file=SimpleNamespace(metadata=named)).is_base == is_base
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("store", "book/"), ("attend", "topk"), ("keep", 3), ("prefill", "exact")]
+)
+def test_an_argument_of_a_wrong_type_is_named(tiny: Model, name: str, value: object) -> None:
+    words: dict[str, Any] = {name: value}
+    with pytest.raises(kvarn.KvarnError, match=f"^{name} is {value!r}, expected .* kvarn[.]"):
+        tiny.context(64, **words)

@@ -238,6 +238,9 @@ def test_a_text_is_read_into_a_pack(tiny: Model, tmp_path: Path) -> None:
         kvarn.build_pack(tiny, tmp_path / "none", "")
     with pytest.raises(kvarn.KvarnError, match=f"has {len(ids)} tokens, more than the 99 of .*ctx"):
         kvarn.build_pack(tiny, tmp_path / "none", text, n_ctx=99)
+    beyond = "tokens, more than .* of the context: use a part of it, or a model"
+    with pytest.raises(kvarn.KvarnError, match=beyond):
+        kvarn.build_pack(tiny, tmp_path / "none", [1] * (tiny.config.n_ctx_train + 1))
     with pytest.raises(PackError, match=f"{len(ids)} tokens of another text"):
         kvarn.build_pack(tiny, path, ids[:599:-1])
     assert not (tmp_path / "none").exists()

@@ -155,9 +155,9 @@ def _reading(model: Model, request: ContextRequest, n_ctx: int) -> tuple[Prefill
     if not store.follows_pack:
         return recorded(store.recorded_prefill()), ""
     prefill = question_prefill(model, request, n_ctx)
-    if not isinstance(prefill, SparsePrefill):
+    if not isinstance(prefill, SparsePrefill) or n_ctx <= prefill.from_:
         return prefill, ""
     return prefill, (
-        f"prompts are read like generated tokens, sparsely (k {prefill.k}, after the first "
+        f"questions are read like generated tokens, sparsely (k {prefill.k}, after the first "
         f"{prefill.from_:,} tokens): --prefill exact reads all"
     )

@@ -15,7 +15,7 @@ from ....ops.attention.layout import KV_TYPES
 from ....system.values import WrongValue, count, path_text
 from ...attend import Attend, Full
 from ...axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell
-from ...home import pack_path
+from ...home import pack_path, saved_path
 from ...keep import Keep, KeepAll
 from ...loading.device_names import KV_ON
 from ...methods import Kind, Option
@@ -123,6 +123,10 @@ def _store(words: Mapping[str, Any], spell: Spell) -> Store:
         )
     k, v = words.get("kv_type") or (None, None)
     if pack is not None:
+        if saved_path(pack) != pack_path(pack):
+            raise RequestError(
+                f"{pack} is a session: `kvarn chat --session {pack}` goes on with it"
+            )
         return Disk(pack_path(pack), k, v, read_only=True, io=io or Disk.io)
     if named is None:
         if io is not None:

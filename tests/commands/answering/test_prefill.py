@@ -97,15 +97,16 @@ def test_a_chat_reads_questions_about_a_pack_sparsely(
     long: Kvarn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long.build("mill")
-    said = "prompts are read like generated tokens, sparsely"
+    said = "questions are read like generated tokens, sparsely"
 
-    def chat(*options: str) -> str:
+    def chat(*options: str, room: str = "9000") -> str:
         monkeypatch.setattr(sys, "stdin", io.StringIO("Who?\n"))
-        code, _, err = long("chat", *options, *long.model, "-n", "2", "--temp", "0", "-c", "4000")
+        code, _, err = long("chat", *options, *long.model, "-n", "2", "--temp", "0", "-c", room)
         assert code == 0, err
         return err
 
     assert said in chat("--pack", "mill", "--method", "hash")
+    assert said not in chat("--pack", "mill", "--method", "hash", room="4000")  # all are first ones
     assert said not in chat("--pack", "mill")
     assert said not in chat("--method", "hash")  # there is nothing yet that a question is about
     # A session stores what it reads: a new one after a pack is begun so, others go on as they are.
@@ -122,7 +123,7 @@ def test_a_chat_reads_questions_about_a_pack_sparsely(
 
 
 def test_a_folder_goes_on_as_it_was_begun(long: Kvarn, tmp_path: Path) -> None:
-    stats, said = tmp_path / "stats.json", "prompts are read like generated tokens"
+    stats, said = tmp_path / "stats.json", "questions are read like generated tokens"
     ask = ["run", *long.model, "--method", "hash", "-n", "1", "--stats-json", str(stats), "-p"]
 
     def prefill(folder: str, *options: str) -> str:

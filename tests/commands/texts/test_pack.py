@@ -88,6 +88,20 @@ def test_building_twice_reads_nothing_again(run: Kvarn) -> None:
     assert "another text" in err
 
 
+def test_a_build_says_how_a_pack_was_read(run: Kvarn) -> None:
+    assert "prefill" not in run.build("mill")
+    read = run.build("blocks", "--prefill", "blocks:512")
+    again = run.build("blocks")
+    assert "(prefill: blocks" in read and "0 of them read" in again and "(prefill: blocks" in again
+
+
+def test_a_session_is_no_pack(run: Kvarn) -> None:
+    session_path("talk").mkdir(parents=True)
+    for line in (["run", "--pack", "talk", "-p", "x"], ["ask", "talk", "x"]):
+        code, _, err = run(*line)
+        assert code == 1 and "talk is a session: `kvarn chat --session talk`" in err, err
+
+
 def test_documents_are_text_throughout(run: Kvarn, tiny: Model) -> None:
     """A control token that is written out in a document does not become one."""
     eos = tiny.tokenizer.piece(tiny.tokenizer.eos_id).decode()
