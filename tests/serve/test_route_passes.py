@@ -16,7 +16,7 @@ from kvarn.serve.wire.log import Log
 
 from .fake_engine import FakeEngine
 from .live import serving
-from .test_route import routing, until
+from .routing import routing, until
 
 LONG = b'{"prompt": "' + b"x" * 2000 + b'"}'
 SECRET = {"authorization": "Bearer of the client"}

@@ -1,0 +1,58 @@
+"""Queues of tests: jobs, and workers that do what a script says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvarn.cluster.jobs import (
+    Coming,
+    Ended,
+    Event,
+    Job,
+    Placing,
+    Ready,
+)
+from kvarn.cluster.queue import Queue
+from kvarn.system.errors import KvarnError
+
+from .workers import Script, Scripted
+
+
+class Anywhere(Placing):
+    """homes: the nodes of jobs that not all may do; refused: facts of workers that do not fit."""
+
+    def __init__(self, homes: dict[str, set[str]] | None = None, refused: object = None) -> None:
+        self.homes, self.refused = homes or {}, refused
+        self.deaths: list[tuple[str, str, int]] = []
+
+    def may_run(self, key: str, node: str, nodes: frozenset[str]) -> bool:
+        return node in self.homes.get(key, nodes)
+
+    def told(self, node: str, facts: Any) -> None:
+        if facts == self.refused and facts is not None:
+            raise KvarnError("it does not fit")
+
+    def died(self, key: str, node: str, done: int) -> None:
+        self.deaths.append((key, node, done))
+
+
+def coming(*workers: str) -> list[Event]:
+    """Workers that have started, each named NODE-N."""
+    started: list[Event] = [Coming(worker, worker.partition("-")[0]) for worker in workers]
+    return started + [Ready(worker, None) for worker in workers]
+
+
+def jobs(*keys: str) -> list[Job]:
+    return [Job(key, lambda key=key: key) for key in keys]
+
+
+def queued(
+    script: Script, *workers: str, placing: Placing | None = None
+) -> tuple[Queue, Scripted, list[str]]:
+    lines: list[str] = []
+    scripted = Scripted(coming(*workers), script)
+    return Queue(scripted, placing or Anywhere(), lines.append), scripted, lines
+
+
+def done(worker: str, work: Any) -> list[Event]:
+    return [Ended(worker, f"{work} done")]
