@@ -22,4 +22,6 @@ def main(book: str, model_path: str | None = None) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python examples/ask_a_book.py BOOK.txt [MODEL.gguf]")
     main(*sys.argv[1:])

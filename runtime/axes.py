@@ -87,7 +87,7 @@ class Axis(Generic[M]):
                 axis = spell(self.word)
                 raise RequestError(
                     f"{spell(word)} has no effect with {axis} {name}: it belongs to {axis} "
-                    f"{' or '.join(fields)}"
+                    f"{', '.join(fields)}"
                 )
             if fields[name] in given:
                 raise RequestError(f"{words[self.word]} and {spell(word)} say the same: omit one")

@@ -156,8 +156,8 @@ def index_pack(
     if not attend.selects:
         raise PackError(
             path,
-            f"--method {attend.name} reads every token and has no index to keep: give --method "
-            + " or ".join(name for name, method in ATTENDS.items() if method.selects),
+            "an index is of a method that chooses tokens: give --method "
+            + ", ".join(name for name, method in ATTENDS.items() if method.selects),
         )
     questions = SparsePrefill().around(attend)
     with model.context(n_ctx or None, questions, store=Disk(path), kv_on="host") as context:

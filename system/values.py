@@ -20,7 +20,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _COUNT = re.compile(r"(-?\d{1,100})([km]?)", re.ASCII | re.IGNORECASE)
 _SHARE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,2})?)%", re.ASCII | re.IGNORECASE)
 _BYTES = re.compile(r"(\d{1,15}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
-EXPECTED = "a share (1%) or a count of tokens"
+EXPECTED = "a share (more than 0% to 100%) or a count of tokens from 1 on"
 """The values of a budget, for messages."""
 
 

@@ -17,6 +17,7 @@ from ...runtime.pack_folders.notes import whole_packs
 from ...runtime.store.disk.format.manifest import NAME
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say, show, show_json
+from ...system.values import count
 from ..notices import tell_of_template
 from ..opening import Workload, compile_for, load_model, opened
 from ..options.cluster import add_ray_options, check_ray_options
@@ -29,7 +30,7 @@ from ..options.generation import (
 )
 from ..options.model import ModelRequest
 from ..options.model_options import add_ctx_option, add_file_flag, add_threads_option
-from ..options.values import count, file_name, positive, utf8
+from ..options.values import file_name, positive, typed, utf8
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.progress import index_context
 from .best_packs import fitting, one_model
@@ -92,7 +93,7 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--passages",
         metavar="N",
-        type=count,
+        type=typed(count, 0, 12),
         default=PASSAGES,
         help=f"how many passages to name, at most 12 (default {PASSAGES}; 0: none)",
     )

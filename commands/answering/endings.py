@@ -19,7 +19,7 @@ def tell_end(answer: Answer, n_passages: int) -> None:
     if answer.finish == "length":
         say(f"stopped after {answer.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
     elif answer.finish == "context":
-        say("stopped at a full context: use a larger --ctx")
+        say("stopped: the context is full; use a larger --ctx")
     for quote in answer.passages:
         show(f"  {quote.share:.0%}  {quote.place}: {one_line(_shortened(quote.text))}")
     if n_passages and not answer.passages:

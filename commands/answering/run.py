@@ -178,7 +178,7 @@ def _write(generation: Generation) -> None:
     if sys.stdout.isatty():
         generate("\n")
     if generation.finish == "context":
-        say(f"stopped at a full context of {generation.context.n_ctx:,} tokens; use a larger --ctx")
+        say(f"stopped: the context of {generation.context.n_ctx:,} is full; use a larger --ctx")
     elif generation.finish == "length":
         say(f"stopped after {generation.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
 

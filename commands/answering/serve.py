@@ -100,7 +100,7 @@ def _add_context(parser: Parser) -> None:
     group = parser.add_argument_group("requests", "unless a request says otherwise")
     context.add_kv_type_option(group)
     context.add_keep_options(parser, group)
-    context.add_attend_options(parser)
+    context.add_attend_options(parser, _METHOD)
     context.add_prefill_options(parser)
 
 

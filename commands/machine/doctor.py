@@ -122,7 +122,7 @@ def _system_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
             yield _problem(f"the package {package} is missing", f"pip install {package}")
     if memory["available_bytes"] < _GIB:
         yield _problem(
-            f"only {human_bytes(memory['available_bytes'])} of memory are available",
+            f"only {human_bytes(memory['available_bytes'])} of memory is available",
             "close other programs, or use smaller models and contexts",
         )
     if memory["huge_pages"] == "never":

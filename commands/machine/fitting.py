@@ -114,7 +114,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "buffers", f"{size['buffer_bytes']}, without those of a method"
     if facts["draft_bytes"]:
         yield "draft", f"{size['draft_bytes']}, its context included"
-    yield "memory", f"{size['memory_bytes']} in all; {size['available_bytes']} are available"
+    yield "memory", f"{size['memory_bytes']} in all; {size['available_bytes']} is available"
     yield "disk", f"{size['disk_bytes']} as a pack; {size['disk_free_bytes']} are free"
     if speed := facts.get("estimated"):
         read = duration(speed["prompt_seconds"])

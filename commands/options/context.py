@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,12 +49,15 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     return group
 
 
-def add_attend_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds `--method` and the options of the methods. Returns the group, for related options."""
+def add_attend_options(
+    parser: argparse.ArgumentParser, default: str = ATTEND_AXIS.default
+) -> argparse._ArgumentGroup:
+    """Adds `--method`, which the command takes for `default` where none is given, and the options
+    of the methods. Returns the group, for related options."""
     group = parser.add_argument_group(
         "attention", "which tokens of the context a generated token reads"
     )
-    add_axis(parser, group, ATTEND_AXIS, "which tokens it reads")
+    add_axis(parser, group, replace(ATTEND_AXIS, default=default), "which tokens it reads")
     return group
 
 

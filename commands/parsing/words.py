@@ -37,11 +37,17 @@ def short_name(name: str) -> str:
     return others[0] if others and len(first) == 2 else first
 
 
+_SYNONYMS = {"gpu": "cuda"}
+"""Other words for values, which are spelt like wrong ones."""
+
+
 def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str:
-    """`: did you mean …?` where one is like `word`; least: how like, from 0 to 1."""
+    """`: did you mean …?` where one means `word` or is like it; least: how like, from 0 to 1."""
     from difflib import get_close_matches
 
-    matches = get_close_matches(word[:100], list(known), 1, least)
+    known = list(known)
+    same = _SYNONYMS.get(word.lower())
+    matches = [same] if same in known else get_close_matches(word[:100], known, 1, least)
     return f": did you mean {matches[0]}?" if matches else ""
 
 

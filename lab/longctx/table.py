@@ -146,7 +146,7 @@ def _lacks(needed: int) -> str:
     if needed <= available:
         return ""
     sizes = f"{human_bytes(needed)} ({needed:,} bytes) of memory"
-    return f"needs {sizes}, {human_bytes(available)} are available"
+    return f"needs {sizes}, {human_bytes(available)} is available"
 
 
 def _ours(model: Model, depth: int, plan: Plan, observer: Observer) -> Iterator[Row]:

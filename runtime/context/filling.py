@@ -95,7 +95,7 @@ class Filling:
         if needed > (available := available_bytes()):
             raise FillError(
                 f"filling a context of {n_tokens:,} tokens needs {human_bytes(needed)} more of KV "
-                f"cache and index, and {human_bytes(available)} of memory are available: use a "
+                f"cache and index, and {human_bytes(available)} of memory is available: use a "
                 "smaller depth or --kv-type, or --kv DIR"
             )
 

@@ -80,7 +80,7 @@ def _repacked(file: GGUFFile, available: int) -> int:
     if needed > available:
         raise KvarnError(
             f"loading {one_line(file.path.name)}: its matrices are repacked into"
-            f" {human_bytes(needed)}, and {human_bytes(available)} are available: use a smaller"
+            f" {human_bytes(needed)}, and {human_bytes(available)} is available: use a smaller"
             " model, or one of a type that is not repacked (Q4_K_M, Q8_0)"
         )
     return n_bytes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -64,7 +63,7 @@ class BlocksPrefill(Prefill):
     size: int = option(
         16384,
         "a block has N tokens; --prefill blocks:N is the same",
-        partial(count, least=CHUNK),
+        count,
     )
     until: int | None = option(
         None, "the first N tokens are read in blocks (default: the prompt that comes first)", int
@@ -78,8 +77,8 @@ class BlocksPrefill(Prefill):
     def __post_init__(self) -> None:
         if self.size < CHUNK or self.size % CHUNK:
             raise PrefillError(
-                f"blocks have {self.size:,} tokens, expected a multiple of the {CHUNK} that are "
-                "read at a time"
+                f"--prefill blocks:{self.size}: expected a multiple of {CHUNK} tokens, from "
+                f"{CHUNK} on"
             )
         if self.until is not None and self.until < 0:
             raise PrefillError(f"until of blocks is {self.until}, expected 0 or more")

@@ -155,7 +155,7 @@ def test_options_of_another_method_are_refused(
     for words, options in {
         "--bits has no effect with --method topk": "--method topk --bits 32",
         "--index has no effect with --method hash": "--method hash --index flat",
-        "it belongs to --method auto or hash or topk": "--budget 1%",
+        "it belongs to --method auto, hash, topk": "--budget 1%",
         "16, expected 32 or 64": "--method hash --bits 16",
     }.items():
         assert words in error_line(capsys, *run, *options.split())

@@ -74,6 +74,12 @@ def test_help_tells_the_temperature_that_a_command_takes(command: str, default: 
     assert temp.default in (None, float(default))
 
 
+@pytest.mark.parametrize(("command", "method"), [("serve", "auto"), ("ask", "full")])
+def test_help_tells_the_method_that_a_command_takes(command: str, method: str) -> None:
+    help = str(declared(command)["--method"].help)
+    assert re.findall(r"(\w+) \(default\)", help) == [method]
+
+
 def test_help_says_where_the_rest_is(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--help"])

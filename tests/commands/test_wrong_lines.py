@@ -53,7 +53,7 @@ USAGE = {
     "run -p x -ngl 99": "-ngl: kvarn puts all layers on one device: omit it, and give --device "
     f"cuda for a GPU{SEE}",
     "run -p x --device gpu": "--device: expected cpu, cuda, found 'gpu': did you mean "
-    "cpu? See `kvarn run --help`",
+    "cuda? See `kvarn run --help`",
     "run -p x -mg 1": "run has no -mg: kvarn computes on the CPU, or with --device cuda (run, "
     f"chat, bench …) on one GPU{SEE}",
     "run -p x -fa off": f"-fa: kvarn always computes attention this way: omit it{SEE}",
@@ -120,12 +120,10 @@ REFUSED = {
     "run -f empty.txt": "the prompt from empty.txt is empty: expected a text",
     "run -p x --system y": "--system has no effect without --instruct",
     "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
-    "auto or hash or topk",
-    "run -p x --pack ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` "
-    "lists the packs",
-    "pack info ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` lists the "
-    "packs",
-    "pack rm ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` lists the "
+    "auto, hash, topk",
+    "run -p x --pack ./none": "pack none: no such folder; `kvarn pack ls` lists the packs",
+    "pack info ./none": "pack none: no such folder; `kvarn pack ls` lists the packs",
+    "pack rm ./none": "pack none: no such folder; `kvarn pack ls` lists the "
     "packs; nothing was removed",
     "run -p x --json-schema t.txt": "--json-schema 't.txt' is a file: write @ before its name",
     "convert empty": "empty: expected the name of the file to write, ending in .gguf: kvarn "

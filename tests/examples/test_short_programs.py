@@ -31,6 +31,12 @@ def test_a_book_is_asked(
     assert answers[0] == answers[1] and len(answers[0]) > 20
 
 
+def test_a_book_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["ask_a_book.py"])
+    with pytest.raises(SystemExit, match=r"^usage: .* BOOK.txt"):
+        runpy.run_path(str(ROOT / "examples" / "ask_a_book.py"), run_name="__main__")
+
+
 def test_methods_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "compare_methods.py"))["main"](str(NOVEL))
     lines = capsys.readouterr().out.splitlines()

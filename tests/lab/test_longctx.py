@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_left_out_in_bytes(
     kv = 1025 * 2 * 2 * 64 * (16 * (32 + 32) + 16 * 4)
     assert needed == kv + 1025 * 1024 * 2 * 2 * (4 + 2 + 8 + 4) + (3 << 29)
     ours, llama = rows_at(tiny, 1 << 20, FAST, Observer())
-    assert f"({needed:,} bytes) of memory, 1 MiB are available" in ours.why
+    assert f"({needed:,} bytes) of memory, 1 MiB is available" in ours.why
     assert f"({2 * kv + (3 << 29):,} bytes) of memory" in llama.why
     assert ours.tokens_per_second is llama.tokens_per_second is None
 

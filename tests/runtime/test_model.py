@@ -80,7 +80,7 @@ def test_matrices_that_do_not_fit_in_memory_are_not_laid_out(
 ) -> None:
     write_model(tmp_path / "model.gguf", "q4_0", SHAPE)
     monkeypatch.setattr(load, "available_bytes", lambda: 100_000)
-    with pytest.raises(kvarn.KvarnError, match=r"model\.gguf: .* and 97\.7 KiB are available"):
+    with pytest.raises(kvarn.KvarnError, match=r"model\.gguf: .* and 97\.7 KiB is available"):
         kvarn.load(tmp_path / "model.gguf")
     monkeypatch.undo()
     model = kvarn.load(tmp_path / "model.gguf")

@@ -132,5 +132,7 @@ def test_columns_that_no_method_has_any_more_are_left_as_they_are(
 
 
 def test_methods_without_an_index_are_refused(model: Model, plain: Path) -> None:
-    with pytest.raises(PackError, match="--method full reads every token and has no index"):
+    with pytest.raises(
+        PackError, match="an index is of a method that chooses tokens: give --method"
+    ):
         index_pack(model, plain, kvarn.Full(), N_CTX)

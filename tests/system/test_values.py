@@ -52,7 +52,7 @@ def test_budgets(text: str | int, budget: Budget, written: str) -> None:
               "lots", "1%%", "1 %", 0, -3, 0.5, None],
 )  # fmt: skip
 def test_what_is_no_budget_is_refused_by_each_method(wrong: object) -> None:
-    expected = r"expected a share \(1%\) or a count of tokens"
+    expected = r"expected a share \(more than 0% to 100%\) or a count of tokens"
     with pytest.raises(WrongValue, match=expected):
         Budget.parse(wrong)  # type: ignore[arg-type]
     for method in (kvarn.TopK, kvarn.Hash, kvarn.Streaming, kvarn.NaCl):

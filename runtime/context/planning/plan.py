@@ -121,7 +121,7 @@ def _size(model: Model, request: ContextRequest, n_saved: int, kv_on: str) -> tu
         fits = on_engine(KVPlanner(model, request).most_tokens, limit) or limit
     if fits < 1:
         raise StoreError(
-            f"no memory for a context: {human_bytes(available_bytes())} are available; "
+            f"no memory for a context: {human_bytes(available_bytes())} is available; "
             "close other programs or use a smaller model"
         )
     if fits >= limit:

@@ -62,9 +62,10 @@ def check_readable(ids: Sequence[int], n_held: int, n_vocab: int, most_tokens: i
         wrong = next(i for i in ids if not 0 <= i < n_vocab)
         raise ContextError(f"token id {wrong} is outside the vocabulary of {n_vocab} tokens")
     if n_held + len(ids) > most_tokens:
+        more, held = (" more", f" and holds {n_held:,}") if n_held else ("", "")
         raise ContextError(
-            f"{len(ids)} more tokens do not fit: the context holds {n_held} of "
-            f"{most_tokens} tokens; use a larger --ctx or a shorter prompt"
+            f"{len(ids):,}{more} tokens do not fit: the context has room for {most_tokens:,}"
+            f"{held}; use a larger context (--ctx) or a shorter prompt"
         )
 
 

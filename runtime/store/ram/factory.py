@@ -102,5 +102,5 @@ class Ram(Store):
             smaller = "" if self.k == self.v == "q4_0" else " or a smaller --kv-type (q8_0, q4_0)"
             raise StoreError(
                 f"{purpose} needs {human_bytes(needed)} of KV cache (K {self.k}, V {self.v}) and "
-                f"{human_bytes(available)} of memory are available: {advice}{smaller}"
+                f"{human_bytes(available)} of memory is available: {advice}{smaller}"
             )

@@ -12,6 +12,7 @@ from kvarn.commands import opening
 from kvarn.commands.answering.best_packs import one_model
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.home import pack_path
+from kvarn.runtime.lens.quotes import MOST_PASSAGES
 from kvarn.runtime.model import Model
 from kvarn.runtime.pack_folders import ranking
 from kvarn.runtime.prefill import Prefill, SparsePrefill
@@ -86,6 +87,12 @@ def test_wrong_words_are_told_in_one_line(packs: Kvarn) -> None:
     ):
         code, out, err = packs("ask", *words)
         assert (code, out) == (1, "") and err.count("\n") == 1 and told in err
+
+
+def test_more_passages_than_are_found_are_refused(packs: Kvarn) -> None:
+    with pytest.raises(SystemExit) as ended:
+        packs("ask", "mill", "--passages", str(MOST_PASSAGES + 1), QUESTION)
+    assert ended.value.code == 2
 
 
 def test_options_may_stand_anywhere(packs: Kvarn) -> None:

@@ -62,7 +62,7 @@ def test_a_port_that_is_taken_is_named_once(run: Kvarn, pack: Path) -> None:
         ("shard mill --segments 64:", "1,024 tokens (0:3), found --segments 64:\n"),
         ("shard mill --segments 0:1 --listen nowhere", "expected HOST:PORT"),
         ("shard mill --segments 0:1 --listen 192.0.2.1:9 --token k", "cannot listen on"),
-        ("shard none --segments 0:1", "not a context pack"),
+        ("shard none --segments 0:1", "no such folder"),
         ("run -p x --shards 127.0.0.1:1", "--shards needs --pack"),
         ("run -p x --shards-choice each", "--shards-choice has no effect without --shards"),
         ("run --kv d -p x --pack mill --shards h:1", "exclude each other"),

@@ -52,7 +52,7 @@ def test_a_pack_keeps_the_boxes_of_a_model_with_windows(tmp_path: Path) -> None:
 
 
 def test_what_it_cannot_do_is_told_in_words(model: Model) -> None:
-    with pytest.raises(AttendError, match=r"expected a share \(1%\) or a count"):
+    with pytest.raises(AttendError, match=r"expected a share \(more than 0% to 100%\) or a count"):
         Quest(budget="0%")
     with pytest.raises(KeepError, match=r"cannot be combined with quest .*which needs all tokens"):
         model.context(1200, QUEST, kvarn.Streaming(80))

@@ -16,7 +16,7 @@ def test_budgets() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"budget": "0%"}, r"expected a share \(1%\) or a count"),
+        ({"budget": "0%"}, r"expected a share \(more than 0% to 100%\) or a count"),
         ({"budget": "lots"}, "'lots'"),
         ({"budget": 0}, "budget is 0"),
         ({"sink": -1}, "sink is -1"),

@@ -112,7 +112,7 @@ def test_a_generated_token_is_read_again_as_it_was(tiny: Model, attend: kvarn.To
         ([], "prompt is empty"),
         ([0, 512], "token id 512 is outside the vocabulary of 512"),
         ([-1], "token id -1"),
-        ([1] * 17, "17 more tokens do not fit: the context holds 0 of 16"),
+        ([1] * 17, "^17 tokens do not fit: the context has room for 16; "),
     ],
 )
 def test_bad_prompts_are_refused_and_change_nothing(

@@ -83,6 +83,6 @@ def test_what_cannot_be_filled_is_refused(tiny: Model, monkeypatch: pytest.Monke
     monkeypatch.setattr(filling, "available_bytes", lambda: 1000)
     large = tiny.context(DEPTH)
     large.prefill([1, 2, 3])
-    with pytest.raises(FillError, match=r"1 MiB more .* 1000 B of memory are available"):
+    with pytest.raises(FillError, match=r"1 MiB more .* 1000 B of memory is available"):
         large.fill(DEPTH)
     assert large.tokens == [1, 2, 3]

@@ -251,8 +251,8 @@ def test_a_model_without_windows_records_none(model: Model) -> None:
 
 def test_refusals_in_words(model: Model) -> None:
     for words, options in {
-        "blocks have 700 tokens, expected a multiple of the 512": {"size": 700},
-        "blocks have 0 tokens": {"size": 0},
+        "blocks:700: expected a multiple of 512 tokens, from 512 on": {"size": 700},
+        "blocks:0: expected a multiple": {"size": 0},
         "until of blocks is -1": {"until": -1},
         "rest of blocks is 'none', expected exact, sparse, block": {"rest": "none"},
         "windows of blocks is 'none', expected across or stop": {"windows": "none"},

@@ -136,7 +136,7 @@ def test_sizes_that_there_are_not_are_refused(model: Model, tmp_path: Path) -> N
     for size, words in (
         (0, "is not one that kvarn writes"),
         ("1024", "is not one that kvarn writes"),
-        (5, "blocks have 5 tokens, expected a multiple of the 512"),
+        (5, "blocks:5: expected a multiple of 512 tokens, from 512 on"),
     ):
         write_checked(tmp_path / "pack", {**data, "prefill": {**data["prefill"], "size": size}})
         with pytest.raises(kvarn.KvarnError, match=words):

@@ -200,10 +200,10 @@ def _load(folder: Path) -> dict[str, Any]:
     try:
         text = files.read_file(path, MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
-        reason = f"no {NAME} in it"
+        reason = f"not a context pack: no {NAME} in it"
         if not folder.exists():
             reason = "no such folder; `kvarn pack ls` lists the packs"
-        raise PackError(folder, f"not a context pack: {reason}") from error
+        raise PackError(folder, reason) from error
     except OSError as error:
         raise PackError(folder, f"its {NAME} cannot be read: {error.strerror or error}") from error
     try:
