@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .jit.kernel_cache import on_compile as on_compile
-    from .runtime.asking import ask as ask
     from .runtime.attend.registry import *
     from .runtime.axes import register as register
     from .runtime.chat.conversation import Conversation as Conversation
@@ -30,10 +29,11 @@ if TYPE_CHECKING:
     from .runtime.keep.registry import *
     from .runtime.loading.load import load as load
     from .runtime.model import Model as Model
-    from .runtime.pack_folders.blocks import build_pack_in_blocks as build_pack_in_blocks
-    from .runtime.pack_folders.building import build_packs as build_packs
-    from .runtime.pack_folders.ranking import ask_packs as ask_packs
-    from .runtime.packs import build_pack as build_pack
+    from .runtime.packs.asking import ask as ask
+    from .runtime.packs.blocks import build_pack_in_blocks as build_pack_in_blocks
+    from .runtime.packs.pack import build_pack as build_pack
+    from .runtime.packs.ranking import ask_packs as ask_packs
+    from .runtime.packs.texts import build_packs as build_packs
     from .runtime.prefill.registry import *
     from .runtime.sampling import Sampler as Sampler
     from .runtime.shards import Sharded as Sharded
@@ -55,11 +55,11 @@ _HOMES = {
     "Sampler": ".runtime.sampling",
     "Sharded": ".runtime.shards",
     "Shards": ".runtime.shards",
-    "ask": ".runtime.asking",
-    "ask_packs": ".runtime.pack_folders.ranking",
-    "build_pack": ".runtime.packs",
-    "build_pack_in_blocks": ".runtime.pack_folders.blocks",
-    "build_packs": ".runtime.pack_folders.building",
+    "ask": ".runtime.packs.asking",
+    "ask_packs": ".runtime.packs.ranking",
+    "build_pack": ".runtime.packs.pack",
+    "build_pack_in_blocks": ".runtime.packs.blocks",
+    "build_packs": ".runtime.packs.texts",
     "load": ".runtime.loading.load",
     "load_embedder": ".runtime.embedding.loading",
     "load_tokenizer": ".runtime.tokenizer",

@@ -20,8 +20,8 @@ from .queue import Queue
 from .shelf import AskedPack, Call, ShelfFacts, Wants
 
 if TYPE_CHECKING:
-    from ..runtime.asking import Answer
     from ..runtime.context import Progress
+    from ..runtime.packs.asking import Answer
 
 _BATCH = 32
 """Packs whose words one job counts."""
@@ -107,7 +107,7 @@ class Asked:
 
         Raises `KvarnError` where no pack can be asked, and for what is wrong with a pack.
         """
-        from ..runtime.pack_folders.ranking import CANDIDATES
+        from ..runtime.packs.ranking import CANDIDATES
 
         self._queue.gather()
         ids = self._shelves.known()
@@ -133,7 +133,7 @@ class Asked:
         return [answers[id] for id in gains if id in answers]
 
     def _candidates(self, ids: list[str]) -> list[str]:
-        from ..runtime.pack_folders.ranking import candidates, scores_of
+        from ..runtime.packs.ranking import candidates, scores_of
 
         alike: dict[frozenset[str], list[str]] = {}
         for id in ids:

@@ -77,8 +77,8 @@ class BlockReader(Task):
             raise
 
     def _read(self, work: str, tell: Callable[[int, int], None]) -> tuple[list[str], int]:
-        from ..runtime.pack_folders.blocks import TextBlocks, build_pack_in_blocks
-        from ..runtime.packs import index_pack
+        from ..runtime.packs.blocks import TextBlocks, build_pack_in_blocks
+        from ..runtime.packs.pack import index_pack
 
         model, how, first = self._reader.loaded(), self._reading.how, 0
         pack = how.folder / self._reading.name

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..runtime.pack_folders.notes import MOST_DEATHS
+from ..runtime.packs.notes import MOST_DEATHS
 from ..system.errors import KvarnError, message_of
 from .jobs import (
     Coming,

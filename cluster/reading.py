@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..runtime.context import Context, Progress
     from ..runtime.loading.adapter_files import AdapterFile
     from ..runtime.model import Model
-    from ..runtime.pack_folders.building import PackOutcome, Text
+    from ..runtime.packs.texts import PackOutcome, Text
     from ..runtime.prefill import Prefill
 
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -113,7 +113,7 @@ class Reader(Task):
     def do(self, work: TextBytes, tell: Callable[[int, int], None]) -> TextRead:
         """Raises `JobBusy` where another process is at the pack; `NodeUnfit` for a full disk, and
         where the model cannot be loaded."""
-        from ..runtime.pack_folders.building import TextFile, build_packs
+        from ..runtime.packs.texts import TextFile, build_packs
 
         class Travelled(TextFile):
             def __call__(self) -> str:

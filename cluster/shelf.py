@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..ops.arrays import F64
 from ..runtime.context.planning.request import ContextRequest
 from ..runtime.loading.adapter_files import adapter_files
-from ..runtime.pack_folders.notes import whole_packs
-from ..runtime.pack_links import model_of
+from ..runtime.packs.links import model_of
+from ..runtime.packs.notes import whole_packs
 from ..runtime.store import Disk
 from ..runtime.store.disk.format.manifest import Manifest
 from ..runtime.store.disk.info import pack_head
@@ -26,9 +26,9 @@ from .jobs import NodeUnfit
 from .worker import Task
 
 if TYPE_CHECKING:
-    from ..runtime.asking import Answer
     from ..runtime.context import Context
     from ..runtime.model import Model
+    from ..runtime.packs.asking import Answer
 
 Wants = Literal["counts", "gain", "answer"]
 
@@ -113,18 +113,18 @@ class Shelf(Task):
         return self._gain(path) if work.wants == "gain" else self._answer(path)
 
     def _counts(self, paths: Sequence[Path]) -> tuple[F64, F64]:
-        from ..runtime.pack_folders.ranking import word_counts
+        from ..runtime.packs.ranking import word_counts
 
         return word_counts(self._asking.question, paths, self._loaded(paths[0]).tokenizer)
 
     def _gain(self, path: Path) -> float:
-        from ..runtime.pack_folders.ranking import fits_of
+        from ..runtime.packs.ranking import fits_of
 
         (fit,) = fits_of(self._loaded(path), [self._request(path)], self._asking.question)
         return fit.gain
 
     def _answer(self, path: Path) -> Answer:
-        from ..runtime.asking import Asker
+        from ..runtime.packs.asking import Asker
 
         asking, model = self._asking, self._loaded(path)
 

@@ -12,7 +12,7 @@ from ..runtime.draft import Draft
 from ..runtime.loading.adapter_files import AdapterFile
 from ..runtime.loading.devices import card_for
 from ..runtime.loading.load import load
-from ..runtime.pack_links import name_model
+from ..runtime.packs.links import name_model
 from ..runtime.rehearsal import rehearsals
 from ..system.terminal import say
 from .terminal.compiling import FirstUse

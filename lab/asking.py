@@ -22,8 +22,8 @@ import kvarn
 from kvarn.evals.tasks import TASKS, Plain, Prose
 from kvarn.evals.tasks.sample import Sample
 from kvarn.runtime.context.planning.request import ContextRequest
-from kvarn.runtime.pack_folders.building import Text, build_packs
-from kvarn.runtime.pack_folders.ranking import ranked, word_scores
+from kvarn.runtime.packs.ranking import ranked, word_scores
+from kvarn.runtime.packs.texts import Text, build_packs
 from kvarn.runtime.store import Disk
 from kvarn.system.errors import KvarnError
 from kvarn.system.terminal import say, show

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...runtime.context.planning.request import ContextRequest
 from ...runtime.home import pack_path, saved_path
 from ...runtime.loading.adapter_files import adapter_files
-from ...runtime.pack_folders.notes import whole_packs
+from ...runtime.packs.notes import whole_packs
 from ...runtime.store.disk.format.manifest import NAME
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say, show, show_json
@@ -39,10 +39,10 @@ from .endings import tell_end
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from ...runtime.asking import Answer, Asker
     from ...runtime.context import Context
     from ...runtime.lens.weights import Open
     from ...runtime.model import Model
+    from ...runtime.packs.asking import Answer, Asker
     from ...runtime.store.facts import PackHead
     from ..parsing.parser import Parser
 
@@ -208,7 +208,7 @@ def _compared(options: argparse.Namespace, source: ModelRequest, model: Model) -
 def _asker(
     options: argparse.Namespace, source: ModelRequest, model: Model, sampling: dict[str, Any]
 ) -> Asker:
-    from ...runtime.asking import Asker
+    from ...runtime.packs.asking import Asker
 
     n_opened = 0
 

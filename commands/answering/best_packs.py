@@ -46,7 +46,7 @@ def fitting(
 ) -> dict[str, float]:
     """The names of the packs that the question fits best, the best first, with their gains. A line
     tells of those and the next ones."""
-    from ...runtime.pack_folders.ranking import ranked
+    from ...runtime.packs.ranking import ranked
 
     names = {str(request.store.path): name for name, request in asked.items()}  # type: ignore[attr-defined]
     with progress_bar("comparing packs", "pack") as progress:

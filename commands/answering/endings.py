@@ -8,7 +8,7 @@ from ...system.terminal import say, show
 from ...system.text import one_line
 
 if TYPE_CHECKING:
-    from ...runtime.asking import Answer
+    from ...runtime.packs.asking import Answer
 
 _SHOWN = 400
 """Characters of a passage that are shown."""

@@ -16,7 +16,7 @@ from ...runtime.gguf import open_gguf
 from ...runtime.home import models_made, remember_model, remember_pull
 from ...runtime.loading.adapter_files import AdapterFile, adapter_files
 from ...runtime.loading.default_model import usual_model_path
-from ...runtime.pack_links import model_of
+from ...runtime.packs.links import model_of
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from ..terminal.interrupt import on_ctrl_c

@@ -14,8 +14,8 @@ from ...system.terminal import say
 from ...system.text import one_line
 
 if TYPE_CHECKING:
-    from ...runtime.pack_folders.notes import TextState
-    from ...runtime.packs import PackInfo
+    from ...runtime.packs.notes import TextState
+    from ...runtime.packs.pack import PackInfo
 
 CELL_WIDTH = 1000
 """Characters of a cell that are shown: a file may hold longer names."""
@@ -36,7 +36,7 @@ def columns(rows: Sequence[Sequence[str]], aligned: str) -> str:
 
 def known_packs() -> list[PackInfo]:
     """The user's packs and sessions; reports those that cannot be read."""
-    from ...runtime.packs import all_packs, pack_info
+    from ...runtime.packs.pack import all_packs, pack_info
 
     packs = []
     for path in all_packs():

@@ -95,7 +95,7 @@ def ls(options: argparse.Namespace) -> int:
 
 
 def _ls_folder(options: argparse.Namespace) -> int:
-    from ...runtime.pack_folders.notes import texts_in
+    from ...runtime.packs.notes import texts_in
 
     texts = texts_in(options.folder)
     if options.json:
@@ -116,7 +116,7 @@ def _states(facts: PackInfo) -> dict[str, str]:
 
 
 def info(options: argparse.Namespace) -> int:
-    from ...runtime.packs import pack_info
+    from ...runtime.packs.pack import pack_info
 
     facts = pack_info(saved_path(options.name))
     if options.json:
@@ -146,7 +146,7 @@ def info(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    from ...runtime.packs import pack_info
+    from ...runtime.packs.pack import pack_info
     from ...runtime.store.disk.checking.verify import verify
 
     path = saved_path(options.name)
@@ -162,7 +162,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def rm(options: argparse.Namespace) -> int:
-    from ...runtime.packs import remove_pack
+    from ...runtime.packs.pack import remove_pack
 
     for name in options.names:
         path = pack_path(name)

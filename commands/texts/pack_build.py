@@ -117,8 +117,8 @@ def build(options: argparse.Namespace) -> int:
 def _build_one(options: argparse.Namespace) -> int:
     """One pack of all files."""
     from ...runtime.context.reading.prompt import prompt_ids
-    from ...runtime.pack_folders.blocks import build_pack_in_blocks, waiting
-    from ...runtime.packs import build_pack
+    from ...runtime.packs.blocks import build_pack_in_blocks, waiting
+    from ...runtime.packs.pack import build_pack
 
     source, request = ModelRequest.of(options), request_from(options)
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
@@ -189,7 +189,7 @@ def index(options: argparse.Namespace) -> int:
 
 
 def _index(model: Model, path: Path, attend: Attend, n_ctx: int | None) -> None:
-    from ...runtime.packs import index_pack
+    from ...runtime.packs.pack import index_pack
 
     began = time.perf_counter()
     with (

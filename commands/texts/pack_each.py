@@ -24,12 +24,12 @@ from ..terminal.progress import ReadingBar
 
 if TYPE_CHECKING:
     from ...runtime.context import Context
-    from ...runtime.pack_folders.building import PackOutcome, Text
+    from ...runtime.packs.texts import PackOutcome, Text
 
 
 def build_each(options: argparse.Namespace) -> int:
     """Exit code 1 if a file has no pack at the end; a line says why."""
-    from ...runtime.pack_folders.building import TextFile, build_packs
+    from ...runtime.packs.texts import TextFile, build_packs
 
     files = packs_of(options.files, options.output)
     source, request = ModelRequest.of(options), request_from(options)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...runtime.packs import build_pack
+from ...runtime.packs.pack import build_pack
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
 from .losses import MethodLosses, TextLosses, log_softmax

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ...runtime.home import make_folder, mode_in
-from ...runtime.packs import remove_pack
+from ...runtime.packs.pack import remove_pack
 from ...system.files import open_regular, write_file
 from ...system.reading import MOST_TEXT, read_file
 from ..tasks import Question, Sample
@@ -111,7 +111,7 @@ class ContextFolder:
     def remove_packs(self) -> dict[Path, list[str]]:
         """Remove the KV caches, which are built again when needed.
 
-        Returns the names that stay in each, see `runtime.packs.remove_pack`.
+        Returns the names that stay in each, see `runtime.packs.pack.remove_pack`.
         """
         left = {pack: remove_pack(pack) for pack in self._packs()}
         return {pack: names for pack, names in left.items() if names}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.attend.reads import probed
 from ...runtime.context.reading.prompt import prompt_ids
-from ...runtime.packs import build_pack
+from ...runtime.packs.pack import build_pack
 from ...runtime.stats import Stats
 from ...runtime.store import Disk
 from ..tasks import Question, Sample

@@ -25,7 +25,7 @@ from kvarn.evals.prediction.losses import TextLosses, log_softmax
 from kvarn.ops.arrays import F32
 from kvarn.runtime.axes import PREFILL_AXIS
 from kvarn.runtime.loading.load import load
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs.pack import build_pack
 from kvarn.runtime.store import Disk
 from kvarn.system.errors import KvarnError
 from kvarn.system.files import check_target, write_file

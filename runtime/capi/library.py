@@ -24,7 +24,7 @@ from ..engine import on_engine
 from ..home import pack_path
 from ..loading.default_model import default_model_path
 from ..loading.load import load
-from ..packs import build_pack, pack_info
+from ..packs.pack import build_pack, pack_info
 from ..store import Disk
 from ..tokenizer import Rendered
 from . import options

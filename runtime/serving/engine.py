@@ -33,7 +33,7 @@ from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.adapter_files import adapter_files
 from ..loading.load import load
-from ..packs import remove_pack
+from ..packs.pack import remove_pack
 from ..rehearsal import rehearsals
 from ..store import Ram
 from .drafts import DRAFT_WORDS, Drafts, draft_request

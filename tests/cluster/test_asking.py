@@ -13,8 +13,8 @@ from kvarn.cluster.queue import Queue
 from kvarn.cluster.shelf import Asking, Shelf
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import ranking
-from kvarn.runtime.pack_folders.ranking import ranked
+from kvarn.runtime.packs import ranking
+from kvarn.runtime.packs.ranking import ranked
 from kvarn.runtime.store import Disk
 from kvarn.system.errors import KvarnError
 from lab.peers.model import write_model

@@ -16,9 +16,9 @@ from kvarn.cluster.queue import Queue
 from kvarn.cluster.reading import NodeFacts, Reading
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import blocks
-from kvarn.runtime.pack_folders.notes import attempt
-from kvarn.runtime.packs import index_pack, pack_info
+from kvarn.runtime.packs import blocks
+from kvarn.runtime.packs.notes import attempt
+from kvarn.runtime.packs.pack import index_pack, pack_info
 from kvarn.runtime.prefill import BlocksPrefill
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.format.parts_text import parts_folder

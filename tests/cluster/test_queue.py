@@ -25,7 +25,7 @@ from kvarn.cluster.jobs import (
     Told,
 )
 from kvarn.cluster.queue import Queue
-from kvarn.runtime.pack_folders.notes import MOST_DEATHS
+from kvarn.runtime.packs.notes import MOST_DEATHS
 from kvarn.system.errors import KvarnError
 
 from .queues import Anywhere, coming, done, jobs, queued

@@ -27,8 +27,8 @@ from kvarn.cluster.reading import Homes, Reader, Reading, TextBytes, TextRead, r
 from kvarn.cluster.shelf import Asking, Call, Shelf
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders.notes import texts_in
-from kvarn.runtime.pack_folders.ranking import ranked
+from kvarn.runtime.packs.notes import texts_in
+from kvarn.runtime.packs.ranking import ranked
 from kvarn.runtime.prefill import BlocksPrefill
 from kvarn.runtime.store import Disk
 

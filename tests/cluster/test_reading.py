@@ -13,8 +13,8 @@ from kvarn.cluster.jobs import JobBusy, NodeUnfit
 from kvarn.cluster.reading import Homes, NodeFacts, Reader, Reading, TextBytes
 from kvarn.cluster.worker import Report, Task, Worker
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import building
-from kvarn.runtime.pack_folders.notes import packs_in
+from kvarn.runtime.packs import texts
+from kvarn.runtime.packs.notes import packs_in
 from kvarn.runtime.store import PackError
 from kvarn.system.errors import KvarnError
 
@@ -75,7 +75,7 @@ def test_a_full_disk_is_the_machines_fault(reader: Reader, monkeypatch: pytest.M
         except OSError as error:
             raise PackError(Path("a"), "cannot be written: No space left on device") from error
 
-    monkeypatch.setattr(building, "build_pack", full)
+    monkeypatch.setattr(texts, "build_pack", full)
     with pytest.raises(NodeUnfit, match="No space left on device"):
         reader.do(text("a"), lambda done, total: None)
 

@@ -152,7 +152,7 @@ def _request(options: argparse.Namespace) -> ContextRequest:
 def _check_parent(session: str, path: Path, pack: Path | None) -> None:
     """A session that has begun takes `--pack` only as the new place of the pack it began with,
     which it then finds there."""
-    from ....runtime.pack_links import missing_parent, name_parent
+    from ....runtime.packs.links import missing_parent, name_parent
 
     missing = missing_parent(path)
     if pack is not None and missing:

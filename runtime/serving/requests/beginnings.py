@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 
 from ...home import pack_path
-from ...packs import all_packs
+from ...packs.pack import all_packs
 from ...store import PackError
 from ...store.disk.info import pack_head, pack_ids
 

@@ -13,7 +13,7 @@ from ....system.errors import KvarnError
 from ....system.values import WrongValue
 from ...context.planning.request import ContextRequest, context_words
 from ...home import pack_path
-from ...packs import all_packs, pack_info
+from ...packs.pack import all_packs, pack_info
 from ...store import Disk, OtherModel, PackBusy, PackError, Ram
 from ..protocol import Kind, PackFacts
 from ..refusal import Refusal

@@ -14,7 +14,7 @@ from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.lens.quotes import MOST_PASSAGES
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import ranking
+from kvarn.runtime.packs import ranking
 from kvarn.runtime.prefill import Prefill, SparsePrefill
 from kvarn.runtime.rehearsal import Rehearsal
 from kvarn.runtime.store.facts import PackHead

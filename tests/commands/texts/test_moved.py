@@ -87,7 +87,7 @@ def test_a_model_that_was_pulled_anew_is_recognised(moving: Kvarn, tmp_path: Pat
 def test_packs_that_cannot_be_written_keep_the_old_place(
     moving: Kvarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvarn.runtime import pack_links
+    from kvarn.runtime.packs import links
 
     def refuse(path: Path) -> int:
         raise PermissionError(13, "Permission denied", str(path))
@@ -96,7 +96,7 @@ def test_packs_that_cannot_be_written_keep_the_old_place(
     before = (pack_path("mill") / "pack.json").read_bytes()
     new = tmp_path / "new.gguf"
     Path(moving.model[1]).rename(new)
-    monkeypatch.setattr(pack_links, "take_lock", refuse)
+    monkeypatch.setattr(links, "take_lock", refuse)
     assert moving("run", "--pack", "mill", "-m", str(new), "-p", "x", *ONE)[0] == 0
     assert (pack_path("mill") / "pack.json").read_bytes() == before
 

@@ -239,7 +239,7 @@ def slow_text(run: Kvarn) -> Iterator[Kvarn]:
 
 def wait_for_tokens(path: Path, n: int) -> None:
     """Until a reader finds n tokens committed by the process beside it."""
-    from kvarn.runtime.packs import pack_info
+    from kvarn.runtime.packs.pack import pack_info
 
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:

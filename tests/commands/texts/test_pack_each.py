@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.runtime.pack_folders import building
+from kvarn.runtime.packs import texts as building
 
 from ..pack_runner import Kvarn
 

@@ -13,7 +13,7 @@ from kvarn.evals.quality.folder import ContextFolder
 from kvarn.evals.tasks import ALL_TASKS, Filler, Question, Sample
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import pack_info
+from kvarn.runtime.packs.pack import pack_info
 from kvarn.runtime.prefill import SparsePrefill
 from kvarn.system.errors import KvarnError
 

@@ -13,7 +13,7 @@ from kvarn.cli import main
 from kvarn.runtime.attend import ATTENDS, AttendError
 from kvarn.runtime.keep import KeepError
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import index_pack, pack_info
+from kvarn.runtime.packs.pack import index_pack, pack_info
 from kvarn.runtime.store.disk.checking.columns import ColumnSegment, column_faults
 from lab.methods import Quest
 from lab.methods.quest.layout import scales_offset, tile_item_bytes

@@ -10,7 +10,7 @@ import pytest
 import kvarn
 from kvarn.runtime.attend import Sparse
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import pack_info
+from kvarn.runtime.packs.pack import pack_info
 from kvarn.runtime.store import Ram
 
 from ..reading import ids_of

@@ -11,7 +11,7 @@ import kvarn
 from kvarn.ops.attention.decode import read_ahead
 from kvarn.runtime.attend.sparse import read_ahead as ahead
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs.pack import build_pack
 from kvarn.runtime.store.disk import files
 
 HASH = kvarn.Hash(budget=32, sink=4, window=16)

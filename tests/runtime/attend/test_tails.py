@@ -10,7 +10,7 @@ from kvarn.jit import threads
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend import AttendError, Full, Hash, Sparse, TopK
 from kvarn.runtime.engine import on_engine
-from kvarn.runtime.packs import pack_info
+from kvarn.runtime.packs.pack import pack_info
 from kvarn.runtime.store import Ram
 
 from .. import reading

@@ -15,7 +15,7 @@ from kvarn import cli
 from kvarn.runtime.capi import build as building
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.loading.load import load
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs.pack import build_pack
 
 from .conftest import HERE, STRICT, Compile, Run
 

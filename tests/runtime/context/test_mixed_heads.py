@@ -18,7 +18,7 @@ from kvarn.ops.reference.select import largest_reference
 from kvarn.runtime.attend import Attend, Auto, Full, Hash, MagicPig, TopK
 from kvarn.runtime.attend.sparse import SEED, SparseAttention
 from kvarn.runtime.keep import KEEPS, KeepError
-from kvarn.runtime.packs import pack_info
+from kvarn.runtime.packs.pack import pack_info
 from kvarn.runtime.prefill import BlocksPrefill, Prefill, SparsePrefill
 from kvarn.runtime.store import Disk, Ram
 from kvarn.runtime.store.disk.archive import export_pack, import_pack

@@ -10,7 +10,6 @@ import pytest
 import kvarn
 from kvarn.ops.arrays import F64
 from kvarn.ops.reference.attention import read_kv
-from kvarn.runtime.asking import ask
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.lens.weights import (
     MOST_ROWS,
@@ -23,6 +22,7 @@ from kvarn.runtime.lens.weights import (
 )
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.packs.asking import ask
 from kvarn.runtime.prefill import SparsePrefill
 
 from ...models import tiny_cases, tiny_models

@@ -15,7 +15,7 @@ from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.methods import called
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs.pack import build_pack
 from kvarn.runtime.prefill import BlocksPrefill, Exact, PrefillError, SparsePrefill
 from kvarn.runtime.prefill.blocks import BlockPrompts
 from kvarn.runtime.prefill.registry import recorded

@@ -10,7 +10,7 @@ import pytest
 import kvarn
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import build_pack, pack_info
+from kvarn.runtime.packs.pack import build_pack, pack_info
 from kvarn.runtime.prefill import BlocksPrefill, Exact, SparsePrefill
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk.archive.exporting import export_pack

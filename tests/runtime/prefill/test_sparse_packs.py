@@ -12,7 +12,7 @@ from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.select import means_item_bytes
 from kvarn.runtime.attend import Hash
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import build_pack, pack_info
+from kvarn.runtime.packs.pack import build_pack, pack_info
 from kvarn.runtime.prefill import Exact, PrefillError, SparsePrefill
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk import store as disk_store

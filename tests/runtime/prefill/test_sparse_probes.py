@@ -9,7 +9,7 @@ import pytest
 
 from kvarn.jit.launch.launcher import Stopped
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import build_pack, pack_info
+from kvarn.runtime.packs.pack import build_pack, pack_info
 from kvarn.runtime.prefill import SparsePrefill
 from kvarn.runtime.store import Disk
 from kvarn.runtime.store.disk.checking.verify import verify
@@ -26,7 +26,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import kvarn
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs.pack import build_pack
 
 def kill(done, total):
     if done == 2048:

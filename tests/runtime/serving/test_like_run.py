@@ -9,7 +9,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.loading.load import load
-from kvarn.runtime.packs import build_pack, remove_pack
+from kvarn.runtime.packs.pack import build_pack, remove_pack
 from kvarn.runtime.serving.library import LONG
 from kvarn.runtime.serving.prompt import Reading
 

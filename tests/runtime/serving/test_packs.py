@@ -13,7 +13,7 @@ from kvarn import build_pack
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import pack_info
+from kvarn.runtime.packs.pack import pack_info
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.prompt import Reading, Text
 from kvarn.runtime.serving.protocol import Progress

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kvarn
-from kvarn.runtime.packs import build_pack, index_pack
+from kvarn.runtime.packs.pack import build_pack, index_pack
 
 from ..reading import ids_of
 

@@ -15,7 +15,7 @@ from kvarn.runtime.attend import Attend
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.methods import called
-from kvarn.runtime.packs import build_pack, index_pack
+from kvarn.runtime.packs.pack import build_pack, index_pack
 
 from ..reading import SHAPE, ids_of
 from .processes import attended, greedy, opened, over, shards

@@ -9,7 +9,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import Attend, Full
-from kvarn.runtime.packs import build_pack, index_pack
+from kvarn.runtime.packs.pack import build_pack, index_pack
 from kvarn.runtime.shards import shares
 from kvarn.runtime.shards.attention import merge
 from kvarn.runtime.shards.frames import Kind, Message, text_array

@@ -8,7 +8,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import Attend, AttendError
-from kvarn.runtime.packs import build_pack, index_pack
+from kvarn.runtime.packs.pack import build_pack, index_pack
 
 from ...models import tiny_cases, tiny_models
 from .processes import opened, over, shards

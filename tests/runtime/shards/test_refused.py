@@ -12,7 +12,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import Attend, AttendError
-from kvarn.runtime.packs import build_pack, index_pack
+from kvarn.runtime.packs.pack import build_pack, index_pack
 from kvarn.runtime.shards import ShardError, links
 from kvarn.runtime.shards.frames import Kind, Message, receive, send, text_array, text_of
 from kvarn.runtime.shards.greeting import PROTOCOL, greet

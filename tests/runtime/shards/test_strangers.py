@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs.pack import build_pack
 from kvarn.runtime.shards import links, serving
 from kvarn.runtime.shards import shard as shard_module
 from kvarn.runtime.shards.frames import FrameError, Kind, Message, receive, send, text_array

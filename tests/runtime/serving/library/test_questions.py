@@ -15,7 +15,7 @@ import kvarn
 from kvarn.runtime.attend import Auto
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs.pack import build_pack
 from kvarn.runtime.serving.library import LONG, Lease, Library
 
 from ...reading import ids_of

@@ -144,7 +144,7 @@ def test_a_removal_that_was_killed_is_finished(
 def test_packs_of_the_user_are_begun_with_and_stay(
     make: Make, model: Model, tmp_path: Path
 ) -> None:
-    from kvarn.runtime.packs import build_pack
+    from kvarn.runtime.packs.pack import build_pack
 
     ids = ids_of(model, 1800)
     build_pack(model, tmp_path / "book", ids)
@@ -164,7 +164,7 @@ def test_what_follows_a_pack_of_the_user_is_found_after_a_restart(
     make: Make, model: Model, tmp_path: Path
 ) -> None:
     """It is of no use only once the pack is gone, or another one has its name."""
-    from kvarn.runtime.packs import build_pack, remove_pack
+    from kvarn.runtime.packs.pack import build_pack, remove_pack
 
     book, ids = tmp_path / "book", ids_of(model, 1800)
     build_pack(model, book, ids)
@@ -188,7 +188,7 @@ def test_what_follows_a_pack_of_the_user_is_found_after_a_restart(
 def test_a_pack_of_the_user_that_has_changed_is_read_anew(
     make: Make, model: Model, tmp_path: Path
 ) -> None:
-    from kvarn.runtime.packs import build_pack, remove_pack
+    from kvarn.runtime.packs.pack import build_pack, remove_pack
 
     book, ids, other = tmp_path / "book", ids_of(model, 1800), ids_of(model, 1500, seed=2)
     library = make()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.home import home, last_model, remember_model
-from kvarn.runtime.packs import all_packs, pack_info, remove_pack
+from kvarn.runtime.packs.pack import all_packs, pack_info, remove_pack
 from kvarn.runtime.store import Disk, PackError, StoreError
 from kvarn.runtime.store.disk import files
 from kvarn.runtime.store.disk.checking.verify import verify

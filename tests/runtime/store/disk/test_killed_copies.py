@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.runtime.packs import all_packs
+from kvarn.runtime.packs.pack import all_packs
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 
 from ....programs import printed

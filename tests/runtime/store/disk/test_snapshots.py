@@ -10,7 +10,7 @@ import pytest
 import kvarn
 from kvarn.runtime.keep import Evicting
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import pack_info
+from kvarn.runtime.packs.pack import pack_info
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk import slots
 from kvarn.runtime.store.disk.archive import export_pack

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from ...system.errors import KvarnError, message_of
 from ..documents import read_document
 from ..documents.kinds import Notice
-from ..packs import build_pack, index_pack
 from ..store import Disk, PackBusy, PackError
 from ..store.disk.contents import is_busy
 from ..store.disk.format.manifest import NAME as MANIFEST
 from ..store.disk.info import pack_head
 from .notes import attempt, digest_of, packs_by_digest
+from .pack import build_pack, index_pack
 
 if TYPE_CHECKING:
     from ..attend import Attend

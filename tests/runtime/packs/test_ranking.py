@@ -11,10 +11,10 @@ import kvarn
 from kvarn.evals.tasks import TASKS, Prose
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import ranking
-from kvarn.runtime.pack_folders.notes import whole_packs
-from kvarn.runtime.pack_folders.ranking import ask_packs, ranked, word_scores, words_of
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs import ranking
+from kvarn.runtime.packs.notes import whole_packs
+from kvarn.runtime.packs.pack import build_pack
+from kvarn.runtime.packs.ranking import ask_packs, ranked, word_scores, words_of
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk.info import pack_head, pack_ids
 from kvarn.system.errors import KvarnError

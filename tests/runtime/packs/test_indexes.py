@@ -14,11 +14,11 @@ from kvarn.runtime.attend import Attend
 from kvarn.runtime.attend.encoders.networks import LayerNetworks
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.packs import index_pack, pack_info
+from kvarn.runtime.packs.pack import index_pack, pack_info
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk.checking.verify import verify
 
-from .reading import ids_of
+from ..reading import ids_of
 
 N, N_CTX = 9300, 9600
 """Long enough for questions to be read sparsely."""

@@ -8,8 +8,8 @@ import pytest
 
 import kvarn
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders.blocks import build_pack_in_blocks
-from kvarn.runtime.pack_folders.notes import texts_in
+from kvarn.runtime.packs.blocks import build_pack_in_blocks
+from kvarn.runtime.packs.notes import texts_in
 from kvarn.runtime.prefill import BlocksPrefill
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.folder import PackFolder

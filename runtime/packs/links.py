@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..system.errors import KvarnError
-from .gguf import open_gguf
-from .home import models_made
-from .loading.default_model import default_model_path
-from .loading.fingerprint import fingerprint
-from .store import PackError
-from .store.disk.contents import take_lock
-from .store.disk.format.manifest import NAME, Manifest
-from .store.disk.models import facts_of
+from ...system.errors import KvarnError
+from ..gguf import open_gguf
+from ..home import models_made
+from ..loading.default_model import default_model_path
+from ..loading.fingerprint import fingerprint
+from ..store import PackError
+from ..store.disk.contents import take_lock
+from ..store.disk.format.manifest import NAME, Manifest
+from ..store.disk.models import facts_of
 
 if TYPE_CHECKING:
-    from .model import Model
-    from .store.facts import PackHead
+    from ..model import Model
+    from ..store.facts import PackHead
 
 
 def model_of(pack: PackHead) -> Path | None:

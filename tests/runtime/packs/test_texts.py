@@ -13,9 +13,9 @@ import pytest
 
 import kvarn
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import building
-from kvarn.runtime.pack_folders.building import PackOutcome, build_packs
-from kvarn.runtime.packs import build_pack
+from kvarn.runtime.packs import texts as building
+from kvarn.runtime.packs.pack import build_pack
+from kvarn.runtime.packs.texts import PackOutcome, build_packs
 from kvarn.runtime.store import PackBusy, PackError
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.facts import PackInfo
@@ -29,7 +29,7 @@ WORKER = textwrap.dedent(
     """
     import json, os, signal, sys
     import kvarn
-    from kvarn.runtime.pack_folders.building import build_packs
+    from kvarn.runtime.packs.texts import build_packs
 
     def begin(path, context):
         print("begins", path.name, len(context.tokens), flush=True)

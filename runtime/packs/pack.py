@@ -9,25 +9,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..system.errors import KvarnError
-from .attend import ATTENDS
-from .context.reading.prompt import n_common, prompt_ids
-from .home import home
-from .pack_folders.notes import forget
-from .prefill import SparsePrefill
-from .store import Disk, PackError
-from .store.disk.archive import clear_imports
-from .store.disk.contents import remove_files, take_lock
-from .store.disk.format.manifest import Manifest
-from .store.disk.info import pack_info as pack_info
-from .store.disk.parts import remove_parts
-from .store.facts import PackInfo as PackInfo
+from ...system.errors import KvarnError
+from ..attend import ATTENDS
+from ..context.reading.prompt import n_common, prompt_ids
+from ..home import home
+from ..prefill import SparsePrefill
+from ..store import Disk, PackError
+from ..store.disk.archive import clear_imports
+from ..store.disk.contents import remove_files, take_lock
+from ..store.disk.format.manifest import Manifest
+from ..store.disk.info import pack_info as pack_info
+from ..store.disk.parts import remove_parts
+from ..store.facts import PackInfo as PackInfo
+from .notes import forget
 
 if TYPE_CHECKING:
-    from .attend import Attend
-    from .context import Context, Progress
-    from .model import Model
-    from .prefill import Prefill
+    from ..attend import Attend
+    from ..context import Context, Progress
+    from ..model import Model
+    from ..prefill import Prefill
 
 
 def all_packs() -> list[Path]:

@@ -17,10 +17,10 @@ import kvarn
 from kvarn.commands.terminal.tables import pack_table, texts_table
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import blocks
-from kvarn.runtime.pack_folders.blocks import build_pack_in_blocks
-from kvarn.runtime.pack_folders.notes import texts_in
-from kvarn.runtime.packs import build_pack, index_pack, pack_info
+from kvarn.runtime.packs import blocks
+from kvarn.runtime.packs.blocks import build_pack_in_blocks
+from kvarn.runtime.packs.notes import texts_in
+from kvarn.runtime.packs.pack import build_pack, index_pack, pack_info
 from kvarn.runtime.prefill import BlocksPrefill
 from kvarn.runtime.store import Disk
 from kvarn.runtime.store import windowed as store_windows
@@ -36,7 +36,7 @@ WORKER = textwrap.dedent(
     """
     import json, os, signal, sys
     import kvarn
-    from kvarn.runtime.pack_folders.blocks import build_pack_in_blocks
+    from kvarn.runtime.packs.blocks import build_pack_in_blocks
 
     model_path, pack, ids, dies_at = sys.argv[1:]
 

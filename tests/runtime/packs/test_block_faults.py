@@ -12,10 +12,10 @@ import pytest
 import kvarn
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import blocks
-from kvarn.runtime.pack_folders.blocks import build_pack_in_blocks
-from kvarn.runtime.pack_folders.notes import note_path
-from kvarn.runtime.packs import build_pack, index_pack, pack_info, remove_pack
+from kvarn.runtime.packs import blocks
+from kvarn.runtime.packs.blocks import build_pack_in_blocks
+from kvarn.runtime.packs.notes import note_path
+from kvarn.runtime.packs.pack import build_pack, index_pack, pack_info, remove_pack
 from kvarn.runtime.prefill import BlocksPrefill, PrefillError
 from kvarn.runtime.store import Disk, PackBusy, PackError
 from kvarn.runtime.store.disk import files

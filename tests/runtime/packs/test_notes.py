@@ -10,10 +10,10 @@ import xxhash
 
 import kvarn
 from kvarn.runtime.model import Model
-from kvarn.runtime.pack_folders import notes
-from kvarn.runtime.pack_folders.building import TextFile, build_packs
-from kvarn.runtime.pack_folders.notes import attempt, note_path, packs_in, texts_in
-from kvarn.runtime.packs import remove_pack
+from kvarn.runtime.packs import notes
+from kvarn.runtime.packs.notes import attempt, note_path, packs_in, texts_in
+from kvarn.runtime.packs.pack import remove_pack
+from kvarn.runtime.packs.texts import TextFile, build_packs
 from kvarn.runtime.store import PackBusy, PackError
 from kvarn.system.errors import KvarnError
 
@@ -25,7 +25,7 @@ DIES = textwrap.dedent(
     """
     import os, signal, sys
     from pathlib import Path
-    from kvarn.runtime.pack_folders.notes import attempt
+    from kvarn.runtime.packs.notes import attempt
 
     with attempt(Path(sys.argv[1]), "a.pdf"):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .chat.conversation import Conversation
-from .context.planning.request import ContextRequest
-from .lens.passages import Passage, Source
-from .lens.quotes import quotes_of
-from .lens.weights import NEUTRAL, result_of, weighing
-from .sampling import Sampler
-from .store import Disk
+from ..chat.conversation import Conversation
+from ..context.planning.request import ContextRequest
+from ..lens.passages import Passage, Source
+from ..lens.quotes import quotes_of
+from ..lens.weights import NEUTRAL, result_of, weighing
+from ..sampling import Sampler
+from ..store import Disk
 
 if TYPE_CHECKING:
-    from .context import Context, Progress
-    from .context.generation import Finish
-    from .lens.weights import Open
-    from .model import Model
+    from ..context import Context, Progress
+    from ..context.generation import Finish
+    from ..lens.weights import Open
+    from ..model import Model
 
 PASSAGES = 3
 MAX_TOKENS = 256

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ...ops.attention.layout import SEGMENT
-from ..packs import build_pack, check_begins, text_ids
 from ..prefill import BlocksPrefill, PrefillError
 from ..store import Disk, PackBusy, PackError
 from ..store.disk.errors import PackInParts
@@ -27,8 +26,9 @@ from ..store.disk.format.parts_text import parts_folder, parts_text
 from ..store.disk.info import pack_head
 from ..store.disk.parts import Part, begin_parts, check_untouched, join, remove_parts, sharing
 from ..store.states import states_of
-from .building import Reading
 from .notes import attempt, digest_of
+from .pack import build_pack, check_begins, text_ids
+from .texts import Reading
 
 if TYPE_CHECKING:
     from ..context import Context, Progress

@@ -20,12 +20,12 @@ import numpy as np
 
 from ...ops.arrays import F64
 from ...system.errors import KvarnError
-from ..asking import MAX_TOKENS, Answer, Asker
 from ..context.planning.request import ContextRequest
 from ..perplexity import losses_of
 from ..sampling import Sampler
 from ..store import Disk
 from ..store.disk.info import pack_ids
+from .asking import MAX_TOKENS, Answer, Asker
 from .notes import whole_packs
 
 if TYPE_CHECKING:
