@@ -77,7 +77,7 @@ class BlocksPrefill(Prefill):
     def __post_init__(self) -> None:
         if self.size < CHUNK or self.size % CHUNK:
             raise PrefillError(
-                f"--prefill blocks:{self.size}: expected a multiple of {CHUNK} tokens, from "
+                f"prefill blocks:{self.size}: expected a multiple of {CHUNK} tokens, from "
                 f"{CHUNK} on"
             )
         if self.until is not None and self.until < 0:

@@ -36,6 +36,7 @@ NOT_TYPED = {
         "needs a cluster"
     ),
     'kvarn ask --packs /data/library/ --ray HEAD:6379 "Who owns the mill?"': "needs a cluster",
+    "kvarn pack info ./huge": "tells of a pack whose blocks are read",
     "kvarn pack ls ./.huge.parts/": "lists a folder that is there while blocks are read",
     "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
     "kvarn doctor --compile": "needs a GPU",

@@ -114,5 +114,5 @@ def test_what_says_that_a_model_is_a_base_model(
 )
 def test_an_argument_of_a_wrong_type_is_named(tiny: Model, name: str, value: object) -> None:
     words: dict[str, Any] = {name: value}
-    with pytest.raises(kvarn.KvarnError, match=f"^{name} is {value!r}, expected .* kvarn[.]"):
+    with pytest.raises(kvarn.KvarnError, match=rf"^{name} is {value!r}, expected .* kvarn\."):
         tiny.context(64, **words)

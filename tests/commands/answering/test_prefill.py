@@ -153,7 +153,7 @@ def test_options_of_the_other_method_are_refused(run: Kvarn) -> None:
         ([*SPARSE, "--keep", "streaming", "--keep-budget", "20", "-c", "64"], "evicts some"),
         ([*BLOCKS, "--keep", "streaming", "--keep-budget", "20", "-c", "64"], "evicts some"),
         *(
-            (["--prefill", f"blocks:{n}"], f"--prefill blocks:{n}: expected a multiple of 512")
+            (["--prefill", f"blocks:{n}"], f"prefill blocks:{n}: expected a multiple of 512")
             for n in (0, 700)
         ),
         ([*BLOCKS, "--prefill-size", "512"], "blocks:512 and --prefill-size say the same"),

@@ -52,7 +52,7 @@ def test_a_prompt_longer_than_the_context_is_read(
     assert f"; kept 20 of {read} tokens, evicted {read - 20}\n" in large[2]
     assert (figures["kept_tokens"], figures["evicted_tokens"]) == (20, read - 20)
     refused = run(capsys, tiny_path, "--ctx", "100")
-    assert refused[0] == 1 and "do not fit: the context holds 0 of 100 tokens" in refused[2]
+    assert refused[0] == 1 and "do not fit: the context has room for 100" in refused[2]
 
 
 @pytest.mark.parametrize("keep", ["nacl", "h2o", "tova", "snapkv", "l2norm", "random"])
