@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.context.planning.request import ContextRequest
 from ...runtime.home import pack_path, saved_path
+from ...runtime.lens.passages import MOST_PASSAGES, PASSAGES
 from ...runtime.loading.adapter_files import adapter_files
 from ...runtime.packs.notes import whole_packs
 from ...runtime.store.disk.format.manifest import NAME
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from ...runtime.store.facts import PackHead
     from ..parsing.parser import Parser
 
-MAX_TOKENS, PASSAGES = 256, 3
+MAX_TOKENS = 256
 _OF_TEMPLATE = 1024
 """Tokens that a chat template writes around a question, at most; where it writes more, kernels are
 compiled later."""
@@ -93,9 +94,9 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--passages",
         metavar="N",
-        type=typed(count, 0, 12),
+        type=typed(count, 0, MOST_PASSAGES),
         default=PASSAGES,
-        help=f"how many passages to name, at most 12 (default {PASSAGES}; 0: none)",
+        help=f"how many passages to name, at most {MOST_PASSAGES} (default {PASSAGES}; 0: none)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_system_option(parser, "a system message before the question")

@@ -105,6 +105,7 @@ class ModelDrafter(Drafter):
             rates.append(self.lengths.rate_of(probability))
             n = max(least, self.lengths.best(most, rates))
             if n < len(rates):
+                del guesses[n:]
                 break
             guesses.append(token)
             if n == len(rates):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+PASSAGES, MOST_PASSAGES = 3, 12
+"""Passages that are named for an answer: by default, and at most."""
+
 
 @dataclass(frozen=True)
 class Passage:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .passages import Passage, Source
+from .passages import MOST_PASSAGES, Passage, Source
 from .places import borders_of, place_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from ..tokenizer import Tokenizer
 
-MOST_PASSAGES = 12
 AROUND = 8
 """Tokens that a passage shows before and after one that weighs much: enough to know the place."""
 _MARKED = 64

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation
 from ..context.planning.request import ContextRequest
-from ..lens.passages import Passage, Source
+from ..lens.passages import PASSAGES, Passage, Source
 from ..lens.quotes import quotes_of
 from ..lens.weights import NEUTRAL, result_of, weighing
 from ..sampling import Sampler
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..lens.weights import Open
     from ..model import Model
 
-PASSAGES = 3
 MAX_TOKENS = 256
 _COMPARED = 32  # tokens of the answer to a neutral question
 

@@ -12,7 +12,7 @@ from kvarn.commands import opening
 from kvarn.commands.answering.best_packs import one_model
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.home import pack_path
-from kvarn.runtime.lens.quotes import MOST_PASSAGES
+from kvarn.runtime.lens.passages import MOST_PASSAGES
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import ranking
 from kvarn.runtime.prefill import Prefill, SparsePrefill

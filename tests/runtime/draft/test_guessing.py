@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from kvarn.runtime.draft import DraftModel
@@ -88,3 +89,32 @@ def test_a_draft_that_is_never_sure_is_soon_asked_rarely(large: Model, small: Mo
         asked.append(drafter.lengths.next(7)[1] > 0)
         assert not drafter.propose(tokens := [*tokens, token], 7)
     assert 90 <= sum(asked) <= 101
+
+
+def test_each_guess_is_weighed_by_its_own_probability(
+    large: Model, small: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Oracle: the smaller model's softmax, read anew; the third guess makes the last two not worth
+    verifying."""
+    weighed: list[list[float]] = []
+
+    def best(most: int, rates: list[float]) -> int:
+        weighed.append(list(rates))
+        return most if len(rates) < 3 else 1
+
+    context, draft = large.context(64), DraftModel(small, 7, 0)
+    context.prefill(tokens := prompt_of(9))
+    drafter = draft.start(context, GREEDY.start())
+    monkeypatch.setattr(drafter.lengths, "next", lambda longest: (0, longest))
+    monkeypatch.setattr(drafter.lengths, "rate_of", lambda probability: probability)
+    monkeypatch.setattr(drafter.lengths, "best", best)
+    guesses = drafter.propose(tokens, 7)
+    other, shares = small.context(64), []
+    logits = other.prefill(tokens)
+    for _ in range(3):
+        weights = np.exp(logits.astype(np.float64) - logits.max())
+        shares.append(1 / weights.sum())
+        logits = other.decode(int(logits.argmax()))
+    assert [len(rates) for rates in weighed] == [1, 2, 3]
+    assert weighed[-1] == pytest.approx(shares, rel=1e-3)
+    assert guesses == other.tokens[len(tokens) :][:1]

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import textwrap
@@ -23,7 +22,6 @@ from kvarn.runtime.packs.notes import texts_in
 from kvarn.runtime.packs.pack import build_pack, index_pack, pack_info
 from kvarn.runtime.prefill import BlocksPrefill
 from kvarn.runtime.store import Disk
-from kvarn.runtime.store import windowed as store_windows
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import take_lock
 from kvarn.runtime.store.disk.format.parts_text import parts_folder
@@ -84,68 +82,6 @@ def test_a_pack_read_in_parts_is_that_of_one_process(
     assert saved(tmp_path / "parts") == saved(tmp_path / "one")
     assert {path.name for path in tmp_path.iterdir()} == {"one", "parts"}
     assert build_pack_in_blocks(model, parts, ids, prefill, CTX)[1] == 0
-
-
-@pytest.fixture(scope="module", params=[128, 1500])
-def windowed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """The default model, most of whose layers have a window: its own, or one of two segments."""
-    path, model = tmp_path_factory.mktemp("windowed") / "model.gguf", kvarn.load()
-    data, key = bytearray(model.path.read_bytes()), b".attention.sliding_window"
-    value = data.index(key) + len(key) + 4
-    assert data[value - 4 : value + 4] == struct.pack("<II", 4, 128)
-    data[value : value + 4] = struct.pack("<I", request.param)
-    path.write_bytes(data)
-    return kvarn.load(path)
-
-
-STOP = replace(BLOCKS, windows="stop")
-
-
-@pytest.mark.parametrize(
-    ("n_tokens", "prefill", "n_before"),
-    [
-        (N, STOP, 0),
-        (2 * 2048, STOP, 0),  # no rest
-        (N, replace(STOP, rest="block"), 0),
-        (N, STOP, 1536),
-        (N, STOP, 3072),  # within a block, whose windows reach what is there
-        (N, STOP, 4608),
-    ],
-)
-def test_a_model_with_windows_is_read_in_parts(
-    windowed: Model,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    n_tokens: int,
-    prefill: BlocksPrefill,
-    n_before: int,
-) -> None:
-    """Also what one process began; what is read later goes on with the same bits."""
-    monkeypatch.setattr(store_windows, "SPACING", 1)
-    ids, one, parts = ids_of(windowed, n_tokens), tmp_path / "one", tmp_path / "parts"
-    for path in (one, parts) if n_before else ():
-        with windowed.context(CTX, store=Disk(path, goal=N), prefill=prefill) as context:
-            reading = context.reading(ids)
-            while len(context.tokens) < n_before:
-                reading.step()
-    build_pack(windowed, one, ids, CTX, prefill)
-    build_pack_in_blocks(windowed, parts, ids, prefill, CTX)
-    assert saved(parts) == saved(one)
-    assert "windows stop" in str(pack_info(parts).prefill)
-    logits = []
-    for path in (one, parts):
-        with windowed.context(CTX, store=Disk(path, read_only=True)) as context:
-            context.truncate(n_tokens - 1100)  # from a checkpoint
-            logits.append(context.prefill(ids[n_tokens - 1100 :]))
-    assert (logits[0] == logits[1]).all()
-
-
-def test_windows_of_a_block_that_was_stopped_go_on(windowed: Model, tmp_path: Path) -> None:
-    ids = ids_of(windowed, N)
-    build_pack(windowed, tmp_path / "one", ids, CTX, STOP)
-    stopped_in(windowed, tmp_path / "pack", ids, "block 3 of 3", 1536, STOP)
-    build_pack_in_blocks(windowed, tmp_path / "pack", ids, STOP, CTX)
-    assert saved(tmp_path / "pack") == saved(tmp_path / "one")
 
 
 def test_processes_share_the_blocks_and_go_on_where_one_was_killed(

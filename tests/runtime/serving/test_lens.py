@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvarn.runtime.lens.passages import Lens
-from kvarn.runtime.lens.quotes import AROUND, MOST_PASSAGES, heaviest
+from kvarn.runtime.lens.passages import MOST_PASSAGES, Lens
+from kvarn.runtime.lens.quotes import AROUND, heaviest
 from kvarn.runtime.serving.prompt import Chat, Prompt, Reading, Text
 from kvarn.runtime.serving.protocol import Pieces
 
