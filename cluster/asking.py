@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..system.errors import KvarnError
-from .jobs import Job, Placing
+from .jobs import Job, Placement
 from .queue import Queue
 from .shelf import AskedPack, Call, ShelfFacts, Wants
 
@@ -27,7 +27,7 @@ _BATCH = 32
 """Packs whose words one job counts."""
 
 
-class Shelves(Placing):
+class Shelves(Placement):
     """A job goes to a node that has all of its packs. `packs`: by id, with the nodes that have
     them. jobs: their keys → the ids of their packs."""
 

@@ -16,7 +16,7 @@ from ..runtime.store import Disk, PackBusy, PackError
 from ..system.errors import KvarnError
 from .jobs import Job, JobBusy, NodeUnfit, Outcome
 from .queue import Queue
-from .reading import Homes, NodeFacts, Reader, Reading, is_of_the_disk
+from .reading import HomeNodes, NodeFacts, Reader, Reading, is_of_the_disk
 from .worker import Task
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class BlockReading:
         return BlockReader(self, threads)
 
 
-class Anywhere(Homes):
+class AnyNode(HomeNodes):
     """A block may go on on each node: they share the folder."""
 
     def died(self, key: str, node: str, done: int) -> None:
@@ -107,7 +107,7 @@ class BlockReader(Task):
 def read_blocks(queue: Queue) -> Iterator[Outcome]:
     """Read the text; yields outcomes whose result is that of `BlockReader.do`.
 
-    queue: of workers that do `BlockReading`, placed `Anywhere`. Raises `KvarnError` where no worker
+    queue: of workers that do `BlockReading`, placed `AnyNode`. Raises `KvarnError` where no worker
     is left, and for a block that cannot be read.
     """
     names: list[str] = []

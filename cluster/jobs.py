@@ -22,7 +22,7 @@ class JobBusy(KvarnError):
 
 
 @dataclass(frozen=True)
-class Coming:
+class WorkerStarting:
     """A worker is being started on a node."""
 
     worker: str
@@ -30,7 +30,7 @@ class Coming:
 
 
 @dataclass(frozen=True)
-class Ready:
+class WorkerReady:
     """A worker has started, or started again, and waits for a job. facts: what it told."""
 
     worker: str
@@ -38,7 +38,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Told:
+class JobProgress:
     """A worker has done `done` of `total` units of its job."""
 
     worker: str
@@ -47,7 +47,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnded:
     """A worker has ended its job, and waits for the next. result: a `KvarnError` if it failed."""
 
     worker: str
@@ -55,14 +55,14 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Died:
+class WorkerDied:
     """The process of a worker is gone, with its job, and is being started again."""
 
     worker: str
 
 
 @dataclass(frozen=True)
-class Gone:
+class WorkerLost:
     """A worker is gone for good. machine_is: whether its machine is, for which another may come."""
 
     worker: str
@@ -70,7 +70,7 @@ class Gone:
     machine_is: bool = False
 
 
-Event: TypeAlias = Coming | Ready | Told | Ended | Died | Gone
+Event: TypeAlias = WorkerStarting | WorkerReady | JobProgress | JobEnded | WorkerDied | WorkerLost
 
 
 class Workers(ABC):
@@ -86,14 +86,14 @@ class Workers(ABC):
 
     @abstractmethod
     def restart(self, worker: str) -> None:
-        """End the process of a worker that hangs; then `Died`, or `Gone`, tells of it."""
+        """End the process of a worker that hangs; `WorkerDied` or `WorkerLost` then tells of it."""
 
     @abstractmethod
     def drop(self, worker: str) -> None:
         """Stop a worker for good; no event tells of it."""
 
 
-class Placing(ABC):
+class Placement(ABC):
     """Which nodes may do which jobs."""
 
     @abstractmethod

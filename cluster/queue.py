@@ -14,18 +14,18 @@ from typing import Any
 from ..runtime.packs.notes import MOST_DEATHS
 from ..system.errors import KvarnError, message_of
 from .jobs import (
-    Coming,
-    Died,
-    Ended,
     Event,
     Job,
     JobBusy,
+    JobEnded,
+    JobProgress,
     NodeUnfit,
     Outcome,
-    Placing,
-    Ready,
-    Told,
+    Placement,
+    WorkerDied,
+    WorkerReady,
     Workers,
+    WorkerStarting,
 )
 
 PATIENCE_SECONDS = 300.0
@@ -40,7 +40,7 @@ BUSY_SECONDS = 2.0
 
 
 @dataclass
-class Doing:
+class RunningJob:
     """A job that a worker is at. silent: seconds for which the queue listened and heard nothing."""
 
     job: Job
@@ -57,7 +57,7 @@ class Queue:
     worker → what it is at.
     """
 
-    def __init__(self, workers: Workers, placing: Placing, notice: Callable[[str], None]) -> None:
+    def __init__(self, workers: Workers, placing: Placement, notice: Callable[[str], None]) -> None:
         self._workers, self._placing, self._notice = workers, placing, notice
         self._nodes: dict[str, str] = {}  # of all workers that are not gone
         self._coming: dict[str, float] = {}  # since when
@@ -68,7 +68,7 @@ class Queue:
         self._reached: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._waiting: list[Job] = []
-        self.doing: dict[str, Doing] = {}
+        self.doing: dict[str, RunningJob] = {}
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -126,7 +126,7 @@ class Queue:
                     yield Outcome(job.key, "", KvarnError(message_of(error)))
                     continue
                 self._idle.remove(worker)
-                self.doing[worker] = Doing(job, node)
+                self.doing[worker] = RunningJob(job, node)
                 self._workers.start(worker, work)
                 break
 
@@ -151,12 +151,12 @@ class Queue:
 
     def _handle(self, event: Event) -> Iterator[Outcome]:
         worker = event.worker
-        if isinstance(event, Coming):
+        if isinstance(event, WorkerStarting):
             self._nodes[worker], self._coming[worker] = event.node, time.monotonic()
             self._without_since = None
         elif worker not in self._nodes:
             return  # of one that was left out
-        elif isinstance(event, Ready):
+        elif isinstance(event, WorkerReady):
             del self._coming[worker]
             try:
                 self._placing.told(self._nodes[worker], event.facts)
@@ -165,14 +165,14 @@ class Queue:
                 self._leave_out(worker, str(error))
             else:
                 self._idle.append(worker)
-        elif isinstance(event, Told):
+        elif isinstance(event, JobProgress):
             doing = self.doing[worker]
             doing.done, doing.total, doing.silent = event.done, event.total, 0.0
-        elif isinstance(event, Ended):
+        elif isinstance(event, JobEnded):
             yield from self._ended(worker, event.result)
         else:
             yield from self._lost(worker)
-            if isinstance(event, Died):
+            if isinstance(event, WorkerDied):
                 self._coming[worker] = time.monotonic()
             else:
                 self._leave_out(worker, event.reason, event.machine_is)

@@ -9,7 +9,16 @@ from typing import Any
 from .. import __version__
 from ..system.errors import KvarnError
 from ..system.text import one_line
-from .jobs import Coming, Died, Ended, Event, Gone, Ready, Told, Workers
+from .jobs import (
+    Event,
+    JobEnded,
+    JobProgress,
+    WorkerDied,
+    WorkerLost,
+    WorkerReady,
+    Workers,
+    WorkerStarting,
+)
 from .worker import Make, Report, Worker
 
 _LOOK_SECONDS = 2.0
@@ -78,18 +87,18 @@ class RayWorkers(Workers):
         if is_hello:
             if isinstance(answer, KvarnError):
                 self.drop(worker)
-                self._events.append(Gone(worker, str(answer)))
+                self._events.append(WorkerLost(worker, str(answer)))
             else:
-                self._events.append(Ready(worker, answer))
+                self._events.append(WorkerReady(worker, answer))
             return
         report: Report = answer
         if not report.knows:
-            self._events.append(Died(worker))
+            self._events.append(WorkerDied(worker))
             self._greet(worker)
         elif report.ended:
-            self._events.append(Ended(worker, report.result))
+            self._events.append(JobEnded(worker, report.result))
         else:
-            self._events.append(Told(worker, report.done, report.total))
+            self._events.append(JobProgress(worker, report.done, report.total))
             self._asked[self._actors[worker].poll.remote()] = worker, False
 
     def _failed(self, worker: str, is_hello: bool, error: Exception) -> None:
@@ -97,9 +106,9 @@ class RayWorkers(Workers):
         if is_hello:
             self.drop(worker)
             lost = self._node_ids[worker] not in self._alive()
-            self._events.append(Gone(worker, _reason(error), lost))
+            self._events.append(WorkerLost(worker, _reason(error), lost))
         else:
-            self._events.append(Died(worker))
+            self._events.append(WorkerDied(worker))
             self._greet(worker)
 
     def _greet(self, worker: str) -> None:
@@ -116,7 +125,7 @@ class RayWorkers(Workers):
         alive = self._alive()
         for worker in [w for w in self._actors if self._node_ids[w] not in alive]:
             self.drop(worker)
-            self._events.append(Gone(worker, "the machine is gone", True))
+            self._events.append(WorkerLost(worker, "the machine is gone", True))
         for node_id in alive.keys() - self._names.keys():
             cpus = int(alive[node_id]["Resources"].get("CPU", 0))
             if cpus >= (self._threads or 1):  # heads are often started without CPUs for workers
@@ -143,7 +152,7 @@ class RayWorkers(Workers):
         )
         self._actors[worker] = actor.remote(self._make, self._threads, share)
         self._node_ids[worker] = node_id
-        self._events.append(Coming(worker, self._names[node_id]))
+        self._events.append(WorkerStarting(worker, self._names[node_id]))
         self._greet(worker)
 
     def _forget(self, worker: str) -> None:

@@ -22,7 +22,7 @@ from ..runtime.store.disk.contents import is_busy
 from ..runtime.store.disk.info import pack_head
 from ..system.errors import KvarnError
 from ..system.reading import read_text
-from .jobs import Job, JobBusy, NodeUnfit, Outcome, Placing
+from .jobs import Job, JobBusy, NodeUnfit, Outcome, Placement
 from .queue import Queue
 from .worker import Task
 
@@ -145,7 +145,7 @@ def is_of_the_disk(error: BaseException | None) -> bool:
     return False
 
 
-class Homes(Placing):
+class HomeNodes(Placement):
     """A text goes to a node that has most of its pack; where none has any, to all. Nodes that share
     a folder have the same."""
 
@@ -180,8 +180,8 @@ def read_texts(queue: Queue, files: Mapping[str, Path]) -> Iterator[Outcome]:
     """Read each file into the pack of its name; yields outcomes whose result is a `TextRead`, or a
     `KvarnError`.
 
-    queue: of workers that do `Reading`, placed by `Homes`. Raises `KvarnError` where no worker is
-    left, OSError for a file that is gone.
+    queue: of workers that do `Reading`, placed by `HomeNodes`. Raises `KvarnError` where no worker
+    is left, OSError for a file that is gone.
     """
     queue.gather()
 

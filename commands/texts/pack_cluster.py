@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from ...cluster.blocks import Anywhere, BlockReading, read_blocks
+from ...cluster.blocks import AnyNode, BlockReading, read_blocks
 from ...cluster.jobs import Outcome
 from ...cluster.queue import Queue
 from ...cluster.ray_start import connected
 from ...cluster.ray_workers import RayWorkers
-from ...cluster.reading import Homes, Reading, read_texts
+from ...cluster.reading import HomeNodes, Reading, read_texts
 from ...runtime.home import make_folder, pack_path
 from ...runtime.memory import human_bytes
 from ...runtime.prefill import BlocksPrefill
@@ -40,7 +40,7 @@ def build_each_on_ray(options: argparse.Namespace) -> int:
     stopped = f"stopped: {reading.folder} keeps what was read; run the same command to resume"
     per_node, threads = options.ray_workers or 1, options.threads
     with on_ctrl_c(lambda: stopped), connected(options.ray, per_node, threads) as ray:
-        queue = Queue(RayWorkers(ray, reading, per_node, threads), Homes(), say)
+        queue = Queue(RayWorkers(ray, reading, per_node, threads), HomeNodes(), say)
         with Elapsed(lambda: _progress(queue)) as elapsed:
             for n_done, outcome in enumerate(read_texts(queue, named), 1):
                 elapsed.clear()
@@ -70,7 +70,7 @@ def build_blocks_on_ray(options: argparse.Namespace, prefill: BlocksPrefill, tex
         connected(options.ray, per_node, threads) as ray,
     ):
         blocks = BlockReading(reading, pack.name, text, prefill, Path(mark.name).name)
-        queue = Queue(RayWorkers(ray, blocks, per_node, threads), Anywhere(), say)
+        queue = Queue(RayWorkers(ray, blocks, per_node, threads), AnyNode(), say)
         with Elapsed(lambda: _progress(queue, "block")) as elapsed:
             for outcome in read_blocks(queue):
                 elapsed.clear()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kvarn.cluster.jobs import (
-    Coming,
-    Ended,
     Event,
     Job,
-    Placing,
-    Ready,
+    JobEnded,
+    Placement,
+    WorkerReady,
+    WorkerStarting,
 )
 from kvarn.cluster.queue import Queue
 from kvarn.system.errors import KvarnError
@@ -18,7 +18,7 @@ from kvarn.system.errors import KvarnError
 from .workers import Script, Scripted
 
 
-class Anywhere(Placing):
+class AnyNode(Placement):
     """homes: the nodes of jobs that not all may do; refused: facts of workers that do not fit."""
 
     def __init__(self, homes: dict[str, set[str]] | None = None, refused: object = None) -> None:
@@ -38,8 +38,8 @@ class Anywhere(Placing):
 
 def coming(*workers: str) -> list[Event]:
     """Workers that have started, each named NODE-N."""
-    started: list[Event] = [Coming(worker, worker.partition("-")[0]) for worker in workers]
-    return started + [Ready(worker, None) for worker in workers]
+    started: list[Event] = [WorkerStarting(worker, worker.partition("-")[0]) for worker in workers]
+    return started + [WorkerReady(worker, None) for worker in workers]
 
 
 def jobs(*keys: str) -> list[Job]:
@@ -47,12 +47,12 @@ def jobs(*keys: str) -> list[Job]:
 
 
 def queued(
-    script: Script, *workers: str, placing: Placing | None = None
+    script: Script, *workers: str, placing: Placement | None = None
 ) -> tuple[Queue, Scripted, list[str]]:
     lines: list[str] = []
     scripted = Scripted(coming(*workers), script)
-    return Queue(scripted, placing or Anywhere(), lines.append), scripted, lines
+    return Queue(scripted, placing or AnyNode(), lines.append), scripted, lines
 
 
 def done(worker: str, work: Any) -> list[Event]:
-    return [Ended(worker, f"{work} done")]
+    return [JobEnded(worker, f"{work} done")]

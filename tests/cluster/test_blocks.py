@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import kvarn
-from kvarn.cluster.blocks import Anywhere, BlockReading, read_blocks
-from kvarn.cluster.jobs import Coming, Died, Ended, JobBusy, NodeUnfit, Ready
+from kvarn.cluster.blocks import AnyNode, BlockReading, read_blocks
+from kvarn.cluster.jobs import JobBusy, JobEnded, NodeUnfit, WorkerDied, WorkerReady, WorkerStarting
 from kvarn.cluster.queue import Queue
 from kvarn.cluster.reading import NodeFacts, Reading
 from kvarn.runtime.attend import TopK
@@ -62,14 +62,14 @@ def test_workers_read_the_pack_of_one_process(
     """A short text is read by one."""
     reading = replace(reading, text=text)
     workers = Inline({node: reading(1) for node in "ab"})
-    outcomes = list(read_blocks(Queue(workers, Anywhere(), pytest.fail)))
+    outcomes = list(read_blocks(Queue(workers, AnyNode(), pytest.fail)))
     names = NAMES if text == TEXT else []
     assert [one.key for one in outcomes] == ["the first tokens", *names, "the rest"]
     assert contents(tmp_path / "shared" / "pack") == one_process(tiny, tmp_path, text)
     n_tokens = pack_info(tmp_path / "shared" / "pack").n_tokens
     assert sum(one.result[1] for one in outcomes) == n_tokens
     assert {path.name for path in (tmp_path / "shared").iterdir()} == {"pack", ".mark"}
-    again = list(read_blocks(Queue(Inline({"a": reading(1)}), Anywhere(), pytest.fail)))
+    again = list(read_blocks(Queue(Inline({"a": reading(1)}), AnyNode(), pytest.fail)))
     assert [one.result[1] for one in again] == [0] * len(again)
 
 
@@ -78,7 +78,7 @@ def test_blocks_of_a_lost_machine_are_read_by_another(
 ) -> None:
     told: list[str] = []
     workers = Inline({node: reading(1) for node in "ab"})
-    for outcome in read_blocks(Queue(workers, Anywhere(), told.append)):
+    for outcome in read_blocks(Queue(workers, AnyNode(), told.append)):
         if outcome.key == "the first tokens":
             workers.lost = {"a"}
         elif outcome.key in NAMES:
@@ -91,17 +91,17 @@ def test_blocks_of_a_lost_machine_are_read_by_another(
 def test_a_block_that_kills_workers_ends_the_command_by_name() -> None:
     def script(worker: str, work: Any) -> list[Any]:
         if work == "block 2 of 3":
-            return [Died(worker), Ready(worker, NodeFacts("m", {}))]
-        return [Ended(worker, (NAMES, 0))]
+            return [WorkerDied(worker), WorkerReady(worker, NodeFacts("m", {}))]
+        return [JobEnded(worker, (NAMES, 0))]
 
-    workers = Scripted([Coming("a", "a"), Ready("a", NodeFacts("m", {}))], script)
+    workers = Scripted([WorkerStarting("a", "a"), WorkerReady("a", NodeFacts("m", {}))], script)
     with pytest.raises(KvarnError, match="a: block 2 of 3: given up: 4 workers died of it"):
-        list(read_blocks(Queue(workers, Anywhere(), [].append)))
+        list(read_blocks(Queue(workers, AnyNode(), [].append)))
     assert [work for _, work in workers.started].count("block 2 of 3") == 4
 
 
 def test_a_block_goes_on_on_each_node() -> None:
-    placing, nodes = Anywhere(), frozenset("ab")
+    placing, nodes = AnyNode(), frozenset("ab")
     placing.told("a", NodeFacts("m", {}))
     placing.told("b", NodeFacts("m", {}))
     placing.died("block 2 of 3", "a", 512)

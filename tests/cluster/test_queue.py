@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from kvarn.cluster import queue as module
 from kvarn.cluster.jobs import (
-    Died,
-    Ended,
     Event,
-    Gone,
     Job,
     JobBusy,
+    JobEnded,
+    JobProgress,
     NodeUnfit,
     Outcome,
-    Ready,
-    Told,
+    WorkerDied,
+    WorkerLost,
+    WorkerReady,
 )
 from kvarn.cluster.queue import Queue
 from kvarn.runtime.packs.notes import MOST_DEATHS
 from kvarn.system.errors import KvarnError
 
-from .queues import Anywhere, coming, done, jobs, queued
+from .queues import AnyNode, coming, done, jobs, queued
 from .workers import Script, Scripted
 
 
@@ -47,10 +47,10 @@ def test_a_job_whose_worker_died_is_given_out_again() -> None:
     def script(worker: str, work: Any) -> list[Event]:
         if work in left:
             left.remove(work)
-            return [Told(worker, 7, 9), Died(worker), Ready(worker, None)]
+            return [JobProgress(worker, 7, 9), WorkerDied(worker), WorkerReady(worker, None)]
         return done(worker, work)
 
-    placing = Anywhere()
+    placing = AnyNode()
     queue, workers, lines = queued(script, "a-0", placing=placing)
     assert [one.key for one in queue.run(jobs(*"123"))] == ["1", "2", "3"]
     assert [work for _, work in workers.started] == ["1", "2", "2", "3"]
@@ -77,7 +77,7 @@ def ticking(
     lines: list[str] = []
     scripted = Ticking(coming(*workers), script)
     monkeypatch.setattr(module, "time", scripted)
-    return Queue(scripted, Anywhere(), lines.append), scripted, lines
+    return Queue(scripted, AnyNode(), lines.append), scripted, lines
 
 
 def test_a_worker_that_hangs_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_worker_that_hangs_is_started_anew(monkeypatch: pytest.MonkeyPatch) ->
     def script(worker: str, work: Any) -> list[Event]:
         if work in hangs:
             hangs.remove(work)
-            return [Told(worker, 7, 9)]
+            return [JobProgress(worker, 7, 9)]
         return done(worker, work)
 
     queue, workers, lines = ticking(script, monkeypatch, "a-0")
@@ -102,7 +102,7 @@ def test_a_worker_that_hangs_is_started_anew(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_worker_that_answers_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it gets no further, as one that loads a model."""
-    told: list[Event] = [Told("a-0", 0, 9)] * 1000
+    told: list[Event] = [JobProgress("a-0", 0, 9)] * 1000
     queue, workers, _ = ticking(lambda worker, work: told + done(worker, work), monkeypatch, "a-0")
     assert [one.result for one in queue.run(jobs("1"))] == ["1 done"]
     assert workers.restarted == [] and workers.now > 1000
@@ -127,7 +127,7 @@ def test_time_that_the_caller_takes_is_no_silence(monkeypatch: pytest.MonkeyPatc
 def test_a_job_that_kills_workers_is_given_up_and_named() -> None:
     def script(worker: str, work: Any) -> list[Event]:
         if work == "2":
-            return [Told(worker, 5, 9), Died(worker), Ready(worker, None)]
+            return [JobProgress(worker, 5, 9), WorkerDied(worker), WorkerReady(worker, None)]
         return done(worker, work)
 
     queue, workers, _ = queued(script, "a-0")
@@ -142,8 +142,8 @@ def test_a_job_that_gets_further_each_time_is_not_given_up() -> None:
 
     def script(worker: str, work: Any) -> list[Event]:
         n = next(reached)
-        end: list[Event] = [Died(worker), Ready(worker, None)]
-        return done(worker, work) if n > 20 else [Told(worker, n, 99), *end]
+        end: list[Event] = [WorkerDied(worker), WorkerReady(worker, None)]
+        return done(worker, work) if n > 20 else [JobProgress(worker, n, 99), *end]
 
     queue, _, _ = queued(script, "a-0")
     assert [one.result for one in queue.run(jobs("1"))] == ["1 done"]
@@ -158,7 +158,7 @@ def test_a_busy_job_is_tried_again_after_the_others(monkeypatch: pytest.MonkeyPa
             tries.append(time.monotonic())
         if work in left:
             left.remove(work)
-            return [Ended(worker, JobBusy("busy"))]
+            return [JobEnded(worker, JobBusy("busy"))]
         return done(worker, work)
 
     queue, workers, lines = queued(script, "a-0")
@@ -187,10 +187,10 @@ def test_whatever_happens_each_job_ends_once(data: st.DataObject) -> None:
         kinds = ["done", "died", *(["gone", "unfit"] if mortal else [])]
         kind = data.draw(st.sampled_from(kinds))
         if kind == "died":
-            return [Died(worker), Ready(worker, None)]
+            return [WorkerDied(worker), WorkerReady(worker, None)]
         if kind == "gone":
-            return [Gone(worker, "gone", True)]
-        return [Ended(worker, NodeUnfit("full"))] if kind == "unfit" else done(worker, work)
+            return [WorkerLost(worker, "gone", True)]
+        return [JobEnded(worker, NodeUnfit("full"))] if kind == "unfit" else done(worker, work)
 
     names = [str(n) for n in range(data.draw(st.integers(0, 8)))]
     queue, workers, _ = queued(script, "stays-0", "m1-0", "m2-0", "m2-1")

@@ -8,24 +8,26 @@ import pytest
 
 from kvarn.cluster import queue as module
 from kvarn.cluster.jobs import (
-    Coming,
-    Ended,
     Event,
-    Gone,
+    JobEnded,
     NodeUnfit,
-    Ready,
+    WorkerLost,
+    WorkerReady,
+    WorkerStarting,
 )
 from kvarn.cluster.queue import Queue
 from kvarn.system.errors import KvarnError
 
-from .queues import Anywhere, coming, done, jobs, queued
+from .queues import AnyNode, coming, done, jobs, queued
 from .workers import Scripted
 
 
 def test_jobs_of_a_lost_machine_go_to_another() -> None:
     def script(worker: str, work: Any) -> list[Event]:
         return (
-            [Gone(worker, "the machine is gone", True)] if worker == "a-0" else done(worker, work)
+            [WorkerLost(worker, "the machine is gone", True)]
+            if worker == "a-0"
+            else done(worker, work)
         )
 
     queue, _, lines = queued(script, "a-0", "b-0")
@@ -37,9 +39,9 @@ def test_jobs_of_a_lost_machine_go_to_another() -> None:
 
 def test_jobs_that_only_a_lost_machine_may_do_are_named() -> None:
     def script(worker: str, work: Any) -> list[Event]:
-        return [Gone(worker, "gone", True)] if worker == "a-0" else done(worker, work)
+        return [WorkerLost(worker, "gone", True)] if worker == "a-0" else done(worker, work)
 
-    placing = Anywhere({"1": {"a"}, "2": {"a"}})
+    placing = AnyNode({"1": {"a"}, "2": {"a"}})
     queue, _, _ = queued(script, "a-0", "b-0", placing=placing)
     queue.gather()
     outcomes = {one.key: one for one in queue.run(jobs(*"123"))}
@@ -49,7 +51,7 @@ def test_jobs_that_only_a_lost_machine_may_do_are_named() -> None:
 
 
 def test_a_job_waits_for_the_machine_that_may_do_it() -> None:
-    placing = Anywhere({"1": {"b"}})
+    placing = AnyNode({"1": {"b"}})
     queue, _, _ = queued(done, "a-0", "b-0", placing=placing)
     queue.gather()
     assert {one.key: one.node for one in queue.run(jobs(*"12"))} == {"1": "b", "2": "a"}
@@ -58,7 +60,7 @@ def test_a_job_waits_for_the_machine_that_may_do_it() -> None:
 def test_an_unfit_machine_gets_no_more_jobs() -> None:
     def script(worker: str, work: Any) -> list[Event]:
         full = NodeUnfit("No space left on device")
-        return [Ended(worker, full)] if worker == "a-0" else done(worker, work)
+        return [JobEnded(worker, full)] if worker == "a-0" else done(worker, work)
 
     queue, workers, lines = queued(script, "a-0", "b-0")
     queue.gather()
@@ -69,7 +71,9 @@ def test_an_unfit_machine_gets_no_more_jobs() -> None:
 
 
 def test_without_any_worker_it_ends_with_the_reason_of_the_last() -> None:
-    queue, _, lines = queued(lambda worker, work: [Ended(worker, NodeUnfit("full"))], "a-0", "b-0")
+    queue, _, lines = queued(
+        lambda worker, work: [JobEnded(worker, NodeUnfit("full"))], "a-0", "b-0"
+    )
     queue.gather()
     with pytest.raises(KvarnError, match="no worker is left: b is left out: full"):
         list(queue.run(jobs(*"12")))
@@ -79,13 +83,13 @@ def test_without_any_worker_it_ends_with_the_reason_of_the_last() -> None:
 def test_a_machine_that_comes_later_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def script(worker: str, work: Any) -> list[Event]:
         if worker == "a-0":
-            return [Gone(worker, "gone", True), *coming("b-0")]
+            return [WorkerLost(worker, "gone", True), *coming("b-0")]
         return done(worker, work)
 
     queue, _, lines = queued(script, "a-0")
     assert [one.node for one in queue.run(jobs("1"))] == ["b"]
     assert lines[-1] == "a is left out: gone; waiting for another machine"
-    queue, _, _ = queued(lambda worker, work: [Gone(worker, "gone", True)], "a-0")
+    queue, _, _ = queued(lambda worker, work: [WorkerLost(worker, "gone", True)], "a-0")
     queue.gather()
     monkeypatch.setattr(module, "PATIENCE_SECONDS", -1.0)
     with pytest.raises(KvarnError, match="no machine is left, and none has come in"):
@@ -93,10 +97,10 @@ def test_a_machine_that_comes_later_goes_on(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_workers_that_do_not_start_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = [Coming("a-0", "a"), *coming("b-0")]
+    events = [WorkerStarting("a-0", "a"), *coming("b-0")]
     lines: list[str] = []
     workers = Scripted(events, done)
-    queue = Queue(workers, Anywhere(), lines.append)
+    queue = Queue(workers, AnyNode(), lines.append)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
     queue.gather()
     assert queue.nodes == {"b"} and workers.dropped == ["a-0"]
@@ -104,12 +108,12 @@ def test_workers_that_do_not_start_are_left_out(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_workers_that_tell_what_does_not_fit_are_left_out() -> None:
-    events: list[Event] = [Coming("a-0", "a"), Ready("a-0", "other"), *coming("b-0")]
+    events: list[Event] = [WorkerStarting("a-0", "a"), WorkerReady("a-0", "other"), *coming("b-0")]
     lines: list[str] = []
-    queue = Queue(Scripted(events, done), Anywhere(refused="other"), lines.append)
+    queue = Queue(Scripted(events, done), AnyNode(refused="other"), lines.append)
     with pytest.raises(KvarnError, match="no worker is left: a is left out: it does not fit"):
         queue.gather()
-    events = [Coming("b-0", "b"), *events[:2], Ready("b-0", None)]
-    queue = Queue(Scripted(events, done), Anywhere(refused="other"), lines.append)
+    events = [WorkerStarting("b-0", "b"), *events[:2], WorkerReady("b-0", None)]
+    queue = Queue(Scripted(events, done), AnyNode(refused="other"), lines.append)
     queue.gather()
     assert (queue.nodes, lines) == ({"b"}, ["a is left out: it does not fit"])

@@ -19,11 +19,11 @@ import pytest
 import kvarn
 from kvarn.cluster import queue
 from kvarn.cluster.asking import Asked, Shelves
-from kvarn.cluster.blocks import Anywhere, BlockReader, BlockReading, read_blocks
+from kvarn.cluster.blocks import AnyNode, BlockReader, BlockReading, read_blocks
 from kvarn.cluster.queue import Queue
 from kvarn.cluster.ray_start import connected
 from kvarn.cluster.ray_workers import RayWorkers
-from kvarn.cluster.reading import Homes, Reader, Reading, TextBytes, TextRead, read_texts
+from kvarn.cluster.reading import HomeNodes, Reader, Reading, TextBytes, TextRead, read_texts
 from kvarn.cluster.shelf import Asking, Call, Shelf
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
@@ -130,7 +130,7 @@ class DeadlyReader(Reader):
 
 
 def reading_queue(module: Any, reading: Reading, lines: list[str]) -> Queue:
-    return Queue(RayWorkers(module, reading, 1, 1), Homes(), lines.append)
+    return Queue(RayWorkers(module, reading, 1, 1), HomeNodes(), lines.append)
 
 
 def test_a_killed_worker_goes_on_from_its_last_commit(
@@ -267,7 +267,7 @@ def test_blocks_of_a_lost_worker_are_given_out_again(
         Reading(tmp_path, tiny_path, n_ctx=CTX), "pack", text, prefill, "mark", by
     )
     with connected(cluster.address, 1, 1) as module:
-        jobs = Queue(RayWorkers(module, reading, 1, 1), Anywhere(), lines.append)
+        jobs = Queue(RayWorkers(module, reading, 1, 1), AnyNode(), lines.append)
         keys = [outcome.key for outcome in read_blocks(jobs)]
     blocks = [f"block {i} of 3" for i in (1, 2, 3)]
     assert (keys[0], sorted(keys[1:-1]), keys[-1]) == ("the first tokens", blocks, "the rest")

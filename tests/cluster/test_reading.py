@@ -10,7 +10,7 @@ import pytest
 
 import kvarn
 from kvarn.cluster.jobs import JobBusy, NodeUnfit
-from kvarn.cluster.reading import Homes, NodeFacts, Reader, Reading, TextBytes
+from kvarn.cluster.reading import HomeNodes, NodeFacts, Reader, Reading, TextBytes
 from kvarn.cluster.worker import Report, Task, Worker
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import texts
@@ -92,7 +92,7 @@ def test_a_model_that_cannot_be_loaded_is_the_machines_fault(
 
 
 def test_a_text_goes_where_most_of_its_pack_is() -> None:
-    homes, nodes = Homes(), frozenset("abc")
+    homes, nodes = HomeNodes(), frozenset("abc")
     homes.told("a", NodeFacts("m", {"x": 5, "y": 7}))
     homes.told("b", NodeFacts("m", {"x": 5, "y": 9}))
     homes.told("c", NodeFacts("m", {}))

@@ -6,7 +6,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from kvarn.cluster.jobs import Coming, Died, Ended, Event, Gone, Ready, Workers
+from kvarn.cluster.jobs import (
+    Event,
+    JobEnded,
+    WorkerDied,
+    WorkerLost,
+    WorkerReady,
+    Workers,
+    WorkerStarting,
+)
 from kvarn.cluster.worker import Task
 from kvarn.system.errors import KvarnError
 
@@ -32,7 +40,7 @@ class Scripted(Workers):
 
     def restart(self, worker: str) -> None:
         self.restarted.append(worker)
-        self._events += [Died(worker), Ready(worker, None)]
+        self._events += [WorkerDied(worker), WorkerReady(worker, None)]
 
     def drop(self, worker: str) -> None:
         self.dropped.append(worker)
@@ -43,8 +51,8 @@ class Inline(Workers):
 
     def __init__(self, tasks: dict[str, Task]) -> None:
         self._tasks = tasks
-        self._events: deque[Event] = deque(Coming(node, node) for node in tasks)
-        self._events.extend(Ready(node, task.facts()) for node, task in tasks.items())
+        self._events: deque[Event] = deque(WorkerStarting(node, node) for node in tasks)
+        self._events.extend(WorkerReady(node, task.facts()) for node, task in tasks.items())
         self.lost: set[str] = set()
         self.done: list[tuple[str, Any]] = []
 
@@ -53,14 +61,14 @@ class Inline(Workers):
 
     def start(self, worker: str, work: Any) -> None:
         if worker in self.lost:
-            self._events.append(Gone(worker, "the machine is gone", True))
+            self._events.append(WorkerLost(worker, "the machine is gone", True))
             return
         self.done.append((worker, work))
         try:
             result = self._tasks[worker].do(work, lambda done, total: None)
         except KvarnError as error:
             result = error
-        self._events.append(Ended(worker, result))
+        self._events.append(JobEnded(worker, result))
 
     def restart(self, worker: str) -> None:
         raise AssertionError("its tasks end, or raise")
