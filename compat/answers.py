@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.chat import replies
-from ..runtime.chat.replies import CompletionLogprobs, Gathered, Logprob, Reply
+from ..runtime.chat.replies import Choice, Gathered, Logprob, Reply
 from ..runtime.chat.tool_calls import Event, Parser, Plain
 from ..runtime.sampling import Constraint, Sampler
 from .arguments import RANDOM_SEEDS, check, refusal
@@ -31,11 +30,9 @@ _SAMPLING = {one.name: one.name for one in fields(Sampler) if one.name != "n_pro
 class Answer:
     """What follows a prompt, and how it is made.
 
-    max_tokens: None: as many as fit. n_top: log probabilities of each token and of so many others;
-    None: none. model: what the response calls it. before: text in front of the answer, the prompt
-    where it is echoed. parser: finds calls and reasoning in a chat's; None for a completion.
-    finish: why it ended; None until it has. n_tokens: that were generated. logprobs: of those that
-    were not told yet; lists: tells those of a completion.
+    max_tokens: None: as many as fit. model: what the response calls it. before: text in front of
+    the answer, the prompt where it is echoed. parser: finds calls and reasoning in a chat's.
+    finish: why it ended; None until it has. n_tokens: that were generated.
     """
 
     sampler: Sampler
@@ -43,20 +40,19 @@ class Answer:
     stop: tuple[str, ...]
     stream: bool
     echo: bool
-    n_top: int | None
-    lists: CompletionLogprobs
+    choice: Choice
     model: str
     before: str = ""
-    parser: Parser | None = None
+    parser: Parser = field(default_factory=Plain)
     said: Gathered = field(default_factory=Gathered)
     finish: str | None = None
-    logprobs: list[Logprob] = field(default_factory=list)
     n_tokens: int = 0
 
     @classmethod
     def of(cls, call: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Answer:
-        """The answer to these arguments. defaults: options of `Sampler`. Raises `CompatError` for
-        arguments that kvarn does not have, and for values that are none."""
+        """The answer to these arguments of the method `call`. defaults: options of `Sampler`.
+        Raises `CompatError` for arguments that kvarn does not have, and for values that are none.
+        """
         left = {name: value for name, value in given.items() if value is not None}
         sampling = {_SAMPLING[name]: left.pop(name) for name in _SAMPLING.keys() & left}
         limit, stop = int(left.pop("max_tokens", 0)), left.pop("stop", ())
@@ -71,69 +67,59 @@ class Answer:
             sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
         n_top = None if top is False else n_top if top is True else top
         sampler = Sampler(**{**defaults, **sampling, "n_probs": n_top or 0})
-        lists = CompletionLogprobs(n_top)
+        choice = Choice(call == "create_chat_completion", n_top)
         stops, most = (stop,) if isinstance(stop, str) else tuple(stop), max(limit, 0) or None
-        return cls(sampler, most, stops, bool(stream), bool(echo), n_top, lists, model)
+        return cls(sampler, most, stops, bool(stream), bool(echo), choice, model)
 
     def response(self, n_prompt: int, start: Callable[[], Generation]) -> Response:
         """The response to a prompt of so many tokens, in chunks if the request wants that. start:
         begins to generate, when the response is read."""
-        kind, prefix = "text_completion", "cmpl"
-        if self.parser is not None:
-            kind, prefix = f"chat.completion{'.chunk' if self.stream else ''}", "chatcmpl"
-        head = replies.head_of(kind, f"{prefix}-{uuid.uuid4()}", self.model)
+        head = replies.head_of(self.model, is_chat=self.choice.is_chat, stream=self.stream)
         chunks = ({**head, "choices": [choice]} for choice in self._choices(start))
         if self.stream:
             return chunks
         [whole] = chunks
-        n = {"prompt_tokens": n_prompt, "completion_tokens": self.n_tokens}
-        return {**whole, "usage": {**n, "total_tokens": n_prompt + self.n_tokens}}
+        return {**whole, "usage": replies.usage_of(n_prompt, self.n_tokens)}
 
     def _choices(self, start: Callable[[], Generation]) -> Iterator[Reply]:
         """The choice of each chunk, or a single one that says all."""
-        if self.stream and self.parser is not None:
-            yield self._choice({"role": "assistant"})
+        if self.stream and self.choice.is_chat:
+            yield self.choice.chunk({"role": "assistant"})
         generation = start()
         if self.stream and self.before:
-            yield self._choice({"content": self.before})
-        for event in self._events(generation, self.parser or Plain()):
+            yield self._echoed(self.choice.chunk({"content": self.before}))
+        for event in self._events(generation):
             self.said.add(event)
             if self.stream and (delta := replies.delta_of(event)) is not None:
-                yield self._choice(delta)
-        yield self._choice({} if self.stream else self.said.reply())
+                yield self.choice.chunk(delta)
+        if self.stream:
+            yield self.choice.chunk({}, self.finish)
+            return
+        self.said.text = self.before + self.said.text
+        whole = self.choice.whole(self.said.reply(), self.finish)
+        yield self._echoed(whole) if self.before else whole
 
-    def _choice(self, said: Reply) -> Reply:
-        if self.parser is not None:
-            form = {"delta" if self.stream else "message": said}
-        else:
-            form = {"text": ("" if self.stream else self.before) + said.get("content", "")}
-        return {**form, "index": 0, "logprobs": self._logprobs(), "finish_reason": self.finish}
+    def _echoed(self, choice: Reply) -> Reply:
+        """A choice that begins with the prompt: nothing is before its first token."""
+        if (lists := choice["logprobs"]) and lists["tokens"]:
+            lists["token_logprobs"][0] = lists["top_logprobs"][0] = None
+        return choice
 
-    def _logprobs(self) -> Reply | None:
-        """Of the tokens that were not told yet."""
-        tokens, self.logprobs = self.logprobs, []
-        if self.n_top is not None and self.parser is not None:
-            return {"content": replies.chat_logprobs(tokens, self.n_top)}
-        is_first = self.before and not self.lists.n_told
-        form = self.lists.of(tokens)
-        if form and is_first and tokens:  # nothing is before a prompt's first token
-            form["token_logprobs"][0] = form["top_logprobs"][0] = None
-        return form
-
-    def _events(self, generation: Generation, parser: Parser) -> Iterator[Event]:
+    def _events(self, generation: Generation) -> Iterator[Event]:
         """The answer as it is generated. Tokens of a stop text have no log probabilities."""
-        text, waiting = generation.text(parser.special), list[Logprob]()
+        parser, waiting = self.parser, list[Logprob]()
+        text = generation.text(parser.special)
         for token in generation.ids():
-            if self.n_top is not None:
+            if self.choice.n_top is not None:
                 waiting.append(Logprob.of(generation, token))
             if piece := text.push(token):
-                self.logprobs += waiting
+                self.choice.waiting += waiting
                 waiting.clear()
                 yield from parser.push(piece)
             if text.stop:
                 break
         else:
-            self.logprobs += waiting
+            self.choice.waiting += waiting
         yield from [*parser.push(text.flush()), *parser.finish()]
         self.n_tokens, is_cut = generation.n_tokens, generation.finish in ("length", "context")
         self.finish = "length" if is_cut else "tool_calls" if self.said.calls else "stop"

@@ -16,7 +16,7 @@ from ..models.config.text_encoders import TEXT_ENCODERS
 from ..runtime.chat import lenient
 from ..runtime.chat.replies import Logprob, Reply, embeddings
 from ..runtime.chat.template import ChatTemplate
-from ..runtime.chat.tool_calls import Plain, constraint_for, parser_for
+from ..runtime.chat.tool_calls import constraint_for, parser_for
 from ..runtime.context.generation import Generation
 from ..runtime.context.reading.prompt import prompt_ids
 from ..runtime.draft import Draft
@@ -117,7 +117,7 @@ class Llama:
         if answer.echo:
             answer.before = text
         else:
-            answer.lists.n_told = len(text)
+            answer.choice.n_told = len(text)
         return self._told(answer, ids)
 
     __call__ = create_completion
@@ -139,7 +139,8 @@ class Llama:
         asked = [message_of(one, f"messages[{i}]") for i, one in enumerate(messages)]
         tools = None if choice == "none" else tools or None
         text = lenient.prompt_of(template, asked, tools, {})
-        answer.parser = parser_for(template.source, tools, text) if tools else Plain()
+        if tools:
+            answer.parser = parser_for(template.source, tools, text)
         if calls := constraint_for(template.source, tools, choice, text):
             if form is not None:
                 raise CompatError("tools and a form of the answer exclude each other: omit one")
@@ -271,15 +272,15 @@ class Llama:
             raise CompatError(f"Requested tokens ({len(ids)}) exceed context window of {n_ctx}")
 
         def start() -> Generation:
-            if answer.before and answer.n_top is not None:
-                answer.logprobs = self._logprobs(ids, answer)
+            if answer.before and answer.choice.n_top is not None:
+                answer.choice.waiting = self._logprobs(ids, answer.choice.n_top)
             return self._generation(ids, answer)
 
         return answer.response(len(ids), start)
 
-    def _logprobs(self, ids: list[int], answer: Answer) -> list[Logprob]:
+    def _logprobs(self, ids: list[int], n_top: int) -> list[Logprob]:
         """Of a prompt's tokens, each after those before it, without what begins texts."""
-        tokenizer, state = self._context.model.tokenizer, Sampler(n_probs=answer.n_top or 0).start()
+        tokenizer, state = self._context.model.tokenizer, Sampler(n_probs=n_top).start()
         self.reset()
         rows = chain.from_iterable(self._context.read_all_logits(ids[:-1]))
         first = Logprob(ids[0], tokenizer.piece(ids[0]), 0.0)

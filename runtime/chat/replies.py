@@ -6,6 +6,7 @@ Imports neither NumPy nor msgspec: the HTTP process tells answers so, and `compa
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -96,9 +97,19 @@ class Logprob:
         return cls(token, piece(token), of.logprob, top)
 
 
-def head_of(kind: str, id: str, model: str) -> Reply:
+def head_of(model: str, *, is_chat: bool, stream: bool) -> Reply:
     """The fields of a response that all its chunks share."""
+    kind, prefix = "text_completion", "cmpl"
+    if is_chat:
+        kind, prefix = f"chat.completion{'.chunk' if stream else ''}", "chatcmpl"
+    id = f"{prefix}-{uuid.uuid4().hex}"
     return {"id": id, "object": kind, "created": int(time.time()), "model": model}
+
+
+def usage_of(n_prompt: int, n_generated: int) -> Reply:
+    """Tokens of a response."""
+    n_total = n_prompt + n_generated
+    return {"prompt_tokens": n_prompt, "completion_tokens": n_generated, "total_tokens": n_total}
 
 
 def called(id: str, name: str, arguments: Any) -> Reply:
@@ -137,45 +148,64 @@ def delta_of(event: object) -> Reply | None:
     return None
 
 
-def chat_logprobs(tokens: Sequence[Logprob], n_top: int) -> list[Reply]:
-    """`logprobs.content` of a chat."""
-    return [
+@dataclass
+class Choice:
+    """Choice `index` of a response, told whole or in chunks: a chat's, or a completion's.
+
+    n_top: log probabilities of each token and of so many others; None: none. waiting: the tokens
+    that the next chunk tells. n_told: a completion's characters before those.
+    """
+
+    is_chat: bool
+    n_top: int | None
+    index: int = 0
+    n_told: int = 0
+    waiting: list[Logprob] = field(default_factory=list)
+
+    def chunk(self, delta: Reply, finish: str | None = None) -> Reply:
+        """The next chunk; finish: why the answer ends with it."""
+        has_logprobs = not self.is_chat or bool(self.waiting)
+        return self._told("delta", delta, finish, has_logprobs)
+
+    def whole(self, message: Reply, finish: str | None) -> Reply:
+        """All of it."""
+        return self._told("message", message, finish, has_logprobs=True)
+
+    def _told(self, kind: str, said: Reply, finish: str | None, has_logprobs: bool) -> Reply:
+        form = {kind: said} if self.is_chat else {"text": said.get("content") or ""}
+        tokens, self.waiting, logprobs = self.waiting, [], None
+        if self.n_top is not None and has_logprobs:
+            of = _chat_logprobs if self.is_chat else self._lists
+            logprobs = of(tokens, self.n_top)
+        return {"index": self.index, **form, "logprobs": logprobs, "finish_reason": finish}
+
+    def _lists(self, tokens: Sequence[Logprob], n_top: int) -> Reply:
+        """The older form: lists side by side, and texts → log probabilities."""
+        texts = [spelt(one.piece) for one in tokens]
+        offsets = list(accumulate(map(len, texts), initial=self.n_told))
+        self.n_told = offsets.pop()
+        top = [{spelt(piece): p for _, piece, p in one.top[:n_top]} for one in tokens]
+        return {
+            "tokens": texts,
+            "token_logprobs": [one.logprob for one in tokens],
+            "top_logprobs": top,
+            "text_offset": offsets,
+        }
+
+
+def _chat_logprobs(tokens: Sequence[Logprob], n_top: int) -> Reply:
+    content = [
         {
             **_one(token.piece, token.logprob),
             "top_logprobs": [_one(piece, logprob) for _, piece, logprob in token.top[:n_top]],
         }
         for token in tokens
     ]
+    return {"content": content}
 
 
 def _one(piece: bytes, logprob: float) -> Reply:
     return {"token": spelt(piece), "logprob": max(logprob, _LEAST), "bytes": list(piece)}
-
-
-@dataclass
-class CompletionLogprobs:
-    """`logprobs` of a completion, whole or in chunks. n_top: of so many others in each token's
-    place; None: there are none. n_told: characters before the next token."""
-
-    n_top: int | None
-    n_told: int = 0
-
-    def of(self, tokens: Sequence[Logprob]) -> Reply | None:
-        """The older form, of the next tokens: lists side by side, and texts → log probabilities."""
-        if self.n_top is None:
-            return None
-        texts = [spelt(one.piece) for one in tokens]
-        offsets = list(accumulate(map(len, texts), initial=self.n_told))
-        self.n_told = offsets.pop()
-        return {
-            "tokens": texts,
-            "token_logprobs": [one.logprob for one in tokens],
-            "top_logprobs": [
-                {spelt(piece): logprob for _, piece, logprob in one.top[: self.n_top]}
-                for one in tokens
-            ],
-            "text_offset": offsets,
-        }
 
 
 def embeddings(vectors: Sequence[Any], n_tokens: int, model: str) -> Reply:

@@ -1,23 +1,17 @@
-"""How an answer ended and what it cost, in OpenAI's words."""
+"""What answers cost and read, in OpenAI's words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from ...runtime.chat import replies
 from ...runtime.serving.protocol import Done
-from ..answers.collecting import End, WholeAnswer
+from ..answers.collecting import WholeAnswer
 from ..wire.encoding import event
 from ..wire.errors import ApiError, shape
-
-FINISH: Mapping[End, str] = {
-    "stop": "stop",
-    "stop_text": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-}
 
 
 def usage_of(answers: Sequence[WholeAnswer], per_prompt: int = 1) -> dict[str, Any]:
@@ -25,12 +19,9 @@ def usage_of(answers: Sequence[WholeAnswer], per_prompt: int = 1) -> dict[str, A
     ends = [answer.done or Done(0, "cancelled") for answer in answers]
     n_prompt = sum(done.n_prompt for done in ends[::per_prompt])
     n_generated = sum(done.n_generated for done in ends)
-    return {
-        "prompt_tokens": n_prompt,
-        "completion_tokens": n_generated,
-        "total_tokens": n_prompt + n_generated,
-        "prompt_tokens_details": {"cached_tokens": sum(one.n_cached for one in ends[::per_prompt])},
-    }
+    n_cached = sum(one.n_cached for one in ends[::per_prompt])
+    details = {"prompt_tokens_details": {"cached_tokens": n_cached}}
+    return {**replies.usage_of(n_prompt, n_generated), **details}
 
 
 def timings_of(answers: Sequence[WholeAnswer]) -> dict[str, Any]:

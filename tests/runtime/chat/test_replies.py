@@ -2,16 +2,11 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 
-from kvarn.runtime.chat.replies import (
-    CompletionLogprobs,
-    Gathered,
-    Logprob,
-    arguments_of,
-    chat_logprobs,
-)
+from kvarn.runtime.chat.replies import Choice, Gathered, Logprob, arguments_of
 from kvarn.runtime.chat.tool_calls import CallArguments, CallBegins, TextPiece
 
 
@@ -49,7 +44,8 @@ TOKENS = [
 
 
 def test_log_probabilities_of_a_chat_are_json_with_as_many_others_as_asked_for() -> None:
-    first, second = json.loads(json.dumps(chat_logprobs(TOKENS, 2), allow_nan=False))
+    choice = Choice(True, 2, waiting=list(TOKENS)).chunk({})
+    first, second = json.loads(json.dumps(choice["logprobs"]["content"], allow_nan=False))
     assert (first["token"], first["logprob"], first["bytes"]) == ("ab", -0.5, [97, 98])
     assert [(one["token"], one["bytes"]) for one in first["top_logprobs"]] == [
         ("ab", [97, 98]),
@@ -59,11 +55,23 @@ def test_log_probabilities_of_a_chat_are_json_with_as_many_others_as_asked_for()
 
 
 def test_the_older_form_counts_characters_from_what_was_told_before() -> None:
-    forms = CompletionLogprobs(1, 10)
-    form = forms.of(TOKENS)
-    assert form is not None
+    choice = Choice(False, 1, n_told=10)
+
+    def lists(*tokens: Logprob) -> dict[str, Any]:
+        choice.waiting += tokens
+        told: dict[str, Any] = choice.chunk({})["logprobs"]
+        return told
+
+    form = lists(*TOKENS)
     assert (form["tokens"], form["text_offset"]) == (["ab", "c"], [10, 12])
     assert form["top_logprobs"] == [{"ab": -0.5}, {"ab": -0.25}]
-    offsets = [form["text_offset"] for form in map(forms.of, ([], TOKENS[1:], TOKENS)) if form]
+    offsets = [lists(*tokens)["text_offset"] for tokens in ([], TOKENS[1:], TOKENS)]
     assert offsets == [[], [13], [14, 16]]
-    assert CompletionLogprobs(None).of(TOKENS) is None
+
+
+def test_a_choice_without_log_probabilities_has_none() -> None:
+    chat = Choice(True, 1)
+    assert chat.chunk({})["logprobs"] is None
+    assert chat.whole({}, "stop")["logprobs"] == {"content": []}
+    for is_chat in (True, False):
+        assert Choice(is_chat, None, waiting=list(TOKENS)).whole({}, "stop")["logprobs"] is None

@@ -1,0 +1,92 @@
+"""The choices of a chat's or a completion's response, at once or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...runtime.chat.replies import Choice, delta_of, head_of
+from ...runtime.serving.protocol import Done, Progress
+from ..answers.answering import Numbered, begin, whole
+from ..answers.asking import Ask
+from ..answers.collecting import End, WholeAnswer
+from ..answers.events import Logprobs
+from ..service import Service, model_id
+from ..wire.encoding import WAITING, json_response, read_so_far
+from ..wire.encoding import event as sse
+from ..wire.streams import EVENTS, Stream, with_last_words
+from .requests import check_lens
+from .types import Generated
+from .usage import last_words, lens_of, timings_of, usage_of
+
+_DONE = b"data: [DONE]\n\n"
+_FINISH: Mapping[End, str] = {
+    "stop": "stop",
+    "stop_text": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+}
+
+
+async def response(
+    service: Service,
+    body: Generated,
+    request: Request,
+    asks: Sequence[Ask],
+    n: int,
+    *,
+    is_chat: bool,
+) -> Response:
+    """The response of one choice for each of `asks`, `n` of which have the same prompt."""
+    check_lens(body.lens, len(asks))
+    head = head_of(model_id(service.ready()), is_chat=is_chat, stream=bool(body.stream))
+    choices = [Choice(is_chat, ask.n_top, i) for i, ask in enumerate(asks)]
+    if body.stream:
+        wants_usage = bool(body.stream_options and body.stream_options.include_usage)
+        events = await begin(service, request, asks)
+        chunks = _chunks(head, choices, events, n if wants_usage else 0)
+        return Stream(with_last_words(service, chunks, last_words), EVENTS)
+    answers, told = await whole(service, request, asks), []
+    for choice, answer in zip(choices, answers, strict=True):
+        choice.waiting += answer.logprobs
+        told.append(choice.whole(answer.reply(), _FINISH[answer.end]))
+    ends = {"usage": usage_of(answers, n), "timings": timings_of(answers)}
+    return json_response({**head, "choices": told, **ends, **lens_of(answers[0].done)})
+
+
+async def _chunks(
+    head: dict[str, Any],
+    choices: Sequence[Choice],
+    events: AsyncIterator[Numbered | None],
+    usage_per: int,
+) -> AsyncIterator[bytes]:
+    """usage_per: choices of each prompt, if usage is wanted."""
+    answers = [WholeAnswer() for _ in choices]
+    shared = {**head, "usage": None} if usage_per else head
+    for choice in choices:
+        if choice.is_chat:
+            begins = choice.chunk({"role": "assistant", "content": ""})
+            yield sse({**shared, "choices": [begins]})
+    async for numbered in events:
+        if numbered is None:
+            yield WAITING
+            continue
+        i, event = numbered
+        answers[i].add(event)
+        match event:
+            case Progress():
+                yield read_so_far(event.done, event.total)
+            case Logprobs(tokens):
+                choices[i].waiting += tokens
+            case Done():
+                ends = {"timings": timings_of([answers[i]]), **lens_of(event)}
+                last = choices[i].chunk({}, _FINISH[answers[i].end])
+                yield sse({**shared, "choices": [last], **ends})
+            case _ if (delta := delta_of(event)) is not None:
+                yield sse({**shared, "choices": [choices[i].chunk(delta)]})
+    if usage_per:
+        yield sse({**head, "choices": [], "usage": usage_of(answers, usage_per)})
+    yield _DONE
