@@ -122,7 +122,7 @@ def _build_one(options: argparse.Namespace) -> int:
 
     source, request = ModelRequest.of(options), request_from(options)
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
-    documents, head, prefill = documents_from(options), store.head(), request.prefill
+    head, prefill, documents = store.head(), request.prefill, documents_from(options)
     if options.each_block and not isinstance(prefill, BlocksPrefill):
         raise KvarnError("--each-block reads the blocks of a text: give --prefill blocks:N, too")
     if not any(document.text.strip() for document in documents):

@@ -62,6 +62,15 @@ def opening(path: Path) -> Iterator[None]:
         raise PackError(path, f"cannot be opened:{name} {error.strerror or error}") from error
 
 
+def check_place(path: Path) -> None:
+    """Raise `PackError` where a file is in the place of a new pack, or of a folder above it."""
+    above = next((place for place in (path, *path.parents) if place.exists()), None)
+    if above is not None and not above.is_dir():
+        raise PackError(
+            path, f"{one_line(str(above))} is a file: expected a folder, or a name for a new one"
+        )
+
+
 def checked_path(path: str | Path) -> Path:
     """The path; `PackError` if no file can have it: it is empty, has a NUL or is no Unicode."""
     try:

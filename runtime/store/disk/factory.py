@@ -17,7 +17,7 @@ from ..method import Store
 from ..states import states_of
 from ..windowed import windows_of
 from .contents import create
-from .errors import PackError, checked_path, opening
+from .errors import PackError, check_place, checked_path, opening
 from .folder import PackFolder
 from .format.manifest import NAME, Manifest
 from .format.parts_text import check_no_parts
@@ -77,9 +77,12 @@ class Disk(Store):
 
     def head(self) -> PackHead | None:
         """The facts of the pack, or of the one that a new pack begins with. Raises `PackError`
-        where a pack that is followed is missing or empty."""
+        where a pack that is followed is missing or empty, or a file is where a new one goes."""
         if not self.follows_pack:
-            return None if (pack := self._existing()) is None else pack_head(pack)
+            if (pack := self._existing()) is not None:
+                return pack_head(pack)
+            check_place(Path(self.path))
+            return None
         pack = Path(self.path if self.read_only or self.parent is None else self.parent)
         head = pack_head(pack)
         if not head.n_tokens:

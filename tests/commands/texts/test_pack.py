@@ -150,6 +150,24 @@ def test_wrong_uses_are_one_line(run: Kvarn, tmp_path: Path, arguments: str, tol
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pack build -f {text} -o {text}",
+        "pack build -f {text} -o {text}/below",
+        "pack build --each -f {text} -o {text}/",
+        "run -p x --kv {text}",
+        "chat --session {text}",
+    ],
+)
+def test_a_file_is_not_taken_for_a_new_pack(run: Kvarn, tmp_path: Path, words: str) -> None:
+    """Before the model is opened, which here is none."""
+    (tmp_path / "empty").touch()
+    code, out, err = run(*words.format(text=run.text).split(), "-m", str(tmp_path / "empty"))
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert f"{run.text} is a file: expected a folder, or a name for a new one" in err
+
+
 def test_export_and_import_make_the_same_pack(run: Kvarn, tmp_path: Path) -> None:
     run.build("mill")
     file = tmp_path / "mill.kvpack"
