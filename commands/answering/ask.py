@@ -14,6 +14,7 @@ from ...runtime.context.planning.request import ContextRequest
 from ...runtime.home import pack_path, saved_path
 from ...runtime.lens.passages import MOST_PASSAGES, PASSAGES
 from ...runtime.loading.adapter_files import adapter_files
+from ...runtime.packs import MAX_TOKENS
 from ...runtime.packs.notes import whole_packs
 from ...runtime.store.disk.format.manifest import NAME
 from ...system.errors import KvarnError
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from ...runtime.store.facts import PackHead
     from ..parsing.parser import Parser
 
-MAX_TOKENS = 256
 _OF_TEMPLATE = 1024
 """Tokens that a chat template writes around a question, at most; where it writes more, kernels are
 compiled later."""

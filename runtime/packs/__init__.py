@@ -8,3 +8,6 @@ notes.py      what became of each of many texts, noted beside its pack
 asking.py     a question to a pack: an answer, and the passages that weighed most in it
 ranking.py    which packs a question fits best, and their answers
 """
+
+MAX_TOKENS = 256
+"""Of an answer to a question, unless another limit is given."""

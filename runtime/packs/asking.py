@@ -14,6 +14,7 @@ from ..lens.quotes import quotes_of
 from ..lens.weights import NEUTRAL, result_of, weighing
 from ..sampling import Sampler
 from ..store import Disk
+from . import MAX_TOKENS
 
 if TYPE_CHECKING:
     from ..context import Context, Progress
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ..lens.weights import Open
     from ..model import Model
 
-MAX_TOKENS = 256
 _COMPARED = 32  # tokens of the answer to a neutral question
 
 

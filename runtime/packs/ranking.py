@@ -25,7 +25,8 @@ from ..perplexity import losses_of
 from ..sampling import Sampler
 from ..store import Disk
 from ..store.disk.info import pack_ids
-from .asking import MAX_TOKENS, Answer, Asker
+from . import MAX_TOKENS
+from .asking import Answer, Asker
 from .notes import whole_packs
 
 if TYPE_CHECKING:
