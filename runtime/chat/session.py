@@ -51,17 +51,20 @@ class Session:
         }
         files.replace(self.file, encoded(data))
 
+    def messages(self) -> list[dict[str, str]]:
+        """Those that were saved; `ConversationError` for a file that holds no conversation."""
+        data = self._data()
+        return [] if data is None else data["messages"]
+
     def load(self, conversation: Conversation) -> bool:
         """Load what was saved; False if there is nothing.
 
         Raises `ConversationError` for a file that holds no conversation, or one whose context has
         lost the pack it began with.
         """
-        try:
-            raw = files.read_file(self.file, _MOST_BYTES)
-        except FileNotFoundError:
+        data = self._data()
+        if data is None:
             return False
-        data = decoded(raw, self.file)
         base = data.get("base")
         if type(base) is not int or not 0 <= base <= len(conversation.context.tokens):
             raise ConversationError(
@@ -72,6 +75,13 @@ class Session:
         conversation.base = base
         conversation.prompt = _prompt(conversation, data.get("prompt"))
         return True
+
+    def _data(self) -> dict[str, Any] | None:
+        """What the file holds, if there is one."""
+        try:
+            return decoded(files.read_file(self.file, _MOST_BYTES), self.file)
+        except FileNotFoundError:
+            return None
 
 
 def _prompt(conversation: Conversation, data: Any) -> tuple[Rendered, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         model.chat_template.start()
     from ....runtime.chat.conversation import Conversation
 
-    with opened(source, model, request) as context:
+    with _without_empty(options.session), opened(source, model, request) as context:
         if draft is not None:
             draft.prepare(context)
         ids = context.encode(text) if text else []
@@ -164,6 +165,22 @@ def _check_parent(session: str, path: Path, pack: Path | None) -> None:
             f"session {session} begins with the pack {missing}, which is gone: if it was "
             "moved, name its new place once with --pack NAME"
         )
+
+
+@contextmanager
+def _without_empty(name: str | None) -> Iterator[None]:
+    """Remove the session of that name at the end if it was made meanwhile and has no messages."""
+    path = None if name is None else session_path(name)
+    is_new = path is not None and not path.exists()
+    try:
+        yield
+    finally:
+        if is_new and path is not None and (path / "pack.json").exists():
+            from ....runtime.chat.session import Session
+            from ....runtime.packs.pack import remove_pack
+
+            if not Session(path).messages():
+                remove_pack(path)
 
 
 def _session(options: argparse.Namespace, conversation: Conversation) -> Session | None:

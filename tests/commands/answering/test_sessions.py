@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.runtime.home import session_path
+from kvarn.runtime.home import pack_path, session_path
 from kvarn.runtime.model import Model
+from kvarn.runtime.store import Disk
 
 from ..pack_runner import TEXT, Kvarn, ids_of
 
@@ -58,7 +59,24 @@ def test_a_chat_follows_a_pack(run: Kvarn, tiny: Model, monkeypatch: pytest.Monk
     assert out[:half] == out[half:]
 
 
-def test_a_session_goes_on_in_the_next_process(run: Kvarn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_a_turn_leaves_nothing(
+    run: Kvarn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has begun stays, whatever its next process does."""
+    words = ["chat", "--session", "s", *run.model, "-n", "4", "-c", "4000"]
+    turns = {"": False, "/help\n/nonsense\n": False, "Hello\n": True, "/stats\n": True}
+    for lines, is_kept in turns.items():
+        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+        run(*words)
+        assert session_path("s").exists() == is_kept
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    code, _, err = run("chat", "--session", "t", *run.model, "-c", "1")
+    assert code == 1 and not session_path("t").exists(), err
+
+
+def test_a_session_goes_on_in_the_next_process(
+    run: Kvarn, tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.build("mill")
 
     def chat(text: str, *arguments: str) -> tuple[int, str, str]:
@@ -93,8 +111,8 @@ def test_a_session_goes_on_in_the_next_process(run: Kvarn, monkeypatch: pytest.M
     assert code == 1
     assert "has begun already" in err
     # As after a crash before the first turn: the pack is not taken for a conversation.
-    chat("", "--session", "u", "--pack", "mill")
-    (session_path("u") / "conversation.json").unlink()
+    with tiny.context(4000, store=Disk(session_path("u"), parent=pack_path("mill"))):
+        pass
     assert chat("Hello\n", "--session", "u")[1] == first[1]
     (session_path("t") / "conversation.json").write_text("[1]")
     assert "not a saved conversation" in chat("x\n", "--session", "t")[2]
