@@ -106,6 +106,15 @@ class GGUFFile:
         return max(by_type, key=by_type.__getitem__)
 
     @property
+    def file_type(self) -> str:
+        """The name of `general.file_type`, as "Q4_K_M"; without one `weight_type`."""
+        from gguf import LlamaFileType
+
+        number = self.metadata.get("general.file_type")
+        names = {int(known): known.name.partition("_")[2] for known in LlamaFileType}
+        return (isinstance(number, int) and names.get(number)) or self.weight_type
+
+    @property
     def n_bytes(self) -> int:
         """Size of all files together."""
         return sum(source.size for source in self._sources)

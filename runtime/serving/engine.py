@@ -184,7 +184,7 @@ class Engine:
             n_params=file.n_parameters,
             n_bytes=file.n_bytes,
             architecture=file.architecture,
-            weight_type=file.weight_type,
+            file_type=file.file_type,
             chat_template="" if template is None else template.source,
             notices=list(self._notices),
         )

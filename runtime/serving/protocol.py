@@ -174,8 +174,8 @@ class Ready(_Message):
     n_bytes: int
     architecture: str
     chat_template: str = ""
-    weight_type: str = ""
-    """Of most weights, as "Q4_1"."""
+    file_type: str = ""
+    """As "Q4_K_M"."""
     notices: list[str] = []
 
 

@@ -104,7 +104,7 @@ class TextEncoderEngine:
             n_params=file.n_parameters,
             n_bytes=file.n_bytes,
             architecture=file.architecture,
-            weight_type=file.weight_type,
+            file_type=file.file_type,
             notices=list(self._notices),
         )
 

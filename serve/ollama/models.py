@@ -86,7 +86,7 @@ def _details(facts: Ready) -> dict[str, Any]:
         "family": facts.architecture,
         "families": [facts.architecture],
         "parameter_size": size,
-        "quantization_level": facts.weight_type,
+        "quantization_level": facts.file_type,
     }
 
 

@@ -138,6 +138,26 @@ def test_get_checks_the_type(written: Write) -> None:
         file.get("n", dict)
 
 
+@pytest.mark.parametrize(
+    ("pairs", "name"),
+    [
+        ([pair("general.file_type", U32, 15)], "Q4_K_M"),
+        ([pair("general.file_type", U32, 0)], "F32"),
+        ([pair("general.file_type", U32, 1024)], "F16"),  # "guessed"
+        ([pair("general.file_type", U32, 9999)], "F16"),
+        ([pair("general.file_type", STRING, b"F8")], "F16"),
+        ([], "F16"),
+    ],
+)
+def test_a_file_is_of_the_type_that_it_names_or_of_its_weights(
+    written: Write, pairs: list[bytes], name: str
+) -> None:
+    """The numbers are those of llama.cpp's `enum llama_ftype`."""
+    tensors = [info("t", [8], 1), info("u", [4], 0, 32)]
+    with open_gguf(written(build(pairs, tensors, bytes(64)))) as file:
+        assert (file.file_type, file.weight_type) == (name, "F16")
+
+
 def test_arrays_outlive_the_file(written: Write) -> None:
     path = written(
         build([pair("a", ARRAY, (U32, [5])), pair("b", U8, 1)], [info("t", [2, 1])], b"12345678")
