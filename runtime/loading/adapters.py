@@ -73,6 +73,14 @@ def load_adapters(model: GGUFFile, files: Sequence[AdapterFile]) -> LoadedAdapte
     return LoadedAdapters({name: joined(factors) for name, factors in parts.items()}, tuple(facts))
 
 
+def check_adapters(model: GGUFFile, files: Sequence[AdapterFile]) -> None:
+    """Raises what `load_adapters` raises, but for numbers, of which none are read."""
+    for adapter in files:
+        with open_gguf(adapter.path) as file:
+            _alpha(file, model)
+            _pairs(file, model)
+
+
 def _alpha(file: GGUFFile, model: GGUFFile) -> float:
     """The adapter's alpha; `AdapterError` unless the file is an adapter for the architecture."""
     for key, expected in (("general.type", "adapter"), ("adapter.type", "lora")):

@@ -32,6 +32,7 @@ from ..draft import DraftModel
 from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.adapter_files import adapter_files
+from ..loading.adapters import check_adapters
 from ..loading.load import load
 from ..packs.pack import remove_pack
 from ..rehearsal import rehearsals
@@ -88,6 +89,7 @@ class Engine:
     def __init__(self, connection: Connection[ToEngine], start: Start) -> None:
         self._connection, self._start = connection, start
         self._notices: list[str] = []
+        self._lora = adapter_files(start.words.get("lora", ()))
         self._flags = Flags(start.cancel_path)
         words = {word: x for word, x in start.words.items() if word not in MODEL_WORDS}
         request = request_of(words)
@@ -95,8 +97,9 @@ class Engine:
             config = ModelConfig.from_metadata(open_gguf(Path(start.model)).metadata)
             check_memory(config, request, start)
         drafting = draft_request(start)
+        if self._lora:
+            check_adapters(open_gguf(Path(start.model)), self._lora)
         self._send(Loading(f"loading {Path(start.model).name}"))
-        self._lora = adapter_files(start.words.get("lora", ()))
         self._model = load(
             start.model,
             threads=start.threads or None,

@@ -142,8 +142,9 @@ def test_packs_that_a_server_has_open_can_be_asked_beside_it(
         ([MINI, "-c", "100M"], "a context of 104,857,600 tokens needs"),
         ([MINI, "--draft", "other.gguf"], "the draft other.gguf has another vocabulary than "),
         ([MINI, "--draft", "no.gguf"], ", neither ngram nor a model: "),
+        ([MINI, "--lora", "other.gguf"], "other.gguf: it is no low-rank adapter"),
     ],
-    ids=["a broken file", "no room", "a draft of other tokens", "a broken draft"],
+    ids=["a broken file", "no room", "a draft of other tokens", "a broken draft", "no adapter"],
 )
 def test_what_cannot_be_loaded_is_refused_in_one_line(
     words: list[str], expected: str, tiny_path: Path, tmp_path: Path
