@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..jit.launch import Graph
     from .attention.api import AttentionScratch
     from .attention.decode.gathered import GatheredScratch
+    from .attention.texts.api import TextScratch
     from .experts import Routing
     from .experts.api import ExpertsScratch
     from .linear import Activations, Weight
@@ -152,6 +153,11 @@ class Cpu(Device):
 
         return GatheredScratch(n_heads, n_kv_heads, layout, room)
 
+    def text_scratch(self, head_dim: int) -> TextScratch:
+        from .attention.texts.api import TextScratch
+
+        return TextScratch(head_dim)
+
     def networks(
         self, layers: Mapping[int, Any], n_heads: int, n_kv_heads: int, layout: TileLayout
     ) -> Mapping[int, Any]:
@@ -205,6 +211,12 @@ class Cpu(Device):
         from .attention.decode.gathered import gathered_attention
 
         return gathered_attention
+
+    @cached_property
+    def text_attention(self) -> Callable[..., None]:
+        from .attention.texts.api import text_attention
+
+        return text_attention
 
     @cached_property
     def experts(self) -> Callable[..., None]:

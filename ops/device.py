@@ -229,6 +229,22 @@ class Device(ABC):
             f"loading adapters: the device {self.name} does not compute them; use --device cpu"
         )
 
+    # Text encoders, which not every device computes.
+
+    def text_scratch(self, head_dim: int) -> Scratch:
+        """For `text_attention`."""
+        raise self._no_text_encoders()
+
+    @property
+    def text_attention(self) -> Callable[..., None]:
+        """`ops.attention.texts.api.text_attention`."""
+        raise self._no_text_encoders()
+
+    def _no_text_encoders(self) -> OpsError:
+        return OpsError(
+            f"loading a text encoder: the device {self.name} computes none; use --device cpu"
+        )
+
     # Routed experts, which not every device computes.
 
     def check_experts(self, name: str) -> None:

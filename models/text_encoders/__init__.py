@@ -2,7 +2,6 @@
 
 weights.py     tensors
 encoder.py     the forward pass over several texts at once
-attention.py   every token attends to every other of its text
 """
 
 from .encoder import Rows as Rows

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ops.arrays import F32, I32
+from ...ops.attention.texts.work import Texts
 from ...ops.device import Activations
 from ..config.layers import DenseConfig
 from ..config.text_encoders import TextEncoderConfig
@@ -20,7 +21,6 @@ from ..feed_forwards import Dense, Experts, feed_forward_of
 from ..loader import Linear, Norm
 from ..workspace import Rows as Memory
 from ..workspace import Widths, Workspace
-from .attention import Span, attend, rotation, spans_of
 from .weights import LayerWeights, TextEncoderWeights
 
 
@@ -29,7 +29,7 @@ class Rows:
     """The tokens of several texts, one behind the other.
 
     ids, types: int32 (N,), tokens and their types (0, or 1 in the second text of a pair). lengths:
-    tokens of each text, of sum N. Texts of one length should be neighbours: they are one operation.
+    tokens of each text, of sum N.
     """
 
     ids: I32
@@ -55,6 +55,7 @@ class TextEncoder:
             widths += Experts.widths(config, experts, gated=gated)
         self._work = work = Workspace(config, self._device, max_rows, Widths.widest(widths))
         self._normed_in, self._mixed_in = work.input("normed"), work.input("mixed")
+        self._text_scratch = self._device.text_scratch(config.head_dim)
         self._feed_forwards = [
             feed_forward_of(layer.feed_forward, config, work) for layer in weights.layers
         ]
@@ -67,14 +68,14 @@ class TextEncoder:
         """
         self._check(rows)
         config, weights = self.config, self.weights
-        b, spans = self._work.rows(0, len(rows.ids)), spans_of(rows.lengths)
-        positions = np.concatenate([np.tile(np.arange(t), n) for _, n, t in spans])
+        b, texts = self._work.rows(0, len(rows.ids)), Texts(rows.lengths)
+        positions = np.concatenate([np.arange(n) for n in rows.lengths])
         self._embed(rows, positions, b.x)
         angles = self._angles(positions)
         for index, layer in enumerate(weights.layers):
             windowed = config.windowed[index]
             window = config.window if windowed else 0
-            self._attend(layer, b, spans, window, angles[windowed] if angles else None)
+            self._attend(layer, b, texts, window, angles[windowed] if angles else None)
             self._join(b, layer.attn_output_norm)
             self._feed_forwards[index](self._source(layer.ffn_norm, b), b, b.branch)
             self._join(b, layer.layer_output_norm)
@@ -130,13 +131,13 @@ class TextEncoder:
         config = self.config
         if config.architecture.positions != "rope":
             return None
-        whole = rotation(positions, config.rope_base, config.head_dim)
+        whole = _rotation(positions, config.rope_base, config.head_dim)
         if not any(config.windowed):
             return whole, whole
-        return whole, rotation(positions, config.window_rope_base, config.head_dim)
+        return whole, _rotation(positions, config.window_rope_base, config.head_dim)
 
     def _attend(
-        self, layer: LayerWeights, b: Memory, spans: list[Span], window: int, angles: F32 | None
+        self, layer: LayerWeights, b: Memory, texts: Texts, window: int, angles: F32 | None
     ) -> None:
         """The branch of a layer's attention."""
         work, config, e = self._work, self.config, self.config.head_dim
@@ -152,7 +153,7 @@ class TextEncoder:
         if angles is not None:
             self._device.pointwise.rope(q, k, angles, "neox")
         mixed = b.array("mixed", config.n_heads, e)
-        attend((q, k, v), spans, window, self._device.threads, mixed)
+        self._device.text_attention((q, k, v), texts, window, mixed, self._text_scratch)
         source = self._mixed_in.set(b.array("mixed", config.n_heads * e))
         work.linear(source, layer.attn_output, b.branch)
 
@@ -190,3 +191,10 @@ class TextEncoder:
         ):
             if values.min() < 0 or values.max() >= stop:
                 raise ModelError(f"cannot run the model: a {what} outside 0 to {stop - 1}")
+
+
+def _rotation(positions: NDArray[np.int64], base: float, n_rot: int) -> F32:
+    """float32 (N, n_rot): cosines, then sines, of angles positions[t] * base^(-2i / n_rot)."""
+    angles = positions[:, None] * base ** (-np.arange(0, n_rot, 2) / n_rot)
+    table: F32 = np.concatenate([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    return table

@@ -12,7 +12,6 @@ from kvarn.jit.arena import Arena
 from kvarn.models.config.text_encoders import TextEncoderConfig
 from kvarn.models.errors import ModelError
 from kvarn.models.text_encoders import Rows, TextEncoder, TextEncoderWeights
-from kvarn.models.text_encoders.attention import attend
 from kvarn.ops.cpu import CPU
 from kvarn.runtime.embedding import normalised
 from kvarn.runtime.embedding.texts import Ids
@@ -92,34 +91,6 @@ def test_vectors_are_llama_cpps(
         expected = normalised(np.stack([oracle.pooled(ids, case.n_embd) for ids in texts]))
     found = kvarn.load_embedder(path).embed_ids([Ids(ids, len(ids)) for ids in texts])
     np.testing.assert_allclose(found, expected, atol=2e-3)  # llama.cpp rounds gelu to 16 bits
-
-
-def test_scores_are_parts_of_one_text_where_it_is_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = TinyEncoder("modern-bert", n_layers=4, window=9)
-    rows = some_rows(case, (48, 5, 5))
-    encoder = loaded(write(tmp_path / "tiny.gguf", case), 58)
-    monkeypatch.setattr("kvarn.models.text_encoders.attention._MOST_SCORES", 4 * 48 * 7)
-    hidden = on_engine(encoder.forward, rows)
-    np.testing.assert_allclose(hidden, expected(case, rows), atol=2e-5)
-
-
-@pytest.mark.parametrize("size", [1.0, 300.0])
-@pytest.mark.parametrize("window", [0, 4])
-def test_attention_to_large_scores_is_a_softmax_too(size: float, window: int) -> None:
-    rng = np.random.default_rng(6)
-    q, k, v = (rng.normal(0, 1, (21, heads, 8)).astype(np.float32) for heads in (4, 2, 2))
-    q *= np.float32(size)
-    out = np.empty_like(q)
-    attend((q, k, v), [(0, 1, 7), (7, 2, 7)], window, 2, out)
-    for t, h in np.ndindex(21, 4):
-        keys = np.arange(t // 7 * 7, t // 7 * 7 + 7)
-        keys = keys[np.abs(keys - t) <= window // 2] if window else keys
-        scores = k[keys, h // 2].astype(float) @ q[t, h] / 8**0.5
-        weights = np.exp(scores - scores.max())
-        expected = weights / weights.sum() @ v[keys, h // 2]
-        np.testing.assert_allclose(out[t, h], expected, atol=1e-4 if size > 1 else 1e-6)
 
 
 @pytest.mark.parametrize("dense", [True, False])
