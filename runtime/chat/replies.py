@@ -153,7 +153,8 @@ class Choice:
     """Choice `index` of a response, told whole or in chunks: a chat's, or a completion's.
 
     n_top: log probabilities of each token and of so many others; None: none. waiting: the tokens
-    that the next chunk tells. n_told: a completion's characters before those.
+    that the next chunk tells. n_told: characters before those, the prompt's of a
+    completion among them.
     """
 
     is_chat: bool

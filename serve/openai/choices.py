@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...runtime.chat.replies import Choice, delta_of, head_of
+from ...runtime.serving.prompt import Text
 from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask
@@ -43,7 +44,8 @@ async def response(
     """The response of one choice for each of `asks`, `n` of which have the same prompt."""
     check_lens(body.lens, len(asks))
     head = head_of(model_id(service.ready()), is_chat=is_chat, stream=bool(body.stream))
-    choices = [Choice(is_chat, ask.n_top, i) for i, ask in enumerate(asks)]
+    before = [0 if is_chat else await _n_before(service, ask) for ask in asks]
+    choices = [Choice(is_chat, ask.n_top, i, n) for i, (ask, n) in enumerate(zip(asks, before))]
     if body.stream:
         wants_usage = bool(body.stream_options and body.stream_options.include_usage)
         events = await begin(service, request, asks)
@@ -55,6 +57,16 @@ async def response(
         told.append(choice.whole(answer.reply(), _FINISH[answer.end]))
     ends = {"usage": usage_of(answers, n), "timings": timings_of(answers)}
     return json_response({**head, "choices": told, **ends, **lens_of(answers[0].done)})
+
+
+async def _n_before(service: Service, ask: Ask) -> int:
+    """The characters of a completion's prompt, from whose start OpenAI counts offsets of tokens."""
+    if ask.n_top is None:
+        return 0
+    prompt = ask.prompt
+    return len(
+        prompt.text if isinstance(prompt, Text) else (await service.engine.render(prompt)).text
+    )
 
 
 async def _chunks(

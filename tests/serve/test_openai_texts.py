@@ -27,7 +27,6 @@ def test_texts_are_continued(client: openai.OpenAI, engine: FakeEngine) -> None:
     answer = client.completions.create(model="toy", prompt="a", logprobs=1)
     logprobs = answer.choices[0].logprobs
     assert logprobs is not None and logprobs.tokens == ["Hel", "lo", "!"]
-    assert logprobs.text_offset == [0, 3, 5]
     assert logprobs.top_logprobs is not None and len(logprobs.top_logprobs[0]) == 1
 
 
@@ -41,9 +40,13 @@ def test_a_stream_has_the_same_answer(client: openai.OpenAI, engine: FakeEngine)
     assert engine.asked[0][0] == [1, 2]
 
 
-def test_offsets_go_on_from_chunk_to_chunk_of_each_answer(client: openai.OpenAI) -> None:
-    """Those of the whole answer, which the text of the chunks before tells."""
-    asked: Any = {"model": "toy", "prompt": ["a", "b"], "logprobs": 1}
+@pytest.mark.parametrize("prompts", [["a", "four"], [[97], [102, 111, 117, 114]]])
+def test_offsets_go_on_from_chunk_to_chunk_of_each_answer(
+    client: openai.OpenAI, prompts: object
+) -> None:
+    """They count from the start of the prompt, as OpenAI's do, its characters or those of its ids;
+    the answer itself is "Hel", "lo", "!"."""
+    asked: Any = {"model": "toy", "prompt": prompts, "logprobs": 1}
     whole = client.completions.create(**asked)
     offsets: list[list[int]] = [[], []]
     for chunk in client.completions.create(**asked, stream=True):
@@ -51,7 +54,7 @@ def test_offsets_go_on_from_chunk_to_chunk_of_each_answer(client: openai.OpenAI)
             logprobs = choice.logprobs
             assert logprobs is not None and logprobs.text_offset is not None
             offsets[choice.index] += logprobs.text_offset
-    assert offsets == [[0, 3, 5]] * 2
+    assert offsets == [[1, 4, 6], [4, 7, 9]]
     assert offsets == [one.logprobs.text_offset for one in whole.choices if one.logprobs]
 
 
