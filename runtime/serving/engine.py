@@ -257,6 +257,8 @@ class Engine:
             for it in asked.prompts
         ]
         task = Embedding(asked, texts, self._model, self._flags, self._send)
+        if task.notice not in self._notices:
+            self._notices.append(task.notice)
         self._scheduler.put(task)
 
     def _read_pack(self, asked: ReadPack) -> None:

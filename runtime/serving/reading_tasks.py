@@ -42,6 +42,11 @@ class Embedding(Task):
         self._pass: TextPass | None = None
         pooling = pooling_of_file(model.file.architecture, model.file.metadata)
         self._pooling = "last" if pooling == "last" else "mean"
+        self.notice = (
+            f"vectors are those of a text's last token, as {model.name} says"
+            if pooling == "last"
+            else f"vectors are the mean of a text's tokens: {model.name} names no other way"
+        )
         self._done = 0
 
     def open(self) -> None:

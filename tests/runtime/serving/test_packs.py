@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,6 +170,12 @@ def test_vectors_are_means_of_hidden_states(engine: Live, model: Model) -> None:
     assert (rows[0] == rows[2]).all()
     texts = [one.text for one in prompts]  # read by a server in other slices than alone
     np.testing.assert_allclose(rows, model.embed(texts), rtol=1e-4, atol=1e-6)
+
+    async def told() -> None:
+        while "vectors are the mean of a text's tokens" not in "".join(engine.lines):
+            await asyncio.sleep(0.02)
+
+    engine.run(told())
 
 
 @pytest.mark.parametrize("first", ["full", "hash"])
