@@ -133,7 +133,7 @@ def info(options: argparse.Namespace) -> int:
         "KV cache": facts.kv,
         "on disk": human_bytes(facts.n_bytes),
         "commits": str(facts.commits),
-        "indexes": ", ".join(facts.indexes) or "none",
+        "indexes": ", ".join(facts.index_of) or "none",
         "prefill": facts.prefill,
         **_states(facts),
         "parent": f"{facts.parent} (prefill {facts.parent_prefill})" if facts.parent else "none",

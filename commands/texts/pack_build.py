@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...runtime.documents import joined
 from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
-from ...runtime.prefill import BlocksPrefill, Exact
+from ...runtime.prefill import BlocksPrefill
 from ...runtime.store import Disk
 from ...system.errors import KvarnError
 from ...system.terminal import say
@@ -160,10 +160,9 @@ def _build_one(options: argparse.Namespace) -> int:
             info, n_read = read()
         finally:
             bar.close()
-    how = "" if info.prefill == Exact.name else f" (prefill: {info.prefill})"
     say(
         f"{store.path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
-        f"{n_read:,} of them read in {time.perf_counter() - began:.1f} s{how}"
+        f"{n_read:,} of them read in {time.perf_counter() - began:.1f} s{info.reading}"
     )
     for measured in info.probe:
         say(str(measured))
@@ -197,7 +196,8 @@ def _index(model: Model, path: Path, attend: Attend, n_ctx: int | None) -> None:
         progress_bar("indexing", "layer") as progress,
     ):
         info = index_pack(model, path, attend, n_ctx, progress)
+    made = f"indexes of {', '.join(info.index_of)}" if info.indexes else "no index"
     say(
-        f"{path}: indexes {', '.join(info.indexes) or 'none'}, {human_bytes(info.n_bytes)} in all, "
+        f"{path}: {made}, {human_bytes(info.n_bytes)} in all, "
         f"made in {time.perf_counter() - began:.1f} s"
     )

@@ -80,7 +80,7 @@ def build_blocks_on_ray(options: argparse.Namespace, prefill: BlocksPrefill, tex
     seconds, info = time.perf_counter() - began, pack_info(pack)
     read_by = ", ".join(f"{n:,} by {node}" for node, n in sorted((+homes).items()))
     size = f"{info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}"
-    say(f"{pack}: {size}, read in {seconds:.1f} s: {read_by or 'all were there'}")
+    say(f"{pack}: {size}, read in {seconds:.1f} s: {read_by or 'all were there'}{info.reading}")
     return 0
 
 

@@ -103,7 +103,6 @@ def told(outcome: PackOutcome, file: Path) -> str:
         return message if message.startswith(str(file)) else f"{file}: {message}"
     if Path(outcome.pack.path) != outcome.path:
         return f"{file} has the text of {outcome.pack.path}, which was read before"
-    size = human_bytes(outcome.pack.n_bytes)
-    return (
-        f"{outcome.path}: {outcome.pack.n_tokens:,} tokens, {size}, {outcome.n_read:,} of them read"
-    )
+    pack, size = outcome.pack, human_bytes(outcome.pack.n_bytes)
+    n_read = f"{outcome.n_read:,} of them read{pack.reading}"
+    return f"{outcome.path}: {pack.n_tokens:,} tokens, {size}, {n_read}"

@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+_SHARED = ("frame", "centre")
+"""Columns that belong to the indexes of keys' directions."""
+_METHODS = {
+    "sketch": "topk",
+    "simhash": "hash",
+    "learned": "hash with a learned encoder",
+    "tables": "magicpig",
+    "means": "--tail means",
+}
+"""By how the names of their columns begin."""
+
 
 @dataclass(frozen=True)
 class PrefillFacts:
@@ -139,6 +150,17 @@ class PackInfo(PackHead):
     """After how many tokens it has checkpoints of what layers carry besides K and V."""
     state_bytes: int = 0
     """Of each."""
+
+    @property
+    def reading(self) -> str:
+        """How its prompts were read, for the end of a line; "" if exactly."""
+        return "" if self.prefill == "exact" else f" (prefill: {self.prefill})"
+
+    @property
+    def index_of(self) -> list[str]:
+        """The methods that its indexes are of; a column's name for one that no method has."""
+        names = [name for name in self.indexes if name not in _SHARED]
+        return list(dict.fromkeys(_METHODS.get(name.partition("-")[0], name) for name in names))
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""

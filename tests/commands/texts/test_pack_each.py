@@ -51,6 +51,8 @@ def test_a_text_that_was_moved_is_not_read_again(run: Kvarn, texts: Path) -> Non
     assert code == 0 and "moved.txt has the text of library/b, which was read before" in err
     assert "2 of 2 files have a pack" in err
     assert run("pack", "ls", "library", "--json")[1] == listed
+    blocks = run(*words[:-4], "-o", "./blocks/", "-f", "texts", "--prefill", "blocks:512")[2]
+    assert "(prefill: blocks:512" in blocks.splitlines()[-2]  # of the last text
     other = run(*words, "--kv-type", "q8_0")  # is read anew, as the line says
     assert other[0] == 1 and "library/moved: 1,441 tokens" in other[2]
     (texts / "copy.txt").write_text((texts / "a.txt").read_text() + "!")
