@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .. import Context, Embedder, Ram, load, load_embedder, open_gguf
 from ..convert.hub.pull import pull
-from ..models.config.text_encoders import TEXT_ENCODERS
+from ..models.config.architectures import TEXT_ENCODERS
 from ..runtime.chat import lenient
 from ..runtime.chat.replies import Logprob, Reply, embeddings
 from ..runtime.chat.template import ChatTemplate

@@ -12,7 +12,7 @@ from .feed_forwards import feed_forward_of
 from .loader import Norm
 from .mixers import mixers_of
 from .per_layer import PerLayerBranch
-from .weights import Weights
+from .weights import Stack
 from .workspace import Rows, Workspace
 
 
@@ -27,7 +27,7 @@ class Layer:
     def __init__(
         self,
         index: int,
-        weights: Weights,
+        weights: Stack,
         rotation: int | None,
         config: ModelConfig,
         work: Workspace,
@@ -35,8 +35,7 @@ class Layer:
         layers = weights.layers
         self.index = index
         self._weights, self._work = layers[index], work
-        last = index == len(layers) - 1
-        self._next_norm = weights.output_norm if last else layers[index + 1].attn_norm
+        self._next_norm = weights.norms[index + 1]
         self._mixers = mixers_of(layers[index].mixers, index, rotation, config, work)
         self._feed_forward = None
         if (feed_forward := layers[index].feed_forward) is not None:

@@ -36,7 +36,11 @@ class Norm:
 
 class Loader:
     """Tensors by name. All methods raise a `ModelError` that names a tensor which is missing or has
-    another shape."""
+    another shape.
+
+    unrounded: ends of the names of matrices (`linear`) whose products do not round activations to 8
+    bits: quantised ones become F16, twice the bytes of Q8_0 in memory.
+    """
 
     def __init__(
         self,
@@ -44,8 +48,10 @@ class Loader:
         arena: Arena,
         device: Device,
         adapters: Adapters | None = None,
+        unrounded: tuple[str, ...] = (),
     ) -> None:
         self._tensors, self._arena, self.device = tensors, arena, device
+        self._unrounded = unrounded
         self.adapters = AdapterLoader(adapters or {}, device)
         self._used: set[str] = set()
 
@@ -72,21 +78,16 @@ class Loader:
 
     def linear(self, name: str, n_rows: int, n_cols: int) -> Linear:
         """`{name}.weight` (n_rows, n_cols), with `{name}.bias` if there is one."""
-        weight = self.matrix(f"{name}.weight", (n_rows, n_cols))
-        adapter = self.adapters.low_rank(f"{name}.weight", slice(n_rows))
+        full, shape = f"{name}.weight", (n_rows, n_cols)
+        tensor = self.tensor(full, shape)
+        if name.endswith(self._unrounded) and tensor.type.name not in ("F32", "F16", "BF16"):
+            data = dequantise(tensor.type, tensor.data).astype(np.float16).view(np.uint8)
+            tensor.release()
+            weight = self.device.weight(QUANT_TYPES["F16"], data, n_cols, full, self._arena)
+        else:
+            weight = self.matrix(full, shape)
+        adapter = self.adapters.low_rank(full, slice(n_rows))
         return Linear(weight, self.optional(f"{name}.bias", n_rows), adapter)
-
-    def unrounded(self, name: str, n_rows: int, n_cols: int) -> Linear:
-        """`linear` with a matrix of quantised weights as F16, so that products do not round
-        activations to 8 bits: twice the bytes of Q8_0 in memory."""
-        tensor = self.tensor(f"{name}.weight", (n_rows, n_cols))
-        if tensor.type.name in ("F32", "F16", "BF16"):
-            return self.linear(name, n_rows, n_cols)
-        data = dequantise(tensor.type, tensor.data).astype(np.float16).view(np.uint8)
-        tensor.release()
-        full = f"{name}.weight"
-        weight = self.device.weight(QUANT_TYPES["F16"], data, n_cols, full, self._arena)
-        return Linear(weight, self.optional(f"{name}.bias", n_rows), None)
 
     def split(
         self, name: str, n_rows: list[int], n_cols: int, turned: Container[int] = ()

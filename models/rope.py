@@ -21,7 +21,7 @@ from ..ops.arrays import F32, F64
 from ..ops.device import Array, Device
 from .config import ModelConfig
 from .config.layers import RopeConfig
-from .weights import Weights
+from .weights import Stack
 
 
 def frequencies(config: RopeConfig, factors: F32 | None = None) -> F64:
@@ -89,9 +89,7 @@ class Rotations:
     Long contexts have tables of their own.
     """
 
-    def __init__(
-        self, config: ModelConfig, weights: Weights, max_chunk: int, device: Device
-    ) -> None:
+    def __init__(self, config: ModelConfig, weights: Stack, max_chunk: int, device: Device) -> None:
         mixers = [layer.attention for layer in config.layers]
         ropes = [None if mixer is None else mixer.rope for mixer in mixers]
         self._config, self._weights = config, weights

@@ -256,7 +256,7 @@ class Transformer:
             self.device.pointwise.rms_norm(b.x, self._ones, self.config.norm_eps, b.x)
         if self._per_layer is not None:
             self._per_layer(self._normed_in.set(b.x), b)
-        if (norm := self.weights.layers[0].attn_norm) is not None:
+        if (norm := self.weights.norms[0]) is not None:
             self._work.norm(norm, b.x, b.normed)
 
     def _temperatures(self, start: int, n: int) -> npt.NDArray[np.float32]:

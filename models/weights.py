@@ -29,7 +29,6 @@ from .tensors import TensorLike
 class LayerWeights:
     """The parts of one layer; None where the architecture, or the layer, has no such part."""
 
-    attn_norm: Norm | None
     mixers: tuple[MixerWeights, ...]
     post_attention_norm: Norm | None
     ffn_norm: Norm | None
@@ -40,21 +39,29 @@ class LayerWeights:
     """Factor on the layer's output."""
 
 
-@dataclass(frozen=True)
-class Weights:
-    """All tensors of a model, in the memory of a device, ready for `Transformer`."""
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """What models that generate and text encoders have: an embedding and layers, in the memory of a
+    device."""
 
     device: Device
     token_embd: Weight
-    output_norm: Norm
-    output: Linear
     layers: tuple[LayerWeights, ...]
-    per_layer: PerLayerEmbedding | None
-    rope_freqs: F32 | None
+    norms: tuple[Norm | None, ...]
+    """Of each layer's input, and of the last one's output; None: it is not normed."""
+    rope_freqs: F32 | None = None
     """Divisors of rope's frequencies, (n_rot/2,)."""
-    rope_short: F32 | None
-    rope_long: F32 | None
+    rope_short: F32 | None = None
+    rope_long: F32 | None = None
     """Divisors for contexts up to `n_ctx_orig`, and for longer ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights(Stack):
+    """All tensors of a model that generates, ready for `Transformer`."""
+
+    output: Linear
+    per_layer: PerLayerEmbedding | None
 
     @property
     def bytes_per_token(self) -> int:
@@ -157,7 +164,6 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
     weights = Weights(
         device=loader.device,
         token_embd=token_embd,
-        output_norm=loader.norm(config.architecture.output_norm, config.n_embd),
         output=Linear(
             loader.matrix("output.weight", embedding_shape) if has_output else token_embd,
             loader.optional("output.bias", config.n_vocab),
@@ -165,7 +171,8 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
             if has_output
             else None,
         ),
-        layers=tuple(_layer(loader, config, index) for index in range(config.n_layers)),
+        norms=load_norms(loader, config),
+        layers=load_layers(loader, config),
         per_layer=PerLayerEmbedding.load(loader, config) if config.n_embd_per_layer else None,
         rope_freqs=_factors(loader, config, "rope_freqs.weight") if freqs else None,
         rope_short=_factors(loader, config, "rope_factors_short.weight") if longrope else None,
@@ -179,6 +186,26 @@ def _load(loader: Loader, config: ModelConfig, n_tensors: int) -> Weights:
     return weights
 
 
+def load_norms(
+    loader: Loader, config: ModelConfig, *, optional: bool = False
+) -> tuple[Norm | None, ...]:
+    """`Stack.norms`. optional: the first layer's input may have none."""
+    blocks = [f"blk.{index}" for index in range(config.n_layers)]
+    if config.architecture.adds_to_normed:
+        names = ["token_embd_norm", *(f"{block}.layer_output_norm" for block in blocks)]
+    else:
+        names = [*(f"{block}.attn_norm" for block in blocks), config.architecture.output_norm]
+    missing = 0 if config.architecture.pre_norms else config.n_layers
+    if optional and f"{names[0]}.weight" not in loader:
+        missing = 1
+    return *[None] * missing, *(loader.norm(name, config.n_embd) for name in names[missing:])
+
+
+def load_layers(loader: Loader, config: ModelConfig) -> tuple[LayerWeights, ...]:
+    """`Stack.layers`."""
+    return tuple(_layer(loader, config, index) for index in range(config.n_layers))
+
+
 def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
     architecture, prefix, layer = config.architecture, f"blk.{index}", config.layers[index]
     whole = bool(layer.mixers) and layer.feed_forward is not None
@@ -190,7 +217,6 @@ def _layer(loader: Loader, config: ModelConfig, index: int) -> LayerWeights:
     if architecture.parallel == "without ffn_norm":
         parallel = f"{prefix}.{architecture.ffn_norm}.weight" not in loader
     return LayerWeights(
-        attn_norm=norm("attn_norm", architecture.pre_norms),
         mixers=load_mixers(loader, prefix, config, layer),
         post_attention_norm=norm("post_attention_norm", architecture.post_norms),
         ffn_norm=norm(architecture.ffn_norm, whole and architecture.pre_norms and not parallel),

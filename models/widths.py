@@ -10,7 +10,7 @@ from .workspace import Widths
 def widths_of(config: ModelConfig) -> Widths:
     """The memory of all layers."""
     always = dict.fromkeys(("x", "branch"), config.n_embd)
-    if config.architecture.pre_norms:
+    if not config.architecture.norms_in_place:
         always["normed"] = config.n_embd
     layers = set(config.layers)
     # Only branches that are computed from the same rows need memory at the same time.

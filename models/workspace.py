@@ -11,7 +11,6 @@ import numpy as np
 from ..ops.device import Activations, Array, Device, Scratch
 from ..ops.experts import ExpertWeights, Routing
 from .config import ModelConfig
-from .config.text_encoders import TextEncoderConfig
 from .loader import Linear, Norm
 
 
@@ -53,7 +52,7 @@ class Rows:
 
     def __init__(
         self,
-        config: ModelConfig | TextEncoderConfig,
+        config: ModelConfig,
         memory: dict[str, Array],
         ids: Array,
         span: tuple[int, int],
@@ -99,7 +98,7 @@ class Workspace:
 
     def __init__(
         self,
-        config: ModelConfig | TextEncoderConfig,
+        config: ModelConfig,
         device: Device,
         max_chunk: int,
         widths: Widths,
@@ -114,7 +113,7 @@ class Workspace:
             name: device.memory((max_chunk * width,), np.float32)
             for name, width in widths.rows.items()
         }
-        if not config.architecture.pre_norms:
+        if config.architecture.norms_in_place:
             self._memory["normed"] = self._memory["x"]
         # A pass also computes rows that hold no token: these have to hold numbers.
         if (mixed := self._memory.get("mixed")) is not None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...models.config import ModelConfig
-from ...models.config.architectures import ARCHITECTURES
-from ...models.config.text_encoders import TEXT_ENCODERS, TextEncoderConfig
+from ...models.config.architectures import ARCHITECTURES, TEXT_ENCODERS
+from ...models.config.text_encoders import TextEncoderConfig
 from ...runtime.attend.encoders.sidecar import Description
 from ...runtime.gguf import open_gguf
 from ...runtime.memory import human_bytes

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...convert.packages import PACKAGES, about, packaged_before, pull_package
+from ...models.config.architectures import TEXT_ENCODERS
 from ...models.config.model import is_adapter
-from ...models.config.text_encoders import TEXT_ENCODERS
 from ...runtime.gguf import open_gguf
 from ...runtime.home import models_made, remember_model, remember_pull
 from ...runtime.loading.adapter_files import AdapterFile, adapter_files

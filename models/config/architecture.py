@@ -63,6 +63,9 @@ class Architecture:
     """Norms of the inputs of attention and feed-forward."""
     ffn_norm: str = "ffn_norm"
     """The tensor of the norm of the feed-forward's input."""
+    adds_to_normed: bool = False
+    """What attention and feed-forward give is added to their normed inputs, so that a layer ends
+    with the norm of the next one's input (`token_embd_norm`, `layer_output_norm`)."""
     post_norms: bool = False
     """Norms of the outputs of attention and feed-forward, before they are added to x."""
     post_norm_eps: float | None = None
@@ -139,3 +142,8 @@ class Architecture:
     """None: the architecture has no routed experts."""
     temperature: bool = False
     """Queries may be scaled up by position (`attention.temperature_scale`)."""
+
+    @property
+    def norms_in_place(self) -> bool:
+        """Whether x is its own normed input."""
+        return not self.pre_norms or self.adds_to_normed

@@ -227,6 +227,35 @@ _WITH_STATES = (
     ),
 )
 
-ARCHITECTURES: dict[str, Architecture] = {
-    architecture.name: architecture for architecture in (*_DENSE, *_WITH_EXPERTS, *_WITH_STATES)
-}
+# They read texts in both directions, and give hidden states.
+_Bert = partial(_LayerNormed, adds_to_normed=True, ffn_norm="attn_output_norm")
+_TEXT_ENCODERS = (
+    _Bert("bert", activation="gelu", gated=False, rope_layers="none"),  # a table of positions
+    _Bert("nomic-bert"),
+    _Bert(
+        "nomic-bert-moe",
+        activation="gelu",
+        gated=False,
+        experts=ExpertRules(separate_length=False, normalised=False, periodic=True),
+    ),
+    _LayerNormed(
+        "modern-bert",
+        activation="gelu",
+        fused_gate_up=True,
+        windowing=Windowing(period=3, rope_base=10_000.0, global_first=True),
+    ),
+    _Gemma(
+        "gemma-embedding",
+        qk_norm="head",
+        post_norms=True,
+        windowing=Windowing(period=6, rope_base=10_000.0),
+    ),
+)
+
+
+def _by_name(*architectures: Architecture) -> dict[str, Architecture]:
+    return {architecture.name: architecture for architecture in architectures}
+
+
+ARCHITECTURES = _by_name(*_DENSE, *_WITH_EXPERTS, *_WITH_STATES)
+TEXT_ENCODERS = _by_name(*_TEXT_ENCODERS)

@@ -37,7 +37,7 @@ class HeadSizes:
 
 def read_heads(keys: Keys, architecture: Architecture, n_layers: int, n_embd: int) -> HeadSizes:
     """Number and size of heads, and the layers with a window, which may have others."""
-    in_window, window = _windowed(keys, architecture, n_layers)
+    in_window, window = read_windows(keys, architecture, n_layers)
     differ = architecture.windowing.heads if architecture.windowing is not None else "alike"
     if differ == "queries":
         n_heads, n_windowed_heads = _by_kind(keys, "attention.head_count", in_window)
@@ -148,7 +148,7 @@ def _sharing(keys: Keys, layers: tuple[AttentionConfig, ...]) -> tuple[Attention
     )
 
 
-def _windowed(
+def read_windows(
     keys: Keys, architecture: Architecture, n_layers: int
 ) -> tuple[tuple[bool, ...], int | None]:
     """Which layers are windowed, and the window."""

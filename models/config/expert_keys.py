@@ -40,6 +40,8 @@ class ExpertRules:
     """Whether each layer has a dense network, too; it may differ in size from layer to layer."""
     latent: bool = False
     """Whether a file may have experts that read and write narrower rows (`moe_latent_size`)."""
+    periodic: bool = False
+    """Only the second of each so many layers as `moe_every_n_layers` says has experts; 0: none."""
     in_own_layers: bool = False
     """Whether a layer is either a mixer or a feed-forward, whose length (`feed_forward_length`, one
     for each layer) is then not 0."""
@@ -73,6 +75,10 @@ def read_feed_forwards(
     if not n_experts:
         return (_dense(keys),) * n_layers
     experts = _experts(keys, rules, n_experts)
+    if rules.periodic:
+        period = keys.integer("moe_every_n_layers", 0, low=0, high=MAX_LAYERS)
+        routed = (period > 0 and i % period == 1 for i in range(n_layers))
+        return tuple(experts if flag else _dense(keys) for flag in routed)
     leading = keys.integer("leading_dense_block_count", 0, low=0, high=MAX_LAYERS)
     keys.refuse("interleave_moe_layer_step", 1, "only experts in all other layers are supported")
     dense = _dense(keys) if leading else experts

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ...system.text import brief
 from ..errors import ModelError
 from .architecture import Architecture
-from .architectures import ARCHITECTURES
+from .architectures import ARCHITECTURES, TEXT_ENCODERS
 from .attention_keys import read_attention, read_heads
 from .bounds import (
     MAX_CONTEXT,
@@ -31,16 +31,15 @@ from .layers import (
 from .metadata import Keys, count_tokens
 from .recurrent_keys import read_recurrent
 from .rope_keys import read_rope
-from .text_encoders import TEXT_ENCODERS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """Sizes of one model, and the differences between its layers."""
 
     architecture: Architecture
     n_layers: int
-    n_drafting: int
+    n_drafting: int = 0
     """Layers after them in the file, which draft tokens: they are left out."""
     n_heads: int
     n_kv_heads: int
@@ -53,14 +52,14 @@ class ModelConfig:
     """Context of the original training, before positions were scaled."""
     norm_eps: float
     embedding_scale: float
-    residual_scale: float
+    residual_scale: float = 1.0
     """Factor on what mixers and feed-forwards add to x."""
-    final_softcap: float
-    logit_scale: float
-    temperature_scale: float
+    final_softcap: float = 0.0
+    logit_scale: float = 1.0
+    temperature_scale: float = 0.0
     """Queries at p are multiplied by temperature_scale * ln(1 + p // n_ctx_orig) + 1."""
-    rope_tensors: Literal["none", "freqs", "longrope"]
-    n_embd_per_layer: int
+    rope_tensors: Literal["none", "freqs", "longrope"] = "none"
+    n_embd_per_layer: int = 0
     """Numbers of a token's embedding for one layer; 0: there are none."""
     layers: tuple[LayerConfig, ...]
 
@@ -187,7 +186,7 @@ class ModelConfig:
             n_vocab=n_vocab,
             n_ctx_train=n_ctx_train,
             n_ctx_orig=n_ctx_orig,
-            norm_eps=_norm_eps(keys, architecture),
+            norm_eps=read_norm_eps(keys, architecture),
             embedding_scale=_scale(keys, architecture, "embedding_scale", embedding_scale),
             residual_scale=_scale(keys, architecture, "residual_scale", 1.0),
             final_softcap=final_softcap or 0.0,
@@ -251,7 +250,8 @@ def _layer(
     return LayerConfig(attention if beside or state is None else None, state, feed_forward)
 
 
-def _norm_eps(keys: Keys, architecture: Architecture) -> float:
+def read_norm_eps(keys: Keys, architecture: Architecture) -> float:
+    """The epsilon of the architecture's kind of norms."""
     key = "attention.layer_norm_epsilon"
     if architecture.norm == "layer":
         return keys.number(key, high=1.0)

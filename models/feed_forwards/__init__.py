@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from ..config import ModelConfig
 from ..config.layers import ExpertsConfig, LayerConfig
-from ..config.text_encoders import TextEncoderConfig
 from ..loader import Loader
 from ..workspace import Widths, Workspace
-from .dense import Dense as Dense
-from .dense import DenseWeights
-from .experts import Experts as Experts
-from .experts import ExpertsWeights
+from .dense import Dense, DenseWeights
+from .experts import Experts, ExpertsWeights
 
 FeedForwardWeights = DenseWeights | ExpertsWeights
 """The weights of any kind."""
@@ -31,7 +28,7 @@ def load_feed_forward(
 
 
 def feed_forward_of(
-    weights: FeedForwardWeights, config: ModelConfig | TextEncoderConfig, work: Workspace
+    weights: FeedForwardWeights, config: ModelConfig, work: Workspace
 ) -> Dense | Experts:
     """The feed-forward with these weights."""
     if isinstance(weights, ExpertsWeights):
@@ -41,7 +38,7 @@ def feed_forward_of(
 
 def widths(config: ModelConfig, layer: LayerConfig) -> list[Widths]:
     """The memory of the layer's feed-forward."""
-    kind, gated = layer.feed_forward, config.architecture.gated
+    kind = layer.feed_forward
     if isinstance(kind, ExpertsConfig):
-        return Experts.widths(config, kind, gated=gated)
-    return [] if kind is None else [Dense.widths(kind, gated=gated)]
+        return Experts.widths(config, kind)
+    return [] if kind is None else [Dense.widths(config, kind)]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ...ops.device import Activations, Array
 from ..config import ModelConfig
 from ..config.layers import DenseConfig
-from ..config.text_encoders import TextEncoderConfig
 from ..loader import Linear, Loader
 from ..workspace import Rows, Widths, Workspace
 
@@ -44,9 +43,7 @@ class DenseWeights:
 class Dense:
     """The dense feed-forward of one layer."""
 
-    def __init__(
-        self, weights: DenseWeights, config: ModelConfig | TextEncoderConfig, work: Workspace
-    ) -> None:
+    def __init__(self, weights: DenseWeights, config: ModelConfig, work: Workspace) -> None:
         self._weights, self._work, self._n_ff = weights, work, weights.n_ff
         pointwise = work.device.pointwise
         gated = {"silu": pointwise.swiglu, "gelu": pointwise.geglu}
@@ -56,9 +53,9 @@ class Dense:
         self._down_in = work.input(f"gated {self._n_ff}")
 
     @staticmethod
-    def widths(layer: DenseConfig, *, gated: bool) -> Widths:
+    def widths(config: ModelConfig, layer: DenseConfig) -> Widths:
         """Its memory; columns of the down projection name its input: layers may differ in them."""
-        names = ("gate", "up") if gated else ("gate",)
+        names = ("gate", "up") if config.architecture.gated else ("gate",)
         return Widths(dict.fromkeys(names, layer.n_ff), {f"gated {layer.n_ff}": layer.n_ff})
 
     def __call__(self, source: Activations, b: Rows, out: Array) -> None:

@@ -21,7 +21,6 @@ from ...ops.device import Activations, Array, ExpertMatrix
 from ...ops.experts import ExpertWeights
 from ..config import ModelConfig
 from ..config.layers import ExpertsConfig
-from ..config.text_encoders import TextEncoderConfig
 from ..loader import Linear, Loader, Norm
 from ..workspace import Rows, Widths, Workspace
 from .dense import Dense, DenseWeights
@@ -56,12 +55,12 @@ class ExpertsWeights:
     sizes: ExpertsConfig
     router: Linear
     experts: ExpertWeights
-    shared: DenseWeights | None = None
-    shared_gate: Linear | None = None
-    latent: tuple[Linear, Linear] | None = None
+    shared: DenseWeights | None
+    shared_gate: Linear | None
+    latent: tuple[Linear, Linear] | None
     """To the width of the experts' rows and back; None: it is n_embd."""
-    apart: ApartWeights | None = None
-    bias: Array | None = None
+    apart: ApartWeights | None
+    bias: Array | None
     """Added to what the experts give."""
 
     @staticmethod
@@ -88,6 +87,7 @@ class ExpertsWeights:
             gate_row,
             latent,
             ApartWeights.load(loader, prefix, n_embd) if layer.apart else None,
+            loader.optional(f"{prefix}.ffn_exps.bias", n_embd),
         )
 
 
@@ -110,9 +110,10 @@ def _experts(
     if layer.choice_bias == "required" or (layer.choice_bias == "optional" and bias in loader):
         choice_bias = loader.vector(bias, n)
     sizes = {"gate": n_ff, "up": n_ff, "down": n_embd} if layer.biases else {}
+    activation = config.architecture.activation
     return ExpertWeights(
         layer.routing,
-        config.architecture.activation,
+        "ungated-gelu" if gate is None and activation == "gelu" else activation,
         gate,
         up,
         down,
@@ -125,9 +126,7 @@ def _experts(
 class Experts:
     """The experts of one layer."""
 
-    def __init__(
-        self, weights: ExpertsWeights, config: ModelConfig | TextEncoderConfig, work: Workspace
-    ) -> None:
+    def __init__(self, weights: ExpertsWeights, config: ModelConfig, work: Workspace) -> None:
         self._weights, self._work, self._config = weights, work, config
         layer = weights.sizes
         self._n_experts, self._n_latent = layer.routing.n_experts, layer.n_latent
@@ -139,9 +138,7 @@ class Experts:
             self._ones = work.device.put(np.ones((work.max_chunk, 1), np.float32))
 
     @staticmethod
-    def widths(
-        config: ModelConfig | TextEncoderConfig, layer: ExpertsConfig, *, gated: bool
-    ) -> list[Widths]:
+    def widths(config: ModelConfig, layer: ExpertsConfig) -> list[Widths]:
         """Its memory, and that of the shared network."""
         rows, inputs = {"router": layer.routing.n_experts}, {}
         if layer.n_latent:
@@ -151,7 +148,7 @@ class Experts:
         widths = [Widths(rows | inputs, inputs)]
         if layer.shared is not None:
             shared = Widths({"shared": config.n_embd, "shared_gate": 1}, {})
-            widths += [shared, Dense.widths(layer.shared, gated=gated)]
+            widths += [shared, Dense.widths(config, layer.shared)]
         return widths
 
     def __call__(self, source: Activations, b: Rows, out: Array) -> None:

@@ -49,6 +49,9 @@ class AttentionWeights:
         elif config.architecture.value_norm and f"{prefix}.attn_v.weight" not in loader:
             del rows["attn_v"]
         q, k, v, *_ = *_qkv(loader, prefix, rows, config.n_embd), None, None
+        if config.architecture.adds_to_normed and layer.rope is None and k is not None:
+            # The same for all keys of a query, which a softmax does not see; BERT has it.
+            k = replace(k, bias=None)
 
         of_heads = (layer.n_heads, config.n_embd)
         n_gates = n_q

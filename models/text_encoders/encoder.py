@@ -6,6 +6,7 @@ activations do not know where a text ends; attention does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,15 +14,16 @@ from numpy.typing import NDArray
 
 from ...ops.arrays import F32, I32
 from ...ops.attention.texts.work import Texts
-from ...ops.device import Activations
-from ..config.layers import DenseConfig
+from ...ops.device import Array, Device
 from ..config.text_encoders import TextEncoderConfig
 from ..errors import ModelError
-from ..feed_forwards import Dense, Experts, feed_forward_of
-from ..loader import Linear, Norm
+from ..layer import Layer
+from ..loader import Linear
+from ..rope import Rotations
+from ..widths import widths_of
 from ..workspace import Rows as Memory
-from ..workspace import Widths, Workspace
-from .weights import LayerWeights, TextEncoderWeights
+from ..workspace import Workspace
+from .weights import TextEncoderWeights
 
 
 @dataclass(frozen=True)
@@ -45,19 +47,12 @@ class TextEncoder:
     ) -> None:
         self.config, self.weights, self.max_rows = config, weights, max_rows
         self._device = weights.device
-        n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
-        gated = config.architecture.gate != "none"
-        rows = dict.fromkeys(("x", "branch", "normed"), config.n_embd)
-        rows |= {"q": n_q, "k": n_kv, "v": n_kv, "mixed": n_q}
-        inputs = {"normed": config.n_embd, "mixed": n_q}
-        widths = [Widths(rows, inputs), Dense.widths(DenseConfig(config.n_ff), gated=gated)]
-        if (experts := config.experts) is not None:
-            widths += Experts.widths(config, experts, gated=gated)
-        self._work = work = Workspace(config, self._device, max_rows, Widths.widest(widths))
-        self._normed_in, self._mixed_in = work.input("normed"), work.input("mixed")
-        self._text_scratch = self._device.text_scratch(config.head_dim)
-        self._feed_forwards = [
-            feed_forward_of(layer.feed_forward, config, work) for layer in weights.layers
+        self._work = Workspace(config, self._device, max_rows, widths_of(config))
+        self._rotations = Rotations(config, weights, max_rows, self._device)
+        self._attention = _WithinTexts(config, self._device)
+        self._layers = [
+            Layer(index, weights, rotation, config, self._work)
+            for index, rotation in enumerate(self._rotations.of_layer)
         ]
 
     def forward(self, rows: Rows) -> F32:
@@ -67,21 +62,17 @@ class TextEncoder:
         context, ids outside the vocabulary, and types that the model does not have.
         """
         self._check(rows)
-        config, weights = self.config, self.weights
-        b, texts = self._work.rows(0, len(rows.ids)), Texts(rows.lengths)
+        b = self._work.rows(0, len(rows.ids))
         positions = np.concatenate([np.arange(n) for n in rows.lengths])
-        self._embed(rows, positions, b.x)
-        angles = self._angles(positions)
-        for index, layer in enumerate(weights.layers):
-            windowed = config.windowed[index]
-            window = config.window if windowed else 0
-            self._attend(layer, b, texts, window, angles[windowed] if angles else None)
-            self._join(b, layer.attn_output_norm)
-            self._feed_forwards[index](self._source(layer.ffn_norm, b), b, b.branch)
-            self._join(b, layer.layer_output_norm)
-        if weights.output_norm is not None:
-            self._work.norm(weights.output_norm, b.x, b.x)
-        hidden: F32 = self._device.get(b.x)
+        self._embed(rows, positions, b)
+        tables = self._rotations.angles(0, max(rows.lengths), long=False)
+        angles = [table[positions] for table in tables]
+        self._attention.texts = Texts(rows.lengths)
+        for layer in self._layers:
+            layer.project(b, b, angles)
+            layer.mix(self._attention, b, b)
+            layer.finish(b)
+        hidden: F32 = self._device.get(b.normed)
         return hidden
 
     def scores(self, first: F32) -> F32:
@@ -114,64 +105,22 @@ class TextEncoder:
         made: F32 = self._device.get(out)
         return made
 
-    def _embed(self, rows: Rows, positions: NDArray[np.int64], x: F32) -> None:
-        weights = self.weights
+    def _embed(self, rows: Rows, positions: NDArray[np.int64], b: Memory) -> None:
+        """`b.x` and `b.normed` for the first layer."""
+        weights, x = self.weights, b.x
         self._device.get_rows(weights.token_embd, rows.ids, x)
-        if self.config.architecture.gemma:
-            self._device.pointwise.scale(x, self.config.n_embd**0.5)
+        if self.config.embedding_scale != 1.0:
+            self._device.pointwise.scale(x, self.config.embedding_scale)
         if weights.token_types is not None:
             x += weights.token_types[rows.types]
         if weights.position_embd is not None:
             x += weights.position_embd[positions]
         if weights.token_embd_norm is not None:
             self._work.norm(weights.token_embd_norm, x, x)
-
-    def _angles(self, positions: NDArray[np.int64]) -> tuple[F32, F32] | None:
-        """Of layers without and with a window; None where positions are no rotations."""
-        config = self.config
-        if config.architecture.positions != "rope":
-            return None
-        whole = _rotation(positions, config.rope_base, config.head_dim)
-        if not any(config.windowed):
-            return whole, whole
-        return whole, _rotation(positions, config.window_rope_base, config.head_dim)
-
-    def _attend(
-        self, layer: LayerWeights, b: Memory, texts: Texts, window: int, angles: F32 | None
-    ) -> None:
-        """The branch of a layer's attention."""
-        work, config, e = self._work, self.config, self.config.head_dim
-        sizes = {"q": config.n_heads, "k": config.n_kv_heads, "v": config.n_kv_heads}
-        rows = (b.array(name, n * e) for name, n in sizes.items())
-        products = tuple(zip((layer.q, layer.k, layer.v), rows))
-        work.multiply(self._source(layer.attn_norm, b), *products)
-        work.add_biases(*products)
-        q, k, v = (b.array(name, n, e) for name, n in sizes.items())
-        for norm, heads in ((layer.q_norm, q), (layer.k_norm, k)):
-            if norm is not None:
-                work.norm(norm, heads.reshape(-1, e), heads.reshape(-1, e))
-        if angles is not None:
-            self._device.pointwise.rope(q, k, angles, "neox")
-        mixed = b.array("mixed", config.n_heads, e)
-        self._device.text_attention((q, k, v), texts, window, mixed, self._text_scratch)
-        source = self._mixed_in.set(b.array("mixed", config.n_heads * e))
-        work.linear(source, layer.attn_output, b.branch)
-
-    def _source(self, norm: Norm | None, b: Memory) -> Activations:
-        """x, normed if there is a norm, as the input of products."""
-        if norm is None:
-            return self._normed_in.set(b.x)
-        self._work.norm(norm, b.x, b.normed)
-        return self._normed_in.set(b.normed)
-
-    def _join(self, b: Memory, norm: Norm | None) -> None:
-        """x = x + branch, normed if there is a norm; of Gemma, x + the normed branch."""
-        if norm is not None and not self.config.architecture.gemma:
-            self._work.add_norm(norm, b.x, b.branch, b.x)
-            return
-        if norm is not None:
-            self._work.norm(norm, b.branch, b.branch)
-        self._device.pointwise.add(b.x, b.branch, b.x)
+        if weights.norms[0] is not None:
+            self._work.norm(weights.norms[0], x, b.normed)
+        else:
+            b.normed[:] = x
 
     def _check(self, rows: Rows) -> None:
         config, n = self.config, len(rows.ids)
@@ -193,8 +142,23 @@ class TextEncoder:
                 raise ModelError(f"cannot run the model: a {what} outside 0 to {stop - 1}")
 
 
-def _rotation(positions: NDArray[np.int64], base: float, n_rot: int) -> F32:
-    """float32 (N, n_rot): cosines, then sines, of angles positions[t] * base^(-2i / n_rot)."""
-    angles = positions[:, None] * base ** (-np.arange(0, n_rot, 2) / n_rot)
-    table: F32 = np.concatenate([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    return table
+class _WithinTexts:
+    """The interface `Attention`: every token of a text attends to every other, or to those around.
+
+    texts: what the pass reads.
+    """
+
+    every_query, graphs, called = True, None, frozenset[int]()
+
+    def __init__(self, config: TextEncoderConfig, device: Device) -> None:
+        self.texts = Texts([1])
+        self._windows = [layer.window or 0 for layer in config.attention_layers]
+        self._attend, self._scratch = device.text_attention, device.text_scratch(config.head_dim)
+
+    def state(self, layer: int) -> Sequence[Array]:
+        """No layer has one."""
+        return ()
+
+    def __call__(self, layer: int, q: Array, k: Array | None, v: Array | None, out: Array) -> None:
+        """See `Attention`."""
+        self._attend((q, k, v), self.texts, self._windows[layer], out, self._scratch)

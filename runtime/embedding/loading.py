@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...jit.arena import Arena
-from ...models.config.text_encoders import TEXT_ENCODERS, TextEncoderConfig
+from ...models.config.architectures import TEXT_ENCODERS
+from ...models.config.text_encoders import TextEncoderConfig
 from ...models.tensors import repacked_bytes
 from ...models.text_encoders import TextEncoderWeights
 from ...ops.cpu import CPU

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...models.config.text_encoders import TEXT_ENCODERS
+from ...models.config.architectures import TEXT_ENCODERS
 from ...system.text import one_line
 from ..embedding.loading import load_embedder
 from ..embedding.pooling import EmbeddingError
