@@ -17,18 +17,14 @@ nobody else can write the file (`system.trust`). The file's name has a hash of t
 constants, closure and globals, its options and signature, and the sources of all of these
 (`kernel_cache.sources`).
 
-Numba's compiler is changed to link kernels into their callers as they were before code generation.
-Numba generates machine code for a kernel and then links the same LLVM module into the kernel's
-callers. But code generation rewrites the module: to suit one CPU, the address base + 64 i becomes
-an offset of `base` from the pointer 64 i. Where a caller unrolls that loop, its first iteration
-stores to null + base. LLVM takes that for code that never runs, and removes the store.
+A part, which only other kernels call (`compiler`), has LLVM's IR in place of object code and
+environment.
 """
 
 import hashlib
 import pickle
 import types as python_types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,13 +32,14 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import binding as llvm
-from numba.core import codegen, compiler, serialize, sigutils
+from numba.core import serialize, sigutils
 from numba.core.caching import _Cache
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
 from . import kernel_cache, threads, variant
+from .compiler import Compiler, Dispatcher, in_kernel, rebuild, reduced
 from .errors import JitError
 from .kernel_cache import folders, sources
 from .kernel_cache.emit import external
@@ -83,46 +80,13 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         mark = hashlib.sha256(repr(_fingerprint(python, globals_too=False)).encode()).hexdigest()
         python.__qualname__ = f"{python.__qualname__}_{mark[:12]}"
         merged = {**OPTIONS, **options}
-        dispatcher = numba.njit(pipeline_class=Compiler, **merged)(python)
+        dispatcher = Dispatcher(
+            python, targetoptions={"nopython": True, **merged}, pipeline_class=Compiler
+        )
         dispatcher._cache = KernelCache(python, merged)
         return dispatcher
 
     return wrap if function is None else wrap(function)
-
-
-class Compiler(compiler.Compiler):  # type: ignore[misc]
-    """Numba's pipeline; each kernel that it compiles, callees included, is a `Library`."""
-
-    def compile_extra(self, func: Any) -> Any:
-        name = f"{func.__module__}.{func.__name__}"
-        with kernel_cache.compiling(name), _libraries(self.state.targetctx.codegen()):
-            return super().compile_extra(func)
-
-
-class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
-    """One kernel's LLVM module; callers get a copy from before code generation."""
-
-    _shared_module: Any
-
-    def _finalize_final_module(self) -> None:
-        if self._shared_module is None:  # else it was loaded from a file
-            shared = self._final_module.clone()
-            for function in shared.functions:
-                if not function.is_declaration and function.linkage == llvm.Linkage.external:
-                    function.linkage = "linkonce_odr"
-            self._shared_module = shared
-        super()._finalize_final_module()
-
-
-@contextmanager
-def _libraries(target: Any) -> Iterator[None]:
-    """Have Numba make `Library`s. Its compiler lock is held, so no other thread compiles now."""
-    was = target._library_class
-    target._library_class = Library
-    try:
-        yield
-    finally:
-        target._library_class = was
 
 
 class KernelCache(_Cache):  # type: ignore[misc]
@@ -149,7 +113,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def file_name(self, signature: Any, magic: tuple[Any, ...]) -> str:
         """Name of the file of one specialisation."""
-        full = repr((self.base(), str(signature), magic))
+        full = repr((self.base(), str(signature), magic, in_kernel()))
         return f"{self._function.__name__}-{hashlib.sha256(full.encode()).hexdigest()[:40]}.kernel"
 
     def base(self) -> str:
@@ -183,7 +147,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
             return
         if self._enabled:
             name = self.file_name(sig, data.codegen.magic_tuple())
-            payload = external(data.library._final_module), data._reduce()
+            payload = external(data.library._final_module), reduced(data)
             kernel_cache.keep(name, serialize.dumps(payload))
 
 
@@ -192,7 +156,7 @@ def _rebuild(target_context: Any, payload: bytes) -> Any:
     try:
         external, reduced = pickle.loads(payload)
         _register(external, target_context)
-        return compiler.CompileResult._rebuild(target_context, *reduced)
+        return rebuild(target_context, *reduced)
     except Exception as error:  # a pickle of anything else can raise anything
         raise kernel_cache.Damaged(f"a kernel's file: {error}") from error
 

@@ -18,6 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..cached import jit
+from ..compiler import compile_part
 from ..errors import JitError
 from ..kernel_cache import emit
 from ..simd import I64, INTP
@@ -84,7 +85,8 @@ class CompiledKernel(DefinedKernel):
 
     def code(self, symbol: str) -> emit.Code:
         """Its machine code, as a function `symbol`. Raises `Unlinkable` if it needs Numba."""
-        return emit.compile_kernel(self._result, symbol, self.kinds, self.traits)
+        result = compile_part(self._entry, _SIGNATURE)
+        return emit.compile_kernel(result, symbol, self.kinds, self.traits)
 
 
 def _kinds(field: Field) -> str:

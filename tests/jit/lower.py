@@ -100,25 +100,35 @@ def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
     """LLVM IR of the kernel and of its parallel regions, before code generation."""
     from numba.core import codegen, cpu, dispatcher
 
-    from kvarn.jit import cached
+    from kvarn.jit import cached, compiler
 
     # Numba is changed for good here: this process serves no other purpose.
     kernel_cache: Any = cached.KernelCache
     dispatchers: Any = dispatcher.Dispatcher
     # Numba tells kernels with the same argument types apart by address, so each gets one.
     places = count(1)
-    cpu.CPUContext.get_executable = lambda self, library, fndesc, env: next(places)
     found: list[str] = []
-    codegen.JITCPUCodegen._add_module = lambda self, module: found.append(str(module))
+    codegen.JITCPUCodegen._add_module = lambda self, module: None
     codegen.JITCodeLibrary._finalize_specific = lambda self: None
     codegen.JITCodeLibrary.get_pointer_to_function = lambda self, name: 0
+    library: Any = compiler.Library
+    finalize = library._finalize_final_module
+
+    def keep(self: Any) -> None:
+        finalize(self)
+        found.append(self.get_llvm_str())
+
+    def entry(self: Any, library: Any, *_: Any) -> int:
+        library._ensure_finalized()
+        return next(places)
+
+    library._finalize_final_module = keep
+    cpu.CPUContext.get_executable = entry
     kernel_cache.load_overload = lambda self, sig, context: None
     kernel_cache.save_overload = lambda self, sig, data: None
     dispatchers._insert = lambda self, *args, **kwargs: None
     kernel.compile(signature)
-    # `_add_module` sees no function that only other kernels call.
-    linked = [result.library.get_llvm_str() for result in kernel.overloads.values()]
-    return [*found, *(ir for ir in linked if ir not in found)]
+    return found
 
 
 def _assembly(text: str, goal: Target) -> str:

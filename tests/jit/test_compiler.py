@@ -3,6 +3,7 @@
 import numpy as np
 
 from kvarn.jit.cached import jit
+from kvarn.jit.compiler import Part
 from kvarn.jit.simd import fma, load_f32, load_one_f32, set_f32, store
 
 
@@ -33,3 +34,24 @@ def test_a_caller_unrolls_a_loop_over_addresses():
         want = np.ones(128, np.float32)
         want[:32] += weights[lo:hi] @ rows[lo:hi, :32]
         np.testing.assert_allclose(out, want, rtol=1e-5)
+
+
+@jit
+def add_one(x):
+    return x + 1
+
+
+@jit
+def double_next(x):
+    return 2 * add_one(x)
+
+
+def test_what_only_kernels_call_has_no_machine_code():
+    assert double_next(4) == 10
+    (part,) = add_one.overloads.values()
+    assert isinstance(part.entry_point, Part)
+    assert part.fndesc.llvm_cpython_wrapper_name not in part.library.get_llvm_str()
+    assert add_one(4) == 5  # compiled again, for Python
+    (kernel,) = add_one.overloads.values()
+    assert not isinstance(kernel.entry_point, Part)
+    assert double_next(4.5) == 11  # a part again, for other arguments

@@ -13,7 +13,8 @@ from kvarn.jit.kernel_cache import folders, sources
 
 # The modules that make kernels: an edit discards all kernels that import them.
 MAKING = {
-    "cached": "Numba's options, its pipeline and how modules are linked; the layout of a `.kernel`",
+    "cached": "Numba's options; the layout of a `.kernel`",
+    "compiler": "Numba's pipeline and how modules are linked",
     "kernel_cache.emit": "LLVM's passes and options, the function around a kernel",
     "launch": "hands on names of `arguments`",
     "launch.arguments": "the order and the words of a kernel's arguments",
