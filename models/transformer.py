@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import ClassVar
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,10 @@ from .attention import Attention
 from .config import ModelConfig
 from .errors import ModelError
 from .layer import Layer
+from .pauses import Pauses
 from .per_layer import PerLayerInputs
 from .rope import Rotations
+from .stretches import Stretches
 from .weights import Weights
 from .widths import widths_of
 from .workspace import Rows, Watcher, Workspace
@@ -33,7 +34,7 @@ class Transformer:
     """One model's forward pass, on the device of its weights, in memory that is allocated once.
 
     Not reentrant: one engine thread runs it. A call takes at most `max_chunk` tokens. alone: see
-    `Device.activations`.
+    `Device.activations`. pauses: where prompts let others compute, in memory of their own.
     """
 
     FEW: ClassVar[int] = 32
@@ -52,6 +53,7 @@ class Transformer:
         self.device = device = weights.device
         self._work = Workspace(config, device, max_chunk, widths_of(config), alone=alone)
         self._watchers = self._work.watchers
+        self.pauses = Pauses()
         self._normed_in = self._work.input("normed")
         self._rotations = Rotations(config, weights, max_chunk, device)
         self._layers = [
@@ -113,19 +115,19 @@ class Transformer:
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
         angles = self._rotations.angles(start, n_rows, long)
         if n_rows > n:
-            self._run(b, b, self._work.rows(0, n), angles, attention)
+            self._run(b, b, self._work.rows(0, n), angles, attention, self.pauses)
             return b.normed[n - n_out : n]
         if self._watchers or (n > 1 and not self._alone):
             every = attention.every_query or self._watchers
             n_wanted = n if every else min(n, max(n_out, device.least_rows))
             wanted = self._work.rows(n - n_wanted, n)
-            self._run(b, wanted, b, angles, attention)
+            self._run(b, wanted, b, angles, attention, self.pauses if prompt else None)
             return b.normed[n - n_out :]
         if (graphs := attention.graphs) is not None:
             key = self, long, n
             if key not in graphs:
                 graphs[key] = (
-                    _Stretches(self, b, angles, attention)
+                    Stretches(self, b, angles, attention)
                     if attention.called
                     else device.record(self._run, b, b, b, angles, attention)
                 )
@@ -148,7 +150,13 @@ class Transformer:
             self._watchers.remove(watcher)
 
     def _run(
-        self, b: Rows, wanted: Rows, tokens: Rows, angles: list[Array], attention: Attention
+        self,
+        b: Rows,
+        wanted: Rows,
+        tokens: Rows,
+        angles: list[Array],
+        attention: Attention,
+        pauses: Pauses | None = None,
     ) -> None:
         """From `b.ids` to `wanted.normed`: the rows for which outputs are computed from the last
         layer on that stores something of all rows.
@@ -161,12 +169,18 @@ class Transformer:
             outputs = wanted if layer.index >= last else b
             layer.project(rows, outputs, angles)
             layer.mix(attention, tokens, outputs if tokens is b else tokens)
+            if pauses is not None:
+                pauses()
             layer.finish(outputs)
+            if pauses is not None:
+                pauses()
             if layer.index == last and wanted is not b:
                 rows, angles = wanted, [part[-len(wanted.ids) :] for part in angles]
 
     def logits(self, hidden: Array, out: Array) -> None:
         """Write the logits (T, n_vocab) of `hidden` (T, n_embd), such as `forward` returns."""
+        if self.pauses.is_on:
+            self.pauses.refuse()
         if not 1 <= len(hidden) <= self.max_chunk:
             raise ModelError(
                 f"cannot compute logits: {len(hidden)} rows, expected 1 to {self.max_chunk}"
@@ -176,6 +190,8 @@ class Transformer:
     def next_logits(self, hidden: npt.NDArray[np.float32]) -> Array:
         """The logits (1, n_vocab) of one hidden state (1, n_embd) of the host, as `logits` gives
         them. Operations are recorded once. The next call overwrites the result."""
+        if self.pauses.is_on:
+            self.pauses.refuse()
         row = self.device.put(hidden, self._work.rows(0, 1).normed)
         if self._watchers:
             self._project_out(row, self._next_logits)
@@ -194,6 +210,8 @@ class Transformer:
             self.device.pointwise.softcap(out, config.final_softcap)
 
     def _check(self, ids: I32, start: int, n_out: int) -> None:
+        if self.pauses.is_on:
+            self.pauses.refuse()
         if not 1 <= len(ids) <= self.max_chunk:
             raise ModelError(
                 f"cannot run the model: {len(ids)} tokens, expected 1 to {self.max_chunk}"
@@ -264,28 +282,3 @@ class Transformer:
         contexts = np.arange(start, start + n) // self.config.n_ctx_orig
         factors = 1.0 + self.config.temperature_scale * np.log1p(contexts)
         return factors.astype(np.float32)
-
-
-class _Stretches:
-    """A pass whose mixing is called in some layers (`Attention.called`), and recorded between."""
-
-    def __init__(
-        self, model: Transformer, b: Rows, angles: list[Array], attention: Attention
-    ) -> None:
-        self._model, self._b, self._attention = model, b, ref(attention)
-        layers = [i for i, layer in enumerate(model.config.layers) if layer.attention is not None]
-        self._called = [layers[number] for number in sorted(attention.called)]
-        starts = 0, *(index + 1 for index in self._called)
-        self._graphs = [
-            model.device.record(model.stretch, first, stop, b, angles, attention)
-            for first, stop in zip(starts, (*self._called, model.config.n_layers), strict=True)
-        ]
-
-    def run(self) -> None:
-        """See `Recorded`."""
-        attention, (first, *others) = self._attention(), self._graphs
-        assert attention is not None
-        first.run()
-        for index, graph in zip(self._called, others):
-            self._model.mix(index, self._b, attention)
-            graph.run()

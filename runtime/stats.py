@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..jit.kernel_cache import Counts
 from .memory import human_bytes, peak_resident_bytes
@@ -15,15 +16,32 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Seconds since it was started, those of compiling kernels apart."""
+    """Seconds since it was started, those of compiling kernels apart, and without `pause`."""
+
+    _paused: ClassVar[tuple[float, float]] = 0.0, 0.0
+    """Seconds of all pauses, and of compiling in them."""
 
     def __init__(self) -> None:
-        self._begin, self._compiling = time.perf_counter(), Counts.seconds
+        paused, compiling = Clock._paused
+        self._begin, self._compiling = time.perf_counter() - paused, Counts.seconds - compiling
 
     def read(self) -> tuple[float, float]:
         """Seconds of work, and of compiling."""
-        compiling = Counts.seconds - self._compiling
-        return time.perf_counter() - self._begin - compiling, compiling
+        paused, compiling_paused = Clock._paused
+        compiling = Counts.seconds - compiling_paused - self._compiling
+        return time.perf_counter() - paused - self._begin - compiling, compiling
+
+    @staticmethod
+    @contextmanager
+    def pause() -> Iterator[None]:
+        """Clocks that run already do not count the block; for the engine's thread."""
+        clock = Clock()
+        try:
+            yield
+        finally:
+            work, compiling = clock.read()
+            paused, compiling_paused = Clock._paused
+            Clock._paused = paused + work + compiling, compiling_paused + compiling
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...jit.launch.launcher import stopping_at
 from ...models.together import NextTokens, Together
 from ...system.errors import KvarnError
 from ..engine import on_engine
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 LEAST_ROWS = 8
 """Memory for a pass is made for so many tokens, or twice or four times as many, and so on."""
+_never = ctypes.c_int64(0)
 
 
 class NotSaved(KvarnError):
@@ -42,6 +46,32 @@ class Batch:
         self._model = model
         self._pass: Together | None = None
         self._most = 0
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether prompts can pause for `decode_together`: on a GPU, rows of its passes do not have
+        the bits that they have alone."""
+        return self._model.transformer.device.least_rows > 1
+
+    @contextmanager
+    def pausing(self, work: Callable[[], None]) -> Iterator[None]:
+        """In the block, which runs on the engine thread, passes of prompts pause twice in a layer
+        and call `work`, if they can.
+
+        There, contexts that are settled (`TokenReader.is_settled`) may decode in this batch, and be
+        saved and closed. No other pass of the model may run. The prompt's stop flag and its clocks
+        count nothing of it, and its bits stay the same.
+        """
+
+        def paused() -> None:
+            with stopping_at(ctypes.addressof(_never)), Clock.pause():
+                work()
+
+        if not self.can_pause:
+            yield
+            return
+        with self._model.transformer.pauses.calling(paused):
+            yield
 
     def decode_together(
         self,
@@ -69,7 +99,7 @@ class Batch:
         ahead = [context.reads_ahead(id) for context, id in zip(contexts, ids)]
         rows = [[id, *draft] for id, draft in zip(ids, guesses)]
         read = [(c.reader, row) for c, row, skips in zip(contexts, rows, ahead) if not skips]
-        if len(read) == 1:
+        if len(read) == 1 and not self._model.transformer.pauses.is_on:
             [(reader, (token, *draft))] = read
             on_engine(reader.read_draft, token, draft)
         elif read:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from ..context.reading.prompt import n_common
 from ..embedding.embedder import normalised
 from ..embedding.pooling import pooling_of_file
 from ..embedding.readers import TextPass
+from ..stats import Clock
 from .protocol import Done, Finish, Progress, Vectors
 from .refusal import Refusal
 from .requests.contexts import using
@@ -126,9 +126,9 @@ class PackReading(Task):
 
     def read(self, n_tokens: int) -> int:
         assert self._reading is not None
-        began, before = time.perf_counter(), self._reading.done
+        clock, before = Clock(), self._reading.done
         self._is_read = self._reading.step(n_tokens)
-        self._seconds += time.perf_counter() - began
+        self._seconds += sum(clock.read())
         self._tell()
         return self._reading.done - before
 

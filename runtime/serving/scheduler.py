@@ -1,8 +1,9 @@
 """Which request the engine works on next: prompts are read in slices, answers decode together.
 
 One pass after the other runs on the engine thread. While a prompt is read and answers wait, the
-answers have `SHARE` of the time: after a slice that took t seconds, they decode for
-t · SHARE / (1 - SHARE) seconds. Prompts take turns, slice by slice.
+answers have `SHARE` of the time: once reading took t seconds, they decode for t · SHARE / (1 -
+SHARE) seconds. A prompt pauses for it, twice in each layer (`Scheduler._pause`). Prompts take turns
+slice by slice.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...jit.launch.launcher import Stopped
 from ...system.errors import KvarnError, message_of
 from ..context.batch import Batch, NotSaved
-from ..draft.base import MOST_TOKENS
+from ..stats import Clock
+from .drafts import draft_room
 from .protocol import Counters
 from .refusal import Refusal, refused
 from .tasks import Answering, Task
@@ -30,15 +32,12 @@ if TYPE_CHECKING:
 SHARE = 0.3
 """Of the time, what answers have while prompts are read."""
 SLICES = (64, 128, 256, 512)
-"""Tokens of a prompt that are read at a time: the most that take `SLICE_SECONDS` while others wait,
-the last while nobody does. Small slices cost more (512 tokens of a 1B model in slices of 128: 1.13
+"""Tokens of a prompt that are read at a time: the most that take `SLICE_SECONDS` while other
+prompts wait, else the last. Small slices cost more (512 tokens of a 1B model in slices of 128: 1.13
 times)."""
 SLICE_SECONDS = 1.5
 PATIENCE = 0.02
 """Seconds between two looks at flags, while all that runs is paused."""
-CHEAP_ROWS = 4
-"""Tokens in a pass that cost little more than one: 57 ms against 40, where 8 take 102 (a 1B model
-in Q4_0, one Zen 4 core). Beyond them a wrong guess costs as much as a right one gains."""
 _MOST_NOTICES = 20
 _COUNTED = (
     *("requests", "prompt_tokens", "generated_tokens", "drafted_tokens", "accepted_tokens"),
@@ -66,8 +65,8 @@ class Scheduler:
         self._stop_at: float | None = None
         self._speed = 0.0
         """Tokens per second of the last slice."""
-        self._owed = 0.0
-        """Seconds of decoding that reading has delayed."""
+        self._owed = self._reads_from = 0.0
+        """Seconds of decoding that reading has delayed; when what is read now began, or went on."""
         self._counts: dict[str, float] = dict.fromkeys(_COUNTED, 0)
         self._reported: tuple[float, dict[str, float]] = (0.0, {})
 
@@ -104,9 +103,9 @@ class Scheduler:
                     self._changed.wait()
                 if self._stop_at is not None and not (self._active or self._waiting):
                     break
-            self._end_some()
+            self._end_some(self._active)
             self._admit()
-            if not self._work():
+            if self._active and not self._work():
                 time.sleep(PATIENCE)
             self._report()
         self._library.close()
@@ -116,25 +115,55 @@ class Scheduler:
 
     def _work(self) -> bool:
         """Read a slice, or decode a token of each answer; False if there is nothing to do now."""
-        readers = [task for task in self._active if task.reads]
-        answers = [
+        readers, answers = [task for task in self._active if task.reads], self._decoding()
+        if answers and (not readers or self._owed > 0):
+            self._decode_owed(answers)
+            if not readers:
+                self._owed = 0.0
+        elif readers:
+            pauses = self._batch.can_pause or not answers
+            alone = pauses and len(readers) == 1 and not self._waiting
+            self._read(readers[0], SLICES[-1] if alone else self._slice())
+        return bool(answers or readers)
+
+    def _decoding(self) -> list[Answering]:
+        """The answers that wait for their next token."""
+        return [
             task
             for task in self._active
             if isinstance(task, Answering) and task.next_token is not None and not task.is_paused
         ]
+
+    def _pause(self, reader: Task) -> None:
+        """All that happens in the middle of a pass, while the prompt of `reader` is paused: answers
+        decode for the time that they are owed, and end. None of it computes in the memory of the
+        pass: answers that would have to read tokens again wait for its end, as all others do."""
+        self._owe()
+        while True:
+            others = [task for task in self._active if task is not reader]
+            settled = [task for task in others if isinstance(task, Answering) and task.is_settled]
+            self._end_some(settled)
+            answers = [task for task in self._decoding() if task in settled]
+            if not answers or self._owed <= 0:
+                break
+            self._decode_owed(answers)
+        self._report()
+        self._reads_from = time.perf_counter()
+
+    def _owe(self) -> None:
+        """Count the time since reading began, or went on, and what answers have of it."""
+        seconds = time.perf_counter() - self._reads_from
+        self._count("read_seconds", seconds)
+        owed = self._owed + seconds * SHARE / (1 - SHARE)
+        self._owed = owed if self._decoding() else 0.0
+
+    def _decode_owed(self, answers: list[Answering]) -> None:
+        """`_decode`, and count the time that it takes."""
         began = time.perf_counter()
-        if answers and (not readers or self._owed > 0):
-            self._decode(answers)
-            seconds = time.perf_counter() - began
-            self._owed = max(self._owed - seconds, -1.0) if readers else 0.0
-            self._counts["decode_seconds"] += seconds
-        elif readers:
-            alone = not answers and len(readers) == 1 and not self._waiting
-            self._read(readers[0], SLICES[-1] if alone else self._slice())
-            seconds = time.perf_counter() - began
-            self._owed = self._owed + seconds * SHARE / (1 - SHARE) if answers else 0.0
-            self._counts["read_seconds"] += seconds
-        return bool(answers or readers)
+        self._decode(answers)
+        seconds = time.perf_counter() - began
+        self._owed = max(self._owed - seconds, -1.0)
+        self._count("decode_seconds", seconds)
 
     def _slice(self) -> int:
         """How many tokens of a prompt are read while others wait."""
@@ -147,14 +176,16 @@ class Scheduler:
         self._active.append(task)
 
         def read() -> None:
-            began = time.perf_counter()
-            n_read = task.read(n_tokens)
+            clock = Clock()
+            with self._batch.pausing(partial(self._pause, task)):
+                n_read = task.read(n_tokens)
             if n_read:  # else it indexes
-                self._speed = n_read / (time.perf_counter() - began)
+                self._speed = n_read / sum(clock.read())
             self._count("prompt_tokens", n_read)
 
-        if self._tried(task, read):
-            self._end_if_done(task)
+        self._reads_from = time.perf_counter()
+        self._tried(task, read)
+        self._owe()
 
     def _decode(self, answers: list[Answering]) -> None:
         """At least one token more of each answer, all in one pass."""
@@ -180,8 +211,7 @@ class Scheduler:
                 self._refuse(task, unsaved[number])
                 continue
             task.draft_room = draft_room(len(answers))
-            if self._tried(task, partial(self._sample, task)):
-                self._end_if_done(task)
+            self._tried(task, partial(self._sample, task))
 
     def _sample(self, task: Answering) -> None:
         """Choose the next token of an answer, and all further ones that a pass has read."""
@@ -193,32 +223,29 @@ class Scheduler:
             task.sample()
             self._count("generated_tokens", 1)
 
-    def _tried(self, task: Task, step: Callable[[], None]) -> bool:
-        """Whether a step of a task succeeded; one that failed ends its task alone."""
+    def _tried(self, task: Task, step: Callable[[], None]) -> None:
+        """Do a step of a task; one that fails ends its task alone."""
         try:
             step()
         except Stopped:
             pass  # its flag is set
         except Exception as error:
             self._refuse(task, error)
-            return False
-        return True
-
-    def _end_if_done(self, task: Task) -> None:
-        if task.finish is not None:
-            self._end(task)
 
     def _end(self, task: Task, cancelled: bool = False) -> None:
         if task in self._active:
             self._active.remove(task)
         self._tried(task, lambda: task.close("cancelled" if cancelled else task.finish))
 
-    def _end_some(self) -> None:
-        """End what was cancelled, and all that runs once the time to stop has come."""
+    def _end_some(self, tasks: Sequence[Task]) -> None:
+        """End those of these active tasks that are done or were cancelled, and all of them once the
+        time to stop has come; and what waits in vain."""
         stop_at = self._stop_at
         is_over = stop_at is not None and time.monotonic() >= stop_at
-        for task in list(self._active):
-            if is_over or task.is_cancelled:
+        for task in list(tasks):
+            if task.finish is not None:
+                self._end(task)
+            elif is_over or task.is_cancelled:
                 self._end(task, cancelled=True)
         with self._changed:
             waiting = list(self._waiting)
@@ -239,8 +266,7 @@ class Scheduler:
                 task = self._waiting.popleft()
             self._active.append(task)
             self._count("requests", 1)
-            if self._tried(task, task.open):
-                self._end_if_done(task)
+            self._tried(task, task.open)
 
     def _refuse(self, task: Task, error: Exception) -> None:
         """End a task that failed."""
@@ -272,8 +298,3 @@ class Scheduler:
         if counts != values:
             self._send(Counters(counts, self.notices[-_MOST_NOTICES:]))
             self._reported = now, counts
-
-
-def draft_room(n_answers: int) -> int:
-    """The most guesses of each answer in a pass of so many. Alone, a draft weighs what it costs."""
-    return MOST_TOKENS if n_answers == 1 else max(0, CHEAP_ROWS // n_answers - 1)

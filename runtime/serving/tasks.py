@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..chat.replies import Logprob
 from ..context.generation import before_stop
 from ..lens.passages import Lens, Source
+from ..stats import Clock
 from .library import Lease, Library
 from .protocol import Done, Finish, Pieces, Progress
 from .refusal import too_long
@@ -99,16 +100,14 @@ class Answering(Task):
     ) -> None:
         super().__init__(prepared.asked, flags, send)
         self._prepared, self._library, self._on_end = prepared, library, on_end
-        self._drafts, self._asked = drafts, prepared.asked
+        self._drafts, self._asked, self._seconds = drafts, prepared.asked, [0.0, 0.0]
         self._draft: Draft | None = None
         self._lease: Lease | None = None
         self._generation: Generation | None = None
         self._reading: PromptReading | None = None
-        self._n_prompt = self._n_cached = 0
-        self._seconds = [0.0, 0.0]
+        self._n_prompt = self._n_cached = self._n_pack = 0
         self._tokens: list[int] = []
         self._logprobs: list[Logprob] = []
-        self._n_pack = 0
         self._lens: Lens | None = None
         self._weighing: Generator[None, int | None, Lens] | None = None
         self.next_token: int | None = None
@@ -152,19 +151,23 @@ class Answering(Task):
         if self._reading is None:
             self._weigh(n_tokens)
             return 0
-        began, reading, draft = time.perf_counter(), self._reading, self._draft
+        clock, reading, draft = Clock(), self._reading, self._draft
         before, is_read = reading.done, reading.done == reading.n_tokens
         if not is_read:
             is_read = reading.step(n_tokens) and draft is None
         elif draft is not None:
             is_read = draft.read_some(self.context, n_tokens)
-        n_read = reading.done - before
-        self._seconds[0] += time.perf_counter() - began
+        self._seconds[0] += sum(clock.read())
         self._tell_progress()
         if is_read:
             self._reading = None
             self._begin()
-        return n_read
+        return reading.done - before
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it can decode, and end, while the prompt of another one is paused."""
+        return not self.reads and self.context.reader.is_settled
 
     def _weigh(self, n_tokens: int) -> None:
         """A step towards the lens."""
@@ -244,7 +247,6 @@ class Answering(Task):
             self._draft = None
         lease, self._lease = self._lease, None
         if lease is not None:
-            lease.context.stop_at(0)
             if finish not in (None, "cancelled"):
                 self._tell_end(lease.context)
             self._library.give_back(lease, self._asked.reading.keep_in_library)
@@ -256,7 +258,6 @@ class Answering(Task):
             stop = self._text.stop
             if generation.end_token is not None:
                 stop = self._prepared.tokenizer.piece(generation.end_token).decode(errors="replace")
-        read_seconds, generate_seconds = self._seconds
         self._send(
             Done(
                 self.id,
@@ -265,8 +266,8 @@ class Answering(Task):
                 self._n_cached,
                 0 if generation is None else generation.n_tokens,
                 stop,
-                read_seconds,
-                generate_seconds,
+                self._seconds[0],
+                self._seconds[1],
                 self._lens,
             )
         )

@@ -170,6 +170,12 @@ class TokenReader(ContextTokens):
         if store.states is not None and not store.reaches(len(self.tokens)):
             self._reach_end()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the context can decode, be saved and be closed without reading tokens again."""
+        is_known = self.hidden is not None or not self.tokens
+        return is_known and self.cache.store.reaches(len(self.tokens))
+
     def begin(self, n_tokens: int, *, prompt: bool) -> Attention:
         """Begin a pass of so many tokens, for a context that is ready; returns its attention."""
         cache = self.cache

@@ -13,8 +13,8 @@ import kvarn
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.sampling.constraints.form import Form
+from kvarn.runtime.serving.drafts import draft_room
 from kvarn.runtime.serving.prompt import Reading
-from kvarn.runtime.serving.scheduler import draft_room
 
 from .live import GREEDY, Answer, Live, live, start_of
 

@@ -66,7 +66,8 @@ class Running:
 
 @pytest.fixture(params=[True, False], ids=["equal", "another"])
 def running(request: pytest.FixtureRequest, large: Model, small: Model, tmp_path: Path) -> Running:
-    draft = DraftModel(large if request.param else small, max_tokens=7, min_probability=0)
+    model = kvarn.load(large.path) if request.param else small
+    draft = DraftModel(model, max_tokens=7, min_probability=0)
     return Running(large, Drafts(draft, 4), tmp_path)
 
 
