@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...jit import machine
 from ...runtime.memory import available_bytes
@@ -20,10 +20,20 @@ if TYPE_CHECKING:
     from ...runtime.model import Model
     from ...runtime.rehearsal import Rehearsal
 
-    Task = Callable[[], None]
-
 WORKER_BYTES = 512 << 20
 """Memory of a process that compiles, beside the model's matrices that it repacks."""
+
+
+class Task(Protocol):
+    """A run that compiles kernels, in a process with `n_bytes` of matrices."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def n_bytes(self) -> int: ...
+
+    def __call__(self) -> None: ...
 
 
 class FirstUse:
@@ -67,7 +77,7 @@ def _progress(n_compiled: int) -> str:
     return f"compiling kernels: {n_compiled} functions done"
 
 
-def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
+def compile_all(tasks: Sequence[Task], say: Callable[[str], None]) -> int:
     """Run the tasks and report what each has compiled; returns the number of functions.
 
     If a process ends before its task, the remaining tasks do not run, and a line says so.
@@ -95,7 +105,7 @@ def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
     return total
 
 
-def _workers(tasks: Sequence[Rehearsal]) -> int:
+def _workers(tasks: Sequence[Task]) -> int:
     """Processes that cores and memory allow, at least one."""
     fitting = available_bytes() // max(WORKER_BYTES + task.n_bytes for task in tasks)
     return max(1, min(machine.physical_cores(), len(tasks), fitting))

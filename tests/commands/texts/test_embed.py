@@ -145,3 +145,11 @@ def test_long_texts_are_cut_if_the_user_says_so(model: str, run: Run) -> None:
 def test_inspect_says_that_kvarn_runs_it(model: str, run: Run) -> None:
     code, out, _ = run("inspect", model)
     assert code == 0 and "runs in kvarn    yes" in out
+
+
+def test_build_compiles_what_texts_need(model: str, run: Run) -> None:
+    code, out, _ = run("build", model)
+    assert code == 0 and "[1/1] texts: " in out
+    for options in (["--kv-type", "f16"], ["--method", "topk"]):
+        code, _, err = run("build", model, *options)
+        assert code == 1 and "text encoder (bert), which makes vectors and generates no text" in err
