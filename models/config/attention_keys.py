@@ -56,13 +56,13 @@ def read_heads(keys: Keys, architecture: Architecture, n_layers: int, n_embd: in
     most = MAX_WHOLE_HEAD_DIM if own_kv else MAX_HEAD_DIM
     head_dim = _head_dim(keys, "key_length", n_embd // n_heads, most)
     # llama.cpp's default for the value length does not follow the key length.
-    _same(keys, "value_length", n_embd // n_heads, head_dim)
+    keys.same("attention.value_length", n_embd // n_heads, head_dim, MAX_EMBD)
     windowed_dim = head_dim
     if own_kv:
         windowed_dim = _head_dim(keys, "key_length_swa", head_dim, most)
     else:
-        _same(keys, "key_length_swa", head_dim, head_dim)
-    _same(keys, "value_length_swa", head_dim, windowed_dim)
+        keys.same("attention.key_length_swa", head_dim, head_dim, MAX_EMBD)
+    keys.same("attention.value_length_swa", head_dim, windowed_dim, MAX_EMBD)
     whole = Heads(n_heads, n_kv_heads, head_dim)
     return HeadSizes(whole, Heads(n_windowed_heads, n_windowed_kv, windowed_dim), in_window, window)
 
@@ -73,12 +73,6 @@ def _head_dim(keys: Keys, key: str, default: int, most: int) -> int:
     if head_dim % 2 or head_dim > most:
         raise keys.error(key, head_dim, f"an even number up to {most}")
     return head_dim
-
-
-def _same(keys: Keys, key: str, default: int, head_dim: int) -> None:
-    key = f"attention.{key}"
-    if keys.integer(key, default, low=0, high=MAX_EMBD) != head_dim:
-        raise keys.error(key, keys.get(key), f"{head_dim}")
 
 
 def _by_kind(keys: Keys, key: str, in_window: tuple[bool, ...]) -> tuple[int, int]:

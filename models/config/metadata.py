@@ -52,18 +52,13 @@ class Keys:
 
     def integer(self, key: str, default: int | None = None, *, low: int = 1, high: int) -> int:
         """An integer in low..high; an array of equal values counts as one value."""
-        expected = f"an integer from {low} to {high}"
         value = self.get(key)
-        if value is None:
-            if default is None:
-                raise self.error(key, None, expected)
-            return default
         if isinstance(value, (list, tuple, np.ndarray)):
             value = self._repeated(key, value)
-        integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if not integer or not low <= int(value) <= high:
-            raise self.error(key, value, expected)
-        return int(value)
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        is_valid = whole and low <= value <= high
+        expected = f"an integer from {low} to {high}"
+        return int(self._checked(key, value, default, is_valid, expected))
 
     def per_layer(
         self, key: str, n_layers: int, default: int | None = None, *, low: int = 1, high: int
@@ -91,36 +86,37 @@ class Keys:
         self, key: str, default: float | None = None, *, low: float = 0.0, high: float = math.inf
     ) -> float:
         """A finite number in low..high."""
-        expected = f"a finite number from {low:g} to {high:g}"
         value = self.get(key)
-        if value is None:
-            if default is None:
-                raise self.error(key, None, expected)
-            return default
-        numeric = (int, float, np.integer, np.floating)
-        if isinstance(value, bool) or not isinstance(value, numeric):
-            raise self.error(key, value, expected)
-        if not math.isfinite(value) or not low <= value <= high:
-            raise self.error(key, value, expected)
-        return float(value)
+        numeric = isinstance(value, (int, float, np.integer, np.floating))
+        is_finite = numeric and not isinstance(value, bool) and math.isfinite(value)
+        expected = f"a finite number from {low:g} to {high:g}"
+        return float(
+            self._checked(key, value, default, is_finite and low <= value <= high, expected)
+        )
 
     def flag(self, key: str, default: bool) -> bool:
         """A truth value."""
         value = self.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, (bool, np.bool_)):
-            raise self.error(key, value, "true or false")
-        return bool(value)
+        is_valid = isinstance(value, (bool, np.bool_))
+        return bool(self._checked(key, value, default, is_valid, "true or false"))
 
     def text(self, key: str, default: str) -> str:
         """A string."""
         value = self.get(key)
-        if value is None:
+        return str(self._checked(key, value, default, isinstance(value, str), "a string"))
+
+    def _checked(self, key: str, value: Any, default: object, is_valid: bool, expected: str) -> Any:
+        """The value, or where the file has none the default. Raises for none of both."""
+        if value is None and default is not None:
             return default
-        if not isinstance(value, str):
-            raise self.error(key, value, "a string")
+        if not is_valid:
+            raise self.error(key, value, expected)
         return value
+
+    def same(self, key: str, default: int, expected: int, high: int) -> None:
+        """Raise unless the number of the key, up to `high`, is the expected one."""
+        if self.integer(key, default, low=0, high=high) != expected:
+            raise self.error(key, self.get(key), str(expected))
 
     def refuse(self, key: str, allowed: object, why: str) -> None:
         """Raise if the key has a value other than `allowed`."""
