@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from ...system.text import brief
 from ..errors import ModelError
@@ -25,6 +25,11 @@ from .model import ModelConfig, read_norm_eps
 from .rope_keys import read_rope
 
 MAX_TOKEN_TYPES = 64
+_ACTIVATIONS: dict[str, Literal["gelu", "silu"]] = {
+    **dict.fromkeys(("gelu", "geglu", "gelu_pytorch_tanh"), "gelu"),
+    **dict.fromkeys(("silu", "swish", "swiglu"), "silu"),
+}
+"""Names in files of `modern-bert`, as Granite Embedding R2 has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +52,8 @@ class TextEncoderConfig(ModelConfig):
                 f"cannot configure the model: general.architecture is {brief(name)}, expected a "
                 f"text encoder: {', '.join(TEXT_ENCODERS)}"
             )
-        architecture, keys = TEXT_ENCODERS[name], Keys(metadata, name)
+        keys = Keys(metadata, name)
+        architecture = _activated(keys, TEXT_ENCODERS[name])
         keys.refuse("attention.causal", False, "a text encoder reads in both directions")
         keys.refuse("rope.scaling.type", "none", "positions of text encoders are not scaled")
         n_embd = keys.integer("embedding_length", high=MAX_EMBD)
@@ -79,6 +85,16 @@ class TextEncoderConfig(ModelConfig):
             n_labels=len(labels) if labels else 1,
             n_dense=keys.integer("dense_2_feat_out", 0, low=0, high=MAX_FF),
         )
+
+
+def _activated(keys: Keys, architecture: Architecture) -> Architecture:
+    """With the activation that the file names, where it may name one."""
+    if not architecture.fused_gate_up:
+        return architecture
+    name = keys.text("hidden_activation", "gelu")
+    if name not in _ACTIVATIONS:
+        raise keys.error("hidden_activation", name, ", ".join(_ACTIVATIONS))
+    return replace(architecture, activation=_ACTIVATIONS[name])
 
 
 def _heads(keys: Keys, architecture: Architecture, n_embd: int) -> Heads:

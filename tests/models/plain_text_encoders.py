@@ -48,16 +48,19 @@ def hidden_states(case: TinyEncoder, ids: list[int], types: list[int]) -> F64:
         up = linear(source, f"{p}.ffn_up")
         if modern:
             gate, up = np.split(up, 2, axis=1)
-            up = _gelu(gate) * up
+            up = (_silu if case.activation == "silu" else _gelu)(gate) * up
         elif case.biased:
             up = _gelu(up)
         else:
-            gate = linear(source, f"{p}.ffn_gate")
-            up = gate / (1 + np.exp(-gate)) * up
+            up = _silu(linear(source, f"{p}.ffn_gate")) * up
         x = x + linear(up, f"{p}.ffn_down")
         if not modern:
             x = norm(x, f"{p}.layer_output_norm")
     return norm(x, "output_norm") if modern else x
+
+
+def _silu(x: F64) -> F64:
+    return x / (1 + np.exp(-x))
 
 
 def _experts(w: dict[str, F64], x: F64, prefix: str) -> F64:

@@ -52,6 +52,8 @@ class TinyEncoder:
     """A vector is added to what the experts give."""
     period: int = 3
     """Of so many layers one has no window."""
+    activation: str | None = None
+    """What a file of modern-bert says of it; None: nothing, which means gelu."""
     n_tokens: int = 0
     """Rows of the embedding; 0: one for each of the words."""
     seed: int = 1
@@ -190,6 +192,8 @@ def write(path: Path, case: TinyEncoder, extra: Mapping[str, Any] | None = None)
         writer.add_uint32(f"{case.architecture}.{key}", value)
     (writer.add_layer_norm_rms_eps if case.gemma else writer.add_layer_norm_eps)(EPS)
     writer.add_causal_attention(False)
+    if case.activation is not None:
+        writer.add_string(f"{case.architecture}.hidden_activation", case.activation)
     if case.architecture != "bert":
         writer.add_rope_freq_base(1000.0)
     if case.labels > 1:

@@ -27,6 +27,7 @@ CASES = {
     "nomic-bert": TinyEncoder("nomic-bert"),
     "nomic-bert-moe": TinyEncoder("nomic-bert-moe", n_layers=4, n_experts=5),
     "modern-bert": TinyEncoder("modern-bert", n_layers=5),
+    "modern-bert, silu": TinyEncoder("modern-bert", activation="silu"),
     "modern-bert, window": TinyEncoder("modern-bert", n_layers=5, window=6),
     "gemma-embedding": TinyEncoder(
         "gemma-embedding", n_layers=7, n_heads=3, n_kv_heads=1, head_dim=32, window=8, period=6
@@ -134,6 +135,12 @@ def test_experts_that_do_not_fit_together_are_refused(
 ) -> None:
     path = write(tmp_path / "tiny.gguf", CASES["nomic-bert-moe"], extra)
     with pytest.raises(ModelError, match=words):
+        loaded(path, 8)
+
+
+def test_an_unknown_activation_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "tiny.gguf", TinyEncoder("modern-bert", activation="relu"))
+    with pytest.raises(ModelError, match="hidden_activation is 'relu', expected gelu, "):
         loaded(path, 8)
 
 
