@@ -21,7 +21,7 @@ that is hard to guess, in one that is mostly easy."""
 TRIAL = 4
 """Tokens of a draft that is made to see whether drafts pay by now."""
 FIRST_WAIT, LONGEST_WAIT = 32, 1024
-"""Tokens generated before such a draft: twice as many after each."""
+"""Tokens generated before such a draft: twice as many after each, until drafts pay."""
 CERTAIN = 0.95
 """Share of right guesses with which a draft must pay to be tried again, by what passes usually
 take: seconds that were measured while the machine was busy would otherwise decide for ever."""
@@ -79,7 +79,8 @@ class Lengths:
     def next(self, longest: int) -> tuple[int, int]:
         """The fewest and the most tokens to draft now, if they are guessed."""
         if self.best(longest):
-            self._wait = FIRST_WAIT
+            if self._credit >= MOST_CREDIT:  # drafts have paid, not a few guesses by luck
+                self._wait = FIRST_WAIT
             can_pay = self._credit >= self._price(1, 0) - 1
             return 0, longest if can_pay else 0
         if self._idle < self._wait:

@@ -214,3 +214,18 @@ def test_passes_that_guessed_are_paid_whatever_is_verified(made: int) -> None:
         return bonus * expected / (max(n, made) * drafting + cost(n + 1))
 
     assert measured.best(16, rates) == max(range(17), key=speed)
+
+
+def test_guesses_that_are_right_by_luck_do_not_shorten_the_waits() -> None:
+    """Only drafts that fill the credit do."""
+    measured, waits = lengths(0.35), []
+    for _ in range(4):
+        waits.append(wait(with_rate(measured, 0.3)))
+        learn(measured, [1] * TRIAL, [1] * (TRIAL + 1))
+        assert with_rate(measured, 0.99).next(16)[1]
+        learn(measured, [1], [2])
+    assert waits == [FIRST_WAIT * 2**i for i in range(4)]
+    for _ in range(60):
+        learn(measured, [1, 1, 1], [1, 1, 1, 1])
+        assert with_rate(measured, 0.99).next(16)[1]
+    assert wait(with_rate(measured, 0.3)) == FIRST_WAIT
