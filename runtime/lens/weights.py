@@ -2,6 +2,12 @@
 
 Much of what tokens attend to does not depend on what is asked: the first tokens, line ends, what is
 near. So what a neutral question attends to is subtracted, and what is left is the question's own.
+Where a neutral question attends much, what is left varies as much: the end of a text would lead by
+chance. So the difference a - b of two shares is divided by √b, as in Pearson's residuals.
+
+30 questions about six beginnings of novels, in which a known passage answers: it comes first for 19
+(SmolLM2 135M; Gemma 3 270M: 19), among the first three for 26 (25). By a - b alone: 14 (18), 22
+(24).
 """
 
 from __future__ import annotations
@@ -108,7 +114,7 @@ def weighing(
     counted: NDArray[np.bool_] | None = None,
 ) -> Generator[None, int | None, F64]:
     """What of their attention the ids `follow` give to each of the n tokens of a document beyond
-    what the ids `neutral` give it, float64 (n,), with the sum 1; all 0 where that is nothing.
+    what the ids `neutral` give it, as `beyond` has it, float64 (n,).
     counted: which of the tokens count, (n,); to the others nothing is given. None: all.
 
     Yields before each slice of reading; what is sent is the most tokens of it. open: opens
@@ -126,7 +132,17 @@ def weighing(
         weights.sums[:SINK] = 0
         if counted is not None:
             weights.sums[~counted] = 0
-        shares.append(weights.sums / max(weights.sums.sum(), np.finfo(np.float64).tiny))
-    beyond: F64 = np.maximum(shares[0] - shares[1], 0)
-    beyond /= max(beyond.sum(), np.finfo(np.float64).tiny)
-    return beyond
+        shares.append(_normalised(weights.sums))
+    return beyond(*shares)
+
+
+def beyond(asked: F64, usual: F64) -> F64:
+    """How far shares of attention exceed usual ones: max(a - b, 0) / √(b + ε), with the sum 1; all
+    0 where none does. ε: a hundredth of the mean of b, so that no token weighs much for little."""
+    floor = usual.mean() / 100 + np.finfo(np.float64).tiny
+    return _normalised(np.maximum(asked - usual, 0) / np.sqrt(usual + floor))
+
+
+def _normalised(weights: F64) -> F64:
+    shares: F64 = weights / max(weights.sum(), np.finfo(np.float64).tiny)
+    return shares
