@@ -1,9 +1,8 @@
 """Which request the engine works on next: prompts are read in slices, answers decode together.
 
 One pass after the other runs on the engine thread. While a prompt is read and answers wait, the
-answers have `SHARE` of the time: once reading took t seconds, they decode for t · SHARE / (1 -
-SHARE) seconds. A prompt pauses for it, twice in each layer (`Scheduler._pause`). Prompts take turns
-slice by slice.
+prompt pauses, twice in each layer, and the answers decode: after t seconds of reading for
+t · SHARE / (1 - SHARE) seconds (`Scheduler._pause`). Prompts take turns, slice by slice.
 """
 
 from __future__ import annotations
@@ -36,6 +35,8 @@ SLICES = (64, 128, 256, 512)
 prompts wait, else the last. Small slices cost more (512 tokens of a 1B model in slices of 128: 1.13
 times)."""
 SLICE_SECONDS = 1.5
+LEAST_OWED = 0.02
+"""Seconds of decoding that are worth a pause: the first token takes longer than others."""
 PATIENCE = 0.02
 """Seconds between two looks at flags, while all that runs is paused."""
 _MOST_NOTICES = 20
@@ -98,7 +99,7 @@ class Scheduler:
         """Work until `stop`."""
         while True:
             with self._changed:
-                while self._is_idle():
+                while not (self._active or self._waiting or self.is_stopping):
                     self._report(final=True)
                     self._changed.wait()
                 if self._stop_at is not None and not (self._active or self._waiting):
@@ -109,9 +110,6 @@ class Scheduler:
                 time.sleep(PATIENCE)
             self._report()
         self._library.close()
-
-    def _is_idle(self) -> bool:
-        return not (self._active or self._waiting or self._stop_at is not None)
 
     def _work(self) -> bool:
         """Read a slice, or decode a token of each answer; False if there is nothing to do now."""
@@ -139,13 +137,15 @@ class Scheduler:
         decode for the time that they are owed, and end. None of it computes in the memory of the
         pass: answers that would have to read tokens again wait for its end, as all others do."""
         self._owe()
+        least = LEAST_OWED
         while True:
             others = [task for task in self._active if task is not reader]
             settled = [task for task in others if isinstance(task, Answering) and task.is_settled]
             self._end_some(settled)
             answers = [task for task in self._decoding() if task in settled]
-            if not answers or self._owed <= 0:
+            if not answers or self._owed <= least:
                 break
+            least = 0.0
             self._decode_owed(answers)
         self._report()
         self._reads_from = time.perf_counter()
