@@ -20,18 +20,10 @@ from ..best import (
 )
 from ..choice import Candidates, Range
 from ..lists import clear, write_list
-from ..masks import bits_of, kind_of, low_bit
+from ..masks import kind_of, low_bit
 from ..scores import at_least, cost_of
 from ..signatures.arguments import Head, Scratch
-from ..signatures.hamming import (
-    _first_limits,
-    _raise_limits,
-    _scan,
-    put_segments,
-    tally_of,
-)
-from ..signatures.lots import lots_of
-from ..signatures.near import make_tables, set_limit
+from ..signatures.hamming import find_nearest, put_segments, tally_of
 from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -40,19 +32,10 @@ _NO_TOKEN = ~np.uint64(0)
 
 
 @jit
-def _find_nearest(kind, head, n, due, queries, tally, scratch):
+def _leave_nearest(kind, head, n, due, queries, tally, scratch):
     """As `mark_nearest`, but leave the k nearest of each query in its entries, in no order."""
-    below, counts, k = tally.below, tally.counts, head.k
-    make_tables(queries, bits_of(kind), scratch.tables)
-    _first_limits(kind, head, queries, below, scratch.histogram)
-    for h in range(len(counts)):
-        set_limit(kind, scratch.limits, h, below[h])
-        counts[h] = 0
-    more = lots_of(kind)
-    _scan(kind, head, n, due, queries, tally, scratch)
-    while _raise_limits(kind, k, more, tally, scratch):
-        _scan(kind, head, n, 0, queries, tally, scratch)
-        more *= 2
+    find_nearest(kind, head, n, due, queries, tally, scratch)
+    counts, k = tally.counts, head.k
     spare, histogram = scratch.spare, scratch.histogram
     for h in range(len(counts)):
         if counts[h] > k:
@@ -79,7 +62,7 @@ def make_nearest(bits, together):
             head = Head(signed.items, offset, among, signed.taken[j], k, seed)
             for g in range(0, group, together):
                 queries = signed.queries[j, g : g + together]
-                _find_nearest(kind_of(bits, together), head, n, due, queries, tally, scratch)
+                _leave_nearest(kind_of(bits, together), head, n, due, queries, tally, scratch)
                 for h in range(together):
                     entries = scratch.entries[h]
                     for i in range(k):

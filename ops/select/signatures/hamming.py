@@ -199,8 +199,8 @@ def put_segments(among, order):
 
 
 @jit
-def mark_nearest(kind, head, n, due, queries, tally, scratch):
-    """Mark the k nearest of the signatures of a range to each query.
+def find_nearest(kind, head, n, due, queries, tally, scratch):
+    """Find k candidates or more for each query, among them the k nearest of a range.
 
     scratch.order[:n]: the segments. After `due` of them limits are set anew.
     """
@@ -211,16 +211,34 @@ def mark_nearest(kind, head, n, due, queries, tally, scratch):
         set_limit(kind, scratch.limits, h, below[h])
         counts[h] = 0
     _scan(kind, head, n, due, queries, tally, scratch)
-    complete(kind, head, n, queries, tally, scratch)
+    _find_more(kind, head, n, queries, tally, scratch)
+
+
+@jit
+def _find_more(kind, head, n, queries, tally, scratch):
+    """Scan again, where there are too few candidates."""
+    more = lots_of(kind)
+    while _raise_limits(kind, head.k, more, tally, scratch):
+        _scan(kind, head, n, 0, queries, tally, scratch)
+        more *= 2
+
+
+@jit
+def mark_nearest(kind, head, n, due, queries, tally, scratch):
+    """Mark the k nearest of the signatures of a range to each query; see `find_nearest`."""
+    find_nearest(kind, head, n, due, queries, tally, scratch)
+    _mark(head, tally, scratch)
 
 
 @jit
 def complete(kind, head, n, queries, tally, scratch):
     """Mark the k nearest to each query: scan again where there are too few candidates."""
-    more = lots_of(kind)
-    while _raise_limits(kind, head.k, more, tally, scratch):
-        _scan(kind, head, n, 0, queries, tally, scratch)
-        more *= 2
+    _find_more(kind, head, n, queries, tally, scratch)
+    _mark(head, tally, scratch)
+
+
+@jit
+def _mark(head, tally, scratch):
     for h in range(len(tally.counts)):
         _mark_cheapest(scratch.entries[h], tally.counts[h], head.k, head.seed, scratch)
 
