@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class Answers:
         choice, numbers, q, limits, signatures, name = arrays
         query = Query(self._queries(q, 1))
         if name.size:
-            query = query._replace(signatures=signatures, column=self._column(signatures, name))
+            query = Query(q, signatures, self._column(signatures, name))
             group = q.shape[1] // len(signatures)
             _check("signatures", signatures, np.uint64, (len(signatures), group))
         if limits.size:
@@ -101,7 +102,7 @@ class Answers:
     ) -> Arrays:
         """Attention to the best of these tokens, and to those that do not compete."""
         _check("numbers", choice, np.int64, (3,))
-        first, last, k = map(int, choice)
+        first, last, k = choice.tolist()
         if not 0 <= first <= last <= LARGEST or k < 1:
             raise FrameError("a question names tokens that cannot be")
         layer, among = self._layer(numbers[0]), Range(first, last, LARGEST)
@@ -135,7 +136,7 @@ class Answers:
     def _choice(self, numbers: NDArray[Any]) -> tuple[int, int, int, int]:
         """Layer, first and last token, and k."""
         _check("numbers", numbers, np.int64, (4,))
-        layer, first, last, k = map(int, numbers)
+        layer, first, last, k = numbers.tolist()
         if not self.facts.first <= first < last <= self.facts.stop or k < 1:
             raise FrameError("a question names tokens of others")
         return self._layer(layer), first, last, k
@@ -159,6 +160,7 @@ def _check(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple
 def _softmax(numbers: NDArray[Any]) -> Softmax:
     """What a question says beside its layer."""
     _check("numbers", numbers, np.float64, (3,))
-    if not np.isfinite(numbers).all():
+    _, scale, softcap = values = numbers.tolist()
+    if not all(map(isfinite, values)):
         raise FrameError("numbers of a question are not finite")
-    return Softmax(float(numbers[1]), float(numbers[2]))
+    return Softmax(scale, softcap)

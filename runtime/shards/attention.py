@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from ...ops.arrays import F32, F64, U8, U64
+from ...ops.arrays import F32, F64, U64
 from ...ops.attention.layout import SEGMENT, n_segments
 from ...ops.attention.softmax import Softmax
 from ...ops.device import Recorded
@@ -42,13 +42,6 @@ def merge(parts: Sequence[Output], out: F32, sinks: F32 | None) -> None:
     out[:] = sum(weight[..., None] * part for weight, (part, _) in zip(weights, parts))
 
 
-def _scoring(layer: LayerView) -> tuple[Softmax, F64]:
-    """How the layer's scores become weights, without sinks, which are counted once; and the same
-    for a shard."""
-    softmax = layer.softmax._replace(sinks=None)
-    return softmax, np.array([layer.index, softmax.scale, softmax.softcap], np.float64)
-
-
 class ShardedFull(BoundAttend):
     """`full` in one context: layers with a window, and the tokens after those of the shards, are
     read here.
@@ -61,6 +54,16 @@ class ShardedFull(BoundAttend):
     def __init__(self, links: Links, part: Part, called: frozenset[int]) -> None:
         self._links, self._part, self.called = links, part, called
         self._full = FullAttention()
+        self._scorings: dict[int, tuple[Softmax, F64]] = {}
+
+    def scoring(self, layer: LayerView) -> tuple[Softmax, F64]:
+        """How the layer's scores become weights, without sinks, which are counted once; and the
+        same for a shard."""
+        if layer.number not in self._scorings:
+            softmax = layer.softmax._replace(sinks=None)
+            numbers = np.array([layer.index, softmax.scale, softmax.softcap], np.float64)
+            self._scorings[layer.number] = softmax, numbers
+        return self._scorings[layer.number]
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         return None if prompt or n_tokens != 1 else ()
@@ -85,7 +88,7 @@ class ShardedFull(BoundAttend):
                 )
 
     def _attend(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        softmax, numbers = _scoring(layer)
+        softmax, numbers = self.scoring(layer)
         with self._links.asking():
             for link in self._links:
                 link.send(Kind.ROWS, [numbers, q])
@@ -134,6 +137,9 @@ class ShardedChoice(SparseAttention):
         self._links, self._part, self._each = links, part, each
         self._limit_scratch: LimitScratch | None = None
         self._shares = Shares()
+        index = self._index
+        self._name = text_array(index.encoder.name if isinstance(index, SignatureIndex) else "")
+        """The name of the column of signatures; no bytes without one."""
         self._q = np.zeros((1, self._config.n_heads, self._config.head_dim), np.float32)
         self._signing: dict[int, Recorded] = {}
         self._full, self.records, self.called = full, True, full.called
@@ -201,12 +207,6 @@ class ShardedChoice(SparseAttention):
         self._signing[layer.number].run()
         return self._signatures
 
-    @property
-    def _name(self) -> U8:
-        """The name of the column of signatures; no bytes without one."""
-        index = self._index
-        return text_array(index.encoder.name if isinstance(index, SignatureIndex) else "")
-
     def _spans(self, among: Range) -> list[Span]:
         """The tokens of each process that compete, those of this one last."""
         parts = [(link.facts.first, link.facts.stop) for link in self._links]
@@ -221,7 +221,7 @@ class ShardedChoice(SparseAttention):
     ) -> tuple[list[Output], int]:
         """The part of each process: of its tokens that compete those up to the limits among so many
         best or, without, all of these. And how many tokens were read."""
-        softmax, numbers = _scoring(layer)
+        softmax, numbers = self._full.scoring(layer)
         for link, n in zip(self._links, shares):
             choice = np.array([*among[:2], max(1, n)], np.int64)
             link.send(*self._question(query, [choice, numbers, query.q], limits))

@@ -17,6 +17,7 @@ import struct
 import time
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,12 +33,18 @@ MOST_GREETING = 32 << 10
 MOST_ARRAYS = 8
 MOST_ROWS = 64
 """Rows of queries of a question, at most."""
+ROOM = 64 << 10
+"""Bytes that most messages fit into."""
 _MAGIC = b"kvsh"
 _HEAD, _ARRAY = struct.Struct("<4sBBHI"), struct.Struct("<BBH4I")
 _TYPES = tuple(np.dtype(name) for name in ("u1", "<u4", "<u8", "<i8", "<f4", "<f8"))
 _CODES = {dtype: code for code, dtype in enumerate(_TYPES)}
 _MOST_DIMENSIONS = 4
+_AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)
+_KNOWN = 256
+"""Shapes of messages that are remembered: those of each token are few, and Python is slow."""
 Arrays = Sequence[NDArray[Any]]
+_Shape = tuple[np.dtype[Any], tuple[int, ...]]
 
 
 class Kind(IntEnum):
@@ -55,7 +62,7 @@ class Kind(IntEnum):
     SKETCHED = 10
 
 
-_KINDS = frozenset(Kind)
+_KINDS = {int(kind): kind for kind in Kind}
 
 
 class Message(NamedTuple):
@@ -90,18 +97,40 @@ def text_of(array: NDArray[Any]) -> str:
     return array.tobytes().decode("utf-8", "replace")
 
 
-def send(connection: socket.socket, kind: Kind, arrays: Arrays) -> int:
-    """Send a message; returns the bytes of its arrays. `FrameError` for more than `MOST_BYTES`."""
-    n_bytes = sum(array.nbytes for array in arrays)
+def send(
+    connection: socket.socket, kind: Kind, arrays: Arrays, seconds: float | None = None
+) -> int:
+    """Send a message; returns the bytes of its arrays. `FrameError` for more than `MOST_BYTES`.
+
+    seconds: in which all of it has to be taken; None: the connection's timeout.
+    """
+    heading, n_bytes = _heading(kind, tuple([(array.dtype, array.shape) for array in arrays]))
+    plain: list[Any] = [x if x.flags.c_contiguous else x.tobytes() for x in arrays]
+    data, n = b"".join([heading, *plain]), 0
+    if seconds is not None:
+        if _AT_ONCE is not None and connection.gettimeout() is None:
+            try:  # which sets no timeout, and seldom has to
+                n = connection.send(data, _AT_ONCE)
+            except BlockingIOError:
+                n = 0
+            if n == len(data):
+                return n_bytes
+        connection.settimeout(seconds)
+    connection.sendall(memoryview(data)[n:])
+    return n_bytes
+
+
+@lru_cache(_KNOWN)
+def _heading(kind: Kind, shapes: tuple[_Shape, ...]) -> tuple[bytes, int]:
+    """What a message of arrays of these types and shapes begins with, and the bytes of these."""
+    n_bytes = sum(_bytes_of(dtype, shape) for dtype, shape in shapes)
     if n_bytes > MOST_BYTES:
         raise FrameError(f"a message of {n_bytes:,} bytes, expected at most {MOST_BYTES:,}")
-    parts = [_HEAD.pack(_MAGIC, kind, len(arrays), 0, n_bytes)]
-    for array in arrays:
-        sizes = array.shape + (0,) * (_MOST_DIMENSIONS - array.ndim)
-        parts.append(_ARRAY.pack(_CODES[array.dtype], array.ndim, 0, *sizes))
-    parts += [array.tobytes() for array in arrays]
-    connection.sendall(b"".join(parts))
-    return n_bytes
+    parts = [_HEAD.pack(_MAGIC, kind, len(shapes), 0, n_bytes)]
+    for dtype, shape in shapes:
+        sizes = shape + (0,) * (_MOST_DIMENSIONS - len(shape))
+        parts.append(_ARRAY.pack(_CODES[dtype], len(shape), 0, *sizes))
+    return b"".join(parts), n_bytes
 
 
 def receive(
@@ -109,43 +138,45 @@ def receive(
     most: int = MOST_BYTES,
     deadline: float | None = None,
     rest_seconds: float | None = None,
+    room: bytearray | None = None,
 ) -> Message:
     """The next message, whose arrays have at most `most` bytes.
 
     deadline: of `time.monotonic`, by which all of it has to be there; None: the connection's
     timeout, for each part. rest_seconds: in which all of it has to follow its first byte, for which
-    the connection's timeout counts. Raises `FrameError` for bytes that are no message, `Gone` at
-    the end, TimeoutError and other errors of the connection.
+    the connection's timeout counts. room: memory into which a message that nothing may follow is
+    received, most often by one call of the system; None: what follows is left. Raises `FrameError`
+    for bytes that are no message, `Gone` at the end, TimeoutError and other errors of the
+    connection.
     """
-    head = b""
+    view, n = memoryview(bytearray(_HEAD.size) if room is None else room), 0
     if rest_seconds is not None:
-        head = connection.recv(_HEAD.size)
-        if not head:
-            raise Gone("the connection was closed")
+        n = _take(connection, view, 0, 1, None)
         deadline = time.monotonic() + rest_seconds
-    if len(head) < _HEAD.size:
-        head += _take(connection, _HEAD.size - len(head), deadline)
-    magic, kind, n_arrays, zero, n_bytes = _HEAD.unpack(head)
-    if magic != _MAGIC or kind not in _KINDS or zero or n_arrays > MOST_ARRAYS:
+    n = _take(connection, view, n, _HEAD.size, deadline)
+    magic, number, n_arrays, zero, n_bytes = _HEAD.unpack_from(view)
+    kind = _KINDS.get(number)
+    if magic != _MAGIC or kind is None or zero or n_arrays > MOST_ARRAYS:
         raise FrameError("it does not speak the protocol of kvarn's shards")
     if n_bytes > most:
         raise FrameError(f"a message of {n_bytes:,} bytes, expected at most {most:,}")
-    rest = memoryview(_take(connection, n_arrays * _ARRAY.size + n_bytes, deadline))
-    described, data = rest[: n_arrays * _ARRAY.size], rest[n_arrays * _ARRAY.size :]
-    shapes = [_shape_of(entry) for entry in _ARRAY.iter_unpack(described)] if n_arrays else []
-    sizes = [_bytes_of(dtype, shape) for dtype, shape in shapes]
-    if sum(sizes) != n_bytes:
-        raise FrameError(f"its arrays have other sizes than the {n_bytes:,} bytes of the message")
-    at, arrays = 0, []
-    for (dtype, shape), size in zip(shapes, sizes):
-        stop = at + size
-        try:
-            array = np.frombuffer(data[at:stop], dtype).reshape(shape)
-        except ValueError as error:  # no bytes, of sizes that NumPy cannot have beside a 0
-            raise FrameError("a message describes an array that cannot be") from error
-        arrays.append(array if array.flags.aligned else array.copy())
-        at = stop
-    return Message(Kind(kind), arrays)
+    begin = _HEAD.size + n_arrays * _ARRAY.size
+    stop = begin + n_bytes
+    if n > stop:
+        raise FrameError("it goes on before it is answered")
+    if n < stop:
+        whole = memoryview(bytearray(stop))
+        whole[:n] = view[:n]
+        _take(connection, whole, n, stop, deadline)
+        data: bytearray | memoryview = whole[begin:]
+    else:  # messages to come use the room
+        whole, data = view, bytearray(view[begin:stop])
+    shapes = _shapes(bytes(whole[_HEAD.size : begin]), n_bytes)
+    try:
+        arrays = [np.ndarray(shape, dtype, data, at) for dtype, shape, at in shapes]
+    except ValueError as error:  # no bytes, of sizes that NumPy cannot have beside a 0
+        raise FrameError("a message describes an array that cannot be") from error
+    return Message(kind, [x if x.flags.aligned else x.copy() for x in arrays])
 
 
 def is_late(error: OSError) -> bool:
@@ -154,13 +185,20 @@ def is_late(error: OSError) -> bool:
     return isinstance(error, TimeoutError) and error.errno is None
 
 
-def _shape_of(entry: tuple[int, ...]) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Type and shape of an array of a message."""
-    code, n_dimensions, zero, *sizes = entry
-    known = code < len(_TYPES) and 1 <= n_dimensions <= _MOST_DIMENSIONS and not zero
-    if not known or any(sizes[n_dimensions:]):
-        raise FrameError("a message describes an array that cannot be")
-    return _TYPES[code], tuple(sizes[:n_dimensions])
+@lru_cache(_KNOWN)
+def _shapes(described: bytes, n_bytes: int) -> list[tuple[np.dtype[Any], tuple[int, ...], int]]:
+    """Type, shape and first byte of each array of a message."""
+    shapes, at = [], 0
+    for code, n_dimensions, zero, *sizes in _ARRAY.iter_unpack(described):
+        known = code < len(_TYPES) and 1 <= n_dimensions <= _MOST_DIMENSIONS and not zero
+        if not known or any(sizes[n_dimensions:]):
+            raise FrameError("a message describes an array that cannot be")
+        dtype, shape = _TYPES[code], tuple(sizes[:n_dimensions])
+        shapes.append((dtype, shape, at))
+        at += _bytes_of(dtype, shape)
+    if at != n_bytes:
+        raise FrameError(f"its arrays have other sizes than the {n_bytes:,} bytes of the message")
+    return shapes
 
 
 def _bytes_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
@@ -170,18 +208,19 @@ def _bytes_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     return n_bytes
 
 
-def _take(connection: socket.socket, n_bytes: int, deadline: float | None) -> bytearray:
-    """The next bytes; `Gone` if the connection ends before."""
-    data = bytearray(n_bytes)
-    view = memoryview(data)
-    while view:
+def _take(
+    connection: socket.socket, view: memoryview, n: int, least: int, deadline: float | None
+) -> int:
+    """Receive into view[n:] until it has `least` bytes or more; how many. `Gone` if the connection
+    ends before."""
+    while n < least:
         if deadline is not None:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError("no whole message in time")
             connection.settimeout(left)
-        n = connection.recv_into(view)
-        if not n:
+        more = connection.recv_into(view[n:])
+        if not more:
             raise Gone("the connection was closed")
-        view = view[n:]
-    return data
+        n += more
+    return n

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .addresses import host_and_port
 from .errors import ShardError
-from .frames import Arrays, FrameError, Kind, Message, is_late, receive, send, text_of
+from .frames import ROOM, Arrays, FrameError, Kind, Message, is_late, receive, send, text_of
 from .greeting import ShardFacts, greet
 
 CONNECT_SECONDS = 5.0
@@ -49,15 +49,16 @@ class Link:
         self.address, self._place, self._token = address, host_and_port(address), token
         self._connection: socket.socket | None = None
         self._asked: tuple[Kind, Arrays] | None = None
+        self._room = bytearray(ROOM)
         self.sent = self.received = 0
         """Bytes of arrays."""
-        with self._told():
+        with _Told(self):
             self._connection, self.facts = self._connect()
 
     def send(self, kind: Kind, arrays: Arrays) -> None:
         """Ask the shard; its answer waits until `receive`."""
         self._asked = kind, arrays
-        with self._told():
+        with _Told(self):
             try:
                 self._send()
             except OSError:
@@ -68,7 +69,7 @@ class Link:
 
         Raises `ShardError` for anything else, or if no answer comes.
         """
-        with self._told():
+        with _Told(self):
             try:
                 frame = self._receive()
             except OSError as error:
@@ -97,7 +98,7 @@ class Link:
     def _receive(self) -> Message:
         if self._connection is None:
             raise ConnectionError("it is closed")
-        frame = receive(self._connection)
+        frame = receive(self._connection, room=self._room)
         if frame.kind is Kind.ERROR and frame.arrays:
             raise FrameError(text_of(frame.arrays[0]))
         if frame.kind is not Kind.ANSWER:
@@ -138,19 +139,25 @@ class Link:
             raise
         return connection, facts
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors name the shard, and end the connection."""
-        try:
-            yield
-        except BaseException as error:
-            self.close()
-            if isinstance(error, FrameError):
-                raise ShardError(self.address, str(error)) from error
-            if isinstance(error, OSError):
-                reason = error.strerror or str(error)
-                raise ShardError(self.address, f"cannot be reached: {reason}") from error
-            raise
+
+class _Told:
+    """Errors in a block name the shard, and end its connection."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        self._link.close()
+        if isinstance(error, FrameError):
+            raise ShardError(self._link.address, str(error)) from error
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise ShardError(self._link.address, f"cannot be reached: {reason}") from error
 
 
 class Links:

@@ -210,7 +210,8 @@ class Part:
             softmax=softmax, scratch=scratch,
         )  # fmt: skip
         masses = scratch.masses[None].copy()
-        masses.reshape(self._kv_heads, -1, 2)[empty] = NOTHING, 1.0
+        if empty:
+            masses.reshape(self._kv_heads, -1, 2)[empty] = NOTHING, 1.0
         return out, masses
 
     def _find_largest(self, layer: int, query: Query, among: Range, entries: U64) -> None:

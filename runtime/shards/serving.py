@@ -10,7 +10,7 @@ from contextlib import suppress
 from ...system.errors import message_of
 from ...system.text import one_line
 from .addresses import listening
-from .frames import FrameError, Kind, is_late, receive, send, text_array
+from .frames import ROOM, FrameError, Kind, is_late, receive, send, text_array
 from .greeting import admit
 from .links import stay_alive
 from .shard import Shard
@@ -90,8 +90,9 @@ class ShardServer:
         try:
             stay_alive(connection, _REST_SECONDS)  # heads read their own tokens first
             admit(connection, self._token, self._shard.facts, lambda: self._enter(connection))
+            room = bytearray(ROOM)
             while True:
-                self._answer(connection)
+                self._answer(connection, room)
         except FrameError as error:
             self._say(f"refused {host}: {error}")
         except OSError as error:
@@ -103,17 +104,17 @@ class ShardServer:
                 self._strangers.pop(connection, None)
                 connection.close()
 
-    def _answer(self, connection: socket.socket) -> None:
-        connection.settimeout(None)  # a head may be silent for hours between questions
-        frame = receive(connection, rest_seconds=_REST_SECONDS)
-        connection.settimeout(_REST_SECONDS)
+    def _answer(self, connection: socket.socket, room: bytearray) -> None:
+        if connection.gettimeout() is not None:
+            connection.settimeout(None)  # a head may be silent for hours between questions
+        frame = receive(connection, rest_seconds=_REST_SECONDS, room=room)
         try:
             answer = self._shard.answer(frame)
         except Exception as error:  # whatever it is, the head is to know
             reason = one_line(message_of(error), 500)
-            send(connection, Kind.ERROR, [text_array(reason)])
+            send(connection, Kind.ERROR, [text_array(reason)], _REST_SECONDS)
             raise FrameError(reason) from error
-        send(connection, Kind.ANSWER, answer)
+        send(connection, Kind.ANSWER, answer, _REST_SECONDS)
 
 
 def _end(connection: socket.socket) -> None:

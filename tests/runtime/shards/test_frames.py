@@ -76,6 +76,34 @@ def test_sizes_that_cannot_be_take_no_memory(head, arrays, words: str) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("n", [0, 1, 4095, 4096, 4097, 9000])
+def test_messages_arrive_in_a_room_and_beyond_it(n: int) -> None:
+    """Whether a message fits, or its end is received elsewhere."""
+    ours, theirs = socket.socketpair()
+    room, sent = bytearray(4096 + HEAD.size + ARRAY.size), np.arange(n, dtype=np.uint8)
+    with ours, theirs:
+        for _ in range(2):
+            send(ours, Kind.ANSWER, [sent], seconds=5.0)
+            (found,) = receive(theirs, room=room).arrays
+            room[:] = bytes(len(room))  # what arrived is not in it
+            np.testing.assert_array_equal(found, sent)
+
+
+def test_a_message_that_something_follows_is_refused_in_a_room() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for _ in range(2):
+            send(ours, Kind.ANSWER, [np.zeros(3)])
+        with pytest.raises(FrameError, match="before it is answered"):
+            receive(theirs, room=bytearray(4096))
+
+
+def test_a_message_that_nobody_takes_is_given_up() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(TimeoutError):
+        send(ours, Kind.ANSWER, [np.zeros(1 << 20)], seconds=0.05)
+
+
 def test_a_message_that_comes_too_slowly_is_given_up() -> None:
     import time
 
