@@ -76,7 +76,7 @@ mini: $(VENV)/.ready
 	$(BIN)/pip install --quiet -e '.[train]'
 	$(BIN)/python -m lab.mini.train "$(TEXT)" --shape $(SHAPE) --out build/mini-$(SHAPE)
 	$(BIN)/python -m lab.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf $(if $(filter gqa,$(SHAPE)),--name kvarn-mini-gqa)
-	$(BIN)/python -m lab.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt --kind notes --chars 2.4e6
+	$(BIN)/python -m lab.mini.texts.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt --kind notes --chars 2.4e6
 	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --bits 64 --length $(LEARN_AT) --steps 3
 	$(BIN)/kvarn convert build/mini-$(SHAPE)/model.gguf build/kvarn-mini-$(SHAPE).gguf --embed-hash
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from kvarn.system.files import new_file
 
-from .data import BOS, EOS, PRE_TOKENIZER
 from .model import MiniConfig
+from .texts.data import BOS, EOS, PRE_TOKENIZER
 
 CONTEXT_LENGTH = {"cohere2": 131_072, "llama": 16_384}
 """Without positions in the global layers, models recall far beyond the trained length

@@ -27,8 +27,8 @@ from gguf.quants import dequantize
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from .data import new_tokenizer
 from .model import Mini
+from .texts.data import new_tokenizer
 
 NOISE = 0.1
 """Of copied queries and of inputs that stand twice, relative to their own size."""

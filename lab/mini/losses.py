@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .data import Corpus
 from .model import Mini
-from .rows import Batch
+from .texts.data import Corpus
+from .texts.rows import Batch
 
 TOKENS_PER_PART = 768
 """Tokens of whole rows that a thread works on at a time, unless one row is longer: few enough for

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 
 from kvarn.evals.tasks import TASKS, Filler
 
-from .data import Ids
 from .model import Mini
-from .rows import REPLY, Rows
+from .texts.data import Ids
+from .texts.rows import REPLY, Rows
 
 SEED = 1_000_003
 """Apart from every seed of a training."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .rows import MIXED, SINGLE, Stage
+from .texts.rows import MIXED, SINGLE, Stage
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,15 @@ from kvarn.evals.tasks import Prose
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.system.files import new_file, open_regular
 
-from .data import BOS, Book, Corpus, new_tokenizer, read_books, token_id
 from .grow import grow, read_trained
 from .losses import accumulate, validate
 from .model import Mini, MiniConfig
 from .optim import Muon
 from .recall import Recall
 from .recipes import RECIPES
-from .rows import Rows, Stage
 from .start import look_back
+from .texts.data import BOS, Book, Corpus, new_tokenizer, read_books, token_id
+from .texts.rows import Rows, Stage
 
 VALIDATION_LENGTH = 384
 MOST_MEASURED = 8192

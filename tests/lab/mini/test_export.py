@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is only needed to train: pip install torch")
 
-from lab.mini.data import new_tokenizer  # noqa: E402
 from lab.mini.export import NAMES, write_gguf  # noqa: E402
 from lab.mini.model import Mini, MiniConfig  # noqa: E402
+from lab.mini.texts.data import new_tokenizer  # noqa: E402
 
 TEXT = (
     "The miller's wife said: \"I don't know 1234 of them!\"\nIt was cold\tthere.  So it was.\n" * 8

@@ -9,11 +9,11 @@ torch = pytest.importorskip("torch", reason="torch is only needed to train: pip 
 
 from kvarn.runtime.loading.default_model import default_model_path  # noqa: E402
 from lab.mini import grow as growing  # noqa: E402
-from lab.mini.data import BOS, EOS, new_tokenizer, token_id  # noqa: E402
 from lab.mini.export import write_gguf  # noqa: E402
 from lab.mini.grow import PLACES, grow, read_trained  # noqa: E402
 from lab.mini.model import Mini, MiniConfig  # noqa: E402
 from lab.mini.recipes import RECIPES  # noqa: E402
+from lab.mini.texts.data import BOS, EOS, new_tokenizer, token_id  # noqa: E402
 
 SMALL = MiniConfig(
     n_vocab=300, n_layers=8, n_embd=96, n_heads=3, n_kv_heads=3, head_dim=32, n_ff=64, window=8

@@ -4,7 +4,7 @@ import re
 from itertools import islice
 
 from kvarn.evals.tasks import Plain, wording
-from lab.mini.notes import LINKS, VALUES, pieces
+from lab.mini.texts.notes import LINKS, VALUES, pieces
 
 
 def _text(seed: int, n: int = 4000) -> str:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("tokenizers", reason="only needed to train: pip install tokenizers")
 
 from kvarn.evals.tasks import Plain
-from lab.mini.reading import contexts
+from lab.mini.texts.reading import contexts
 
 
 def test_the_same_seed_gives_the_same_contexts() -> None:

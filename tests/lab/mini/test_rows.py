@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("tokenizers", reason="only needed to train: pip install tokenizers")
 
 from kvarn.evals.tasks import TASKS, Plain, Sample, Task
-from lab.mini.data import Corpus, new_tokenizer
-from lab.mini.rows import MIXED, MOST_TEXT, REPLY, SINGLE, TEXT, Rows, Stage
+from lab.mini.texts.data import Corpus, new_tokenizer
+from lab.mini.texts.rows import MIXED, MOST_TEXT, REPLY, SINGLE, TEXT, Rows, Stage
 
 STAGE = Stage(1.0, 200, 4, repeats=0.2, recall=0.5, tasks=MIXED)
 PARAGRAPH = "The number of the old bed is 48213. She went to the mill, and came back late.\n"

@@ -6,12 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is only needed to train: pip install torch")
 
-from lab.mini.data import paragraphs, words_per_sentence  # noqa: E402
 from lab.mini.losses import accumulate, loss_sum  # noqa: E402
 from lab.mini.model import Mini, MiniConfig, windowed_attention  # noqa: E402
 from lab.mini.optim import orthogonalise  # noqa: E402
 from lab.mini.recipes import RECIPES  # noqa: E402
-from lab.mini.rows import Batch  # noqa: E402
+from lab.mini.texts.data import paragraphs, words_per_sentence  # noqa: E402
+from lab.mini.texts.rows import Batch  # noqa: E402
 from lab.mini.train import goal_of, rate  # noqa: E402
 
 

@@ -1,4 +1,4 @@
-"""What the default model's encoders learn from: `python -m lab.mini.reading TEXTS OUT.txt`.
+"""What the default model's encoders learn from: `python -m lab.mini.texts.reading TEXTS OUT.txt`.
 
 `kvarn learn` has to see queries that look far back, and what they should find. Of three kinds:
 
