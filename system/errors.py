@@ -20,12 +20,20 @@ class OutOfDeviceMemory(KvarnError):
     Earlier contents of its memory are intact."""
 
 
+NO_SUCH_FILE = "no such file or folder"
+
+
+def no_such_file(name: object, advice: str = "") -> str:
+    """What is said of a file that is not there, whatever it was to be."""
+    return f"{name}: {NO_SUCH_FILE}" + (f"; {advice}" if advice else "")
+
+
 def message_of(error: BaseException) -> str:
     """The message for a user, of any error; it may have more than one line."""
     if isinstance(error, KvarnError):
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename:
-        return f"{error.filename}: no such file or folder"
+        return no_such_file(error.filename)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}"

@@ -176,7 +176,7 @@ def _request(options: argparse.Namespace, name: str) -> ContextRequest:
         )
     if not path.exists() and saved_path(name) == path:  # a session: the request refuses it
         raise KvarnError(
-            f"there is no pack {name}: `kvarn pack ls` lists the packs; a question of several "
+            f"pack {name}: no such folder; `kvarn pack ls` lists the packs; a question of several "
             "words needs quotes"
         )
     return ContextRequest.of({**vars(options), "pack": name}, flag)

@@ -15,9 +15,9 @@ from ...models.config.model import is_adapter
 from ...runtime.gguf import open_gguf
 from ...runtime.home import models_made, remember_model, remember_pull
 from ...runtime.loading.adapter_files import AdapterFile, adapter_files
-from ...runtime.loading.default_model import usual_model_path
+from ...runtime.loading.default_model import LISTED, usual_model_path
 from ...runtime.packs.links import model_of
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, no_such_file
 from ...system.terminal import say
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import byte_bar
@@ -92,7 +92,7 @@ def model_file(path: Path, remember: bool = True) -> Path:
 
 
 def _no_file(path: Path) -> KvarnError:
-    return KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
+    return KvarnError(no_such_file(path, LISTED))
 
 
 def _remembered(name: str, path: Path) -> Path:

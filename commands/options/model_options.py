@@ -9,7 +9,7 @@ from pathlib import Path
 from ...convert.packages import PACKAGES
 from ...runtime.loading.adapter_files import AdapterFile, adapter_files
 from ...runtime.loading.device_names import DEVICES, KV_ON
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, no_such_file
 from ...system.extras import how_to_install
 from ...system.text import one_line, shown
 from ..parsing.words import nearest
@@ -135,11 +135,11 @@ def model_word(text: str) -> Path:
     if path.exists() or path.suffix == ".gguf" or text in PACKAGES:
         return path
     if near := nearest(text, PACKAGES, 0.8):
-        raise argparse.ArgumentTypeError(f"there is no file {shown(text)}{near}")
+        raise argparse.ArgumentTypeError(f"{no_such_file(shown(text))}{near}")
     fix = NO_MODEL
     if text.count("/") == 1:
         fix = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"
-    raise argparse.ArgumentTypeError(f"there is no file {shown(text)}: {fix}")
+    raise argparse.ArgumentTypeError(no_such_file(shown(text), fix))
 
 
 def _no_gpu(text: str) -> str:

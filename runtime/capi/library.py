@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...jit.launch import launcher
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, no_such_file
 from ..chat.conversation import Conversation
 from ..context.planning.request import ContextRequest, context_words
 from ..context.reading.prompt import prompt_ids
 from ..engine import on_engine
 from ..home import pack_path
-from ..loading.default_model import default_model_path
+from ..loading.default_model import LISTED, default_model_path
 from ..loading.load import load
 from ..packs.pack import build_pack, pack_info
 from ..store import Disk
@@ -96,7 +96,7 @@ class Library(Arguments):
         name = self.string(path, decode=os.fsdecode)
         file = default_model_path() if name is None else Path(name)
         if not file.is_file():
-            raise KvarnError(f"no such file: {file}; `kvarn ls` lists the models on this machine")
+            raise KvarnError(no_such_file(file, LISTED))
         n_bytes, progress = file.stat().st_size, self.progress(on_progress, user)
         progress(0, n_bytes)
         model = load(file, notice=self.log, **given)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...system.errors import KvarnError
+from ...system.errors import NO_SUCH_FILE, KvarnError, no_such_file
 from ...system.text import one_line, shown
 from .layout import MAGIC, MAX_ARRAY_BYTES, MAX_ITEMS, MIN_FILE_BYTES, U32, U64, VERSIONS
 
@@ -46,7 +46,9 @@ class GGUFError(KvarnError):
         self.expected = expected
         ending = f" ({hint})" if hint else ""
         where = one_line(str(path)) if field == "file" else f"{one_line(str(path))}: {field}"
-        super().__init__(f"{where}: found {found}, expected {expected}{ending}")
+        message = f"{where}: found {found}, expected {expected}{ending}"
+        missing = no_such_file(where, f"expected {expected}")
+        super().__init__(missing if found == NO_SUCH_FILE else message)
 
 
 class Source:
@@ -221,7 +223,7 @@ def _regular_file_size(path: Path) -> int:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
-        return "no such file"
+        return NO_SUCH_FILE
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error)

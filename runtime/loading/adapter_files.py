@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, no_such_file
 from ...system.files import GGUF_MAGIC
 from ...system.text import one_line
 
@@ -42,7 +42,8 @@ class AdapterFile:
                 f"{folder} OUT.gguf --base MODEL` makes one"
             )
         if not path.is_file():
-            raise KvarnError(f"no adapter {one_line(str(text), 300)}: expected FILE or FILE:SCALE")
+            advice = "expected an adapter, FILE or FILE:SCALE"
+            raise KvarnError(no_such_file(one_line(str(text), 300), advice))
         with path.open("rb") as file:
             if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
                 raise KvarnError(

@@ -8,6 +8,9 @@ from pathlib import Path
 from ...system.errors import KvarnError
 from ..home import last_model
 
+LISTED = "`kvarn ls` lists the models on this machine"
+"""What to do where a model's file is not there."""
+
 
 def default_model_path() -> Path:
     """The small model that ships with kvarn."""

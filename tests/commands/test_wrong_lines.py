@@ -36,9 +36,10 @@ USAGE = {
     "run t.gguf x": f"no word is expected where 'x' stands: {PROMPT}{SEE}",
     "chat t.gguf x": "no word is expected where 'x' stands: type your message, or pipe it; `kvarn "
     "run --instruct -p TEXT` answers one; see `kvarn chat --help`",
-    "run -p Once upon": "MODEL: there is no file 'upon': give a GGUF file or -hf USER/REPO; "
+    "run -p Once upon": "MODEL: 'upon': no such file or folder; give a GGUF file or -hf USER/REPO; "
     f"texts with spaces need quotes{SEE}",
-    "run Once": f"MODEL: there is no file 'Once': give a GGUF file or -hf USER/REPO; {PROMPT}{SEE}",
+    "run Once": "MODEL: 'Once': no such file or folder; give a GGUF file or -hf USER/REPO; "
+    f"{PROMPT}{SEE}",
     "pack ls empty a": "no word is expected where 'a' stands: expected FOLDER alone; see `kvarn "
     "pack ls --help`",
     "quantize a b c --type q8_0": "no word is expected where 'c' stands: expected IN.gguf OUT.gguf "
@@ -48,8 +49,8 @@ USAGE = {
     "run -p x --draft ngram --draft-min-match 0": "--draft-min-match: expected a whole number from "
     f"1 to 64, found '0'{SEE}",
     "ls x": "no word is expected where 'x' stands: omit it; see `kvarn ls --help`",
-    "run org/model -p x": "MODEL: there is no file 'org/model': for a model of the Hugging Face "
-    f"hub, use -hf org/model{SEE}",
+    "run org/model -p x": "MODEL: 'org/model': no such file or folder; for a model of the Hugging "
+    f"Face hub, use -hf org/model{SEE}",
     "run -p x -ngl 99": "-ngl: kvarn puts all layers on one device: omit it, and give --device "
     f"cuda for a GPU{SEE}",
     "run -p x --device gpu": "--device: expected cpu, cuda, found 'gpu': did you mean "
@@ -78,7 +79,7 @@ USAGE = {
     "pack-build -f t.txt": "there is no command 'pack-build': did you mean `kvarn pack build`? See "
     "`kvarn --help`",
     "kvarn run -p x": "there is no command 'kvarn': omit the second `kvarn`; see `kvarn --help`",
-    "chat smollm": "MODEL: there is no file 'smollm': did you mean smollm2? See `kvarn chat "
+    "chat smollm": "MODEL: 'smollm': no such file or folder: did you mean smollm2? See `kvarn chat "
     "--help`",
     "serve --api_key x": "serve has no option '--api_key': did you mean --api-key? See `kvarn "
     "serve --help`",
@@ -114,8 +115,10 @@ USAGE = {
 }
 """Exit code 2."""
 REFUSED = {
-    "run -m gone.gguf -p x": "no such file: gone.gguf; `kvarn ls` lists the models on this machine",
-    "run gone.gguf -p x": "no such file: gone.gguf; `kvarn ls` lists the models on this machine",
+    "run -m gone.gguf -p x": "gone.gguf: no such file or folder; `kvarn ls` lists the models on "
+    "this machine",
+    "run gone.gguf -p x": "gone.gguf: no such file or folder; `kvarn ls` lists the models on "
+    "this machine",
     "run -f gone.txt": "gone.txt: no such file or folder",
     "run -f empty.txt": "the prompt from empty.txt is empty: expected a text",
     "run -p x --system y": "--system has no effect without --instruct",
@@ -163,8 +166,8 @@ REFUSED = {
     "doctor --draft t.gguf": "--draft has no effect without --fit MODEL",
     "doctor --memory 1": "--memory has no effect without --fit MODEL",
     "doctor --no-speed": "--no-speed has no effect without --fit MODEL",
-    "convert empty/gone.gguf o.gguf": "empty/gone.gguf: found no such file, expected a GGUF "
-    "file (check the path)",
+    "convert empty/gone.gguf o.gguf": "empty/gone.gguf: no such file or folder; expected a "
+    "GGUF file",
     "convert t.txt o.gguf": "t.txt is a file: expected the folder of a Hugging Face model, or a "
     "file whose name ends in .gguf",
     "tokenize t.gguf x": "t.gguf is a model, expected a text: give the model with -m",

@@ -119,7 +119,7 @@ def test_an_adapter_is_added(tmp_path: Path) -> None:
         llm.eval(range(5, 20))
         assert (llm._context.logits == model.context(64).prefill(list(range(5, 20)))).all()
     assert (plain._context.logits != adapted._context.logits).any()
-    with pytest.raises(kvarn.KvarnError, match="found no such file"):
+    with pytest.raises(kvarn.KvarnError, match="no such file or folder"):
         Llama(str(model_path), lora_path=str(tmp_path / "none.gguf"), verbose=False)
 
 

@@ -271,7 +271,7 @@ def test_what_is_neither_a_file_nor_a_name_is_wrong_usage(
     with pytest.raises(SystemExit) as ended:
         kvarn("chat", "smollm9")
     assert ended.value.code == 2
-    assert "there is no file 'smollm9'" in capfd.readouterr().err
+    assert "'smollm9': no such file" in capfd.readouterr().err
 
 
 def test_the_table_has_files_of_checked_shape() -> None:

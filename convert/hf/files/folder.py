@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....system.errors import no_such_file
 from ....system.text import one_line
 from ...errors import ConvertError
 from .jsons import brief, optional_json, read_json
@@ -24,7 +25,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             "name ends in .gguf"
         )
     if not folder.is_dir():
-        raise ConvertError(f"{folder}: no such folder: expected that of a Hugging Face model")
+        raise ConvertError(no_such_file(folder, "expected the folder of a Hugging Face model"))
     if not (folder / "config.json").is_file():
         raise ConvertError(f"{folder} has no config.json: expected a Hugging Face model's folder")
     return read_json(folder / "config.json")

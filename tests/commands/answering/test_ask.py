@@ -80,10 +80,13 @@ def test_a_method_that_chooses_answers_too(packs: Kvarn) -> None:
 
 def test_wrong_words_are_told_in_one_line(packs: Kvarn) -> None:
     for words, told in (
-        (["what", "is", "this"], "there is no pack what: `kvarn pack ls` lists the packs; a quest"),
+        (
+            ["what", "is", "this"],
+            "pack what: no such folder; `kvarn pack ls` lists the packs; a quest",
+        ),
         ([packs.text, QUESTION], f"{packs.text} is a file, not a pack: `kvarn pack build -f "),
         (["mill", " "], "the question is empty"),
-        (["mill", "other", "-m", "gone.gguf", QUESTION], "no such file: gone.gguf"),
+        (["mill", "other", "-m", "gone.gguf", QUESTION], "gone.gguf: no such file"),
     ):
         code, out, err = packs("ask", *words)
         assert (code, out) == (1, "") and err.count("\n") == 1 and told in err

@@ -84,7 +84,10 @@ def test_an_adapter_is_no_model(run: Kvarn, adapter: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (["--lora", "missing.gguf"], "no adapter missing.gguf: expected FILE or FILE:SCALE"),
+        (
+            ["--lora", "missing.gguf"],
+            "missing.gguf: no such file or folder; expected an adapter, FILE",
+        ),
         (["--lora", "{model}"], "it is no low-rank adapter: found general.type"),
         (["--lora", "{model}:inf"], "found scale inf, expected a finite number"),
         (["--lora", "{adapter}:1e99"], "its numbers times the scale 1e+99 exceed float32"),

@@ -204,7 +204,7 @@ def test_a_cache_takes_a_tenth_of_the_disk_at_most() -> None:
         ("--method full --budget 5%", "--budget has no effect", 1),
         ("--kv-on gpu", "--device cuda", 1),
         ("gone.gguf", "no such file", 1),
-        ("--draft gone", "--draft is 'gone', neither ngram nor a model: no such file: gone", 1),
+        ("--draft gone", "--draft is 'gone', neither ngram nor a model: gone: no such file", 1),
         ("--draft=", "--draft is empty, expected ngram or the file of a model", 1),
         ("--draft-max 8", "--draft-max 8 has no effect without --draft", 1),
         ("--draft ngram --draft-p-min 0.5", "--draft-p-min 0.5 has no effect without --draft F", 1),

@@ -183,10 +183,10 @@ def test_fit_counts_a_draft_and_names_it_in_the_command(tiny_path, capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["gone.gguf"], "no such file: gone.gguf"),
+        (["gone.gguf"], "gone.gguf: no such file"),
         (["README.md"], "not a GGUF file"),
         (["gone.gguf", "--kv-type", "q9"], "expected one of f16, q8_0, q4_0"),
-        (["gone.gguf", "--lora", "README.md"], "no such file: gone.gguf"),
+        (["gone.gguf", "--lora", "README.md"], "gone.gguf: no such file"),
     ],
 )
 def test_fit_of_what_is_no_model_is_one_line(words, line, capsys, monkeypatch):

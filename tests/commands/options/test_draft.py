@@ -141,7 +141,7 @@ def test_files_that_cannot_draft_are_refused_before_a_model_is_loaded(
     write(encoder, TinyEncoder())
     text.write_text("no model")
     for draft, words in (
-        ("gone.gguf", "neither ngram nor a model: no such file: gone.gguf"),
+        ("gone.gguf", "neither ngram nor a model: gone.gguf: no such file"),
         ("16", "--draft is 16, expected ngram or a model's file: use --draft-max N"),
         (str(text), "neither ngram nor a model: "),
         (str(encoder), "the draft encoder.gguf: the model is a text encoder (bert)"),

@@ -80,7 +80,7 @@ def test_a_reranker_sorts_texts_by_its_score(reranker: str, run: Run) -> None:
         ("embed", "no model is named: expected a GGUF file, then texts"),
         ("embed MODEL", "there are no texts"),
         ("embed MODEL  ", "text 1 is empty"),
-        ("embed nowhere.gguf sky", "no such file: nowhere.gguf"),
+        ("embed nowhere.gguf sky", "nowhere.gguf: no such file"),
         ("embed MODEL sky --query ", "--query is empty"),
         ("embed MODEL sky --pooling rank", "--pooling"),
         ("embed RERANKER sky", "scores texts for a query and makes no vectors"),

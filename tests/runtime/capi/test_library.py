@@ -234,7 +234,7 @@ def test_examples_run(run: Run, tmp_path: Path) -> None:
     wrong = run(EXAMPLES / "ask.c", "/nowhere", "p", document, "Why?")
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr == (
-        "ask: no such file: /nowhere; `kvarn ls` lists the models on this machine\n"
+        "ask: /nowhere: no such file or folder; `kvarn ls` lists the models on this machine\n"
     )
 
 

@@ -60,7 +60,7 @@ CASES = {
     "on_text stops": (CANCELLED, "on_text asked to stop"),
     "on_progress stops": (CANCELLED, "on_progress asked to stop after 1 of 1"),
     "loading stops": (NULL, "on_progress asked to stop after 0"),
-    "no file": (NULL, "no such file: /nowhere/model.gguf"),
+    "no file": (NULL, "/nowhere/model.gguf: no such file"),
     "threads": (NULL, "setting the number of threads to 10000"),
     "truncated file": (NULL, "damaged or cut short"),
     "unsupported file": (NULL, "lxama"),
