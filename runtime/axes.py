@@ -116,7 +116,7 @@ class Axis(Generic[M]):
         """The method and the options that `text` gives."""
         method, (name, *settings) = self.named(text), text.split(":")
         fields = {_written(field).replace("_", "-"): field for field in method.options()}
-        given = {}
+        options = {}
         for setting in settings:
             option, equals, value = setting.partition("=")
             if not equals and method.short:
@@ -127,10 +127,10 @@ class Axis(Generic[M]):
                     f"{text}: {self.word} {name} has the options {names}, not {option!r}"
                 )
             try:
-                given[fields[option]] = method.options()[fields[option]].read(value)
+                options[fields[option]] = method.options()[fields[option]].read(value)
             except WrongValue as wrong:
                 raise wrong.within(f"{text}: {option}") from wrong
-        return method, given
+        return method, options
 
 
 ATTEND_AXIS: Axis[Attend] = Axis("method", ATTENDS, "full")

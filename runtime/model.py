@@ -206,8 +206,8 @@ class Model:
         size = count(n_ctx) if isinstance(n_ctx, str) else n_ctx
         if size is not None and (not isinstance(size, Integral) or size < 1):
             raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
-        given = {"attend": attend, "keep": keep, "store": store, "prefill": prefill}
-        for name, value in given.items():
+        axes = {"attend": attend, "keep": keep, "store": store, "prefill": prefill}
+        for name, value in axes.items():
             kind, example = _EXPECTED[name]
             if value is not None and not isinstance(value, kind):
                 raise ContextError(f"{name} is {value!r:.50}, expected one such as {example}")

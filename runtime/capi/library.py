@@ -92,14 +92,14 @@ class Library(Arguments):
     # Models.
 
     def model_open(self, path: Any, text: Any, on_progress: Any, user: Any) -> int:
-        given = options.parsed(self.string(text), options.MODEL)
+        settings = options.parsed(self.string(text), options.MODEL)
         name = self.string(path, decode=os.fsdecode)
         file = default_model_path() if name is None else Path(name)
         if not file.is_file():
             raise KvarnError(no_such_file(file, LISTED))
         n_bytes, progress = file.stat().st_size, self.progress(on_progress, user)
         progress(0, n_bytes)
-        model = load(file, notice=self.log, **given)
+        model = load(file, notice=self.log, **settings)
         on_engine(launcher.load)
         self.lib.arm()
         progress(n_bytes, n_bytes)
@@ -149,18 +149,18 @@ class Library(Arguments):
 
     def context_new(self, handle: int, text: Any) -> int:
         model = self.model_of(handle)
-        given = options.parsed(self.string(text), context_words())
-        context = model.open(ContextRequest.of(given))
+        words = options.parsed(self.string(text), context_words())
+        context = model.open(ContextRequest.of(words))
         opened = OpenContext(context, handle, base=len(context.tokens))
         try:
-            made = self.register(self.contexts, _CONTEXT, opened)
+            context_handle = self.register(self.contexts, _CONTEXT, opened)
         except BaseException:
             context.close()
             raise
-        context.stop_at(self._stop_address(made))
+        context.stop_at(self._stop_address(context_handle))
         for line in context.notices:
             self.log(line)
-        return made
+        return context_handle
 
     def context_free(self, handle: int) -> int:
         """Frees it even where saving fails."""
@@ -210,8 +210,8 @@ class Library(Arguments):
 
     def generate(self, handle: int, text: Any, on_text: Any, user: Any) -> int:
         opened = self.opened(handle)
-        given = options.parsed(self.string(text), options.GENERATE)
-        generation = opened.context.generation((), **opened.generation(given, self.log))
+        settings = options.parsed(self.string(text), options.GENERATE)
+        generation = opened.context.generation((), **opened.generation(settings, self.log))
         try:
             self._write(handle, generation.pieces(), on_text, user)
         finally:
@@ -220,17 +220,17 @@ class Library(Arguments):
 
     def chat(self, handle: int, messages: Any, text: Any, on_text: Any, user: Any) -> int:
         opened = self.opened(handle)
-        given = options.parsed(self.string(text), options.CHAT)
+        settings = options.parsed(self.string(text), options.CHAT)
         system, before, question = messages_of(self.string(messages, name="the messages"))
         conversation = opened.conversation or Conversation(opened.context)
-        base = given.get("base", opened.base)
+        base = settings.get("base", opened.base)
         if base > len(opened.context.tokens):
             raise BadArgument(
                 f"the option base is {base}, and the context holds {len(opened.context.tokens)}"
             )
         if base != conversation.base:
             conversation.base, conversation.prompt = base, (Rendered(), 0)
-        for name, value in opened.generation(given, self.log).items():
+        for name, value in opened.generation(settings, self.log).items():
             setattr(conversation, name, value)
         conversation.system, conversation.messages = system, before
         opened.conversation, conversation.last = conversation, None

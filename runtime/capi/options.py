@@ -32,18 +32,18 @@ def parsed(text: str | None, known: Mapping[str, Kind]) -> dict[str, Any]:
     options = parsed_json(text, "the options")
     if not isinstance(options, dict):
         raise BadArgument(f"the options are {brief(options)}: expected a JSON object")
-    given = {}
+    values = {}
     for name, value in options.items():
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
             raise BadArgument(f"unknown option {brief(name)}: the options are {names}")
         try:
-            given[name] = known[name](value)
+            values[name] = known[name](value)
         except WrongValue as wrong:
             raise BadArgument(
                 f"the option {name} is {brief(value)}: expected {wrong.expected}"
             ) from wrong
-    return given
+    return values
 
 
 def parsed_json(text: str, name: str) -> Any:

@@ -98,8 +98,8 @@ class Conversation:
         if not self.messages:
             return self.base
         is_answered = self.messages[-1]["role"] == "assistant"
-        asked = self.messages[:-1] if is_answered else self.messages
-        if self._rendered(asked) == self.prompt[0]:
+        messages = self.messages[:-1] if is_answered else self.messages
+        if self._rendered(messages) == self.prompt[0]:
             return len(self.context.tokens)
         ids = self._ids(self._rendered(self.messages, add_generation_prompt=False))
         return self.base + n_common(ids, self._cached)
@@ -160,8 +160,8 @@ class Conversation:
                 self.messages[:] = before
 
     def _stops(self) -> Sequence[str]:
-        given = [self.stop] if isinstance(self.stop, str) else self.stop
-        return [*given, *self.template.stop]
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop
+        return [*stops, *self.template.stop]
 
     def _drawing(self) -> Sampler | None:
         if self.sampler is None or self.sampler.seed is None:

@@ -68,17 +68,17 @@ def forms(messages: Messages) -> Iterator[list[Message]]:
 def merged(messages: Messages) -> list[Message]:
     """Messages of one role in a row as one, and later system messages as the user's. Those with
     calls or results of tools stay as they are."""
-    made: list[Message] = []
+    joined: list[Message] = []
     for given in messages:
-        last = made[-1] if made else {}
+        last = joined[-1] if joined else {}
         is_late = given.get("role") == "system" and last.get("role", "system") != "system"
         message = {**given, "role": "user"} if is_late else given
         if _is_text(message) and _is_text(last) and message.get("role") == last.get("role"):
             texts = [text for one in (last, message) if (text := one.get("content"))]
-            made[-1] = {**last, "content": BETWEEN.join(texts)}
+            joined[-1] = {**last, "content": BETWEEN.join(texts)}
         else:
-            made.append(message)
-    return made
+            joined.append(message)
+    return joined
 
 
 def with_tools(messages: Messages, tools: Sequence[Mapping[str, Any]]) -> list[Message]:
@@ -112,7 +112,7 @@ def _as_text(message: Message) -> Message:
     texts = [content] if content else []
     for call in calls:
         function = call.get("function", call)
-        made = {"name": function.get("name"), "arguments": function.get("arguments")}
-        texts.append(json.dumps(made, ensure_ascii=False))
+        spelled = {"name": function.get("name"), "arguments": function.get("arguments")}
+        texts.append(json.dumps(spelled, ensure_ascii=False))
     kept = {key: value for key, value in message.items() if key != "tool_calls"}
     return {**kept, "content": "\n".join(texts)}

@@ -141,7 +141,7 @@ class ChatTemplate:
             return variant.render(
                 messages, add_generation_prompt=add_generation_prompt, tools=tools, **extra
             )
-        given = {
+        values = {
             "documents": None,
             **extra,
             "messages": [_message(message) for message in messages],
@@ -149,9 +149,9 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            given = _plain(given)
-            quoting = Quoting(self._control, list(texts_in(given)), self.source)
-            variables = {**self._tokens, **_plain(given, quoting.hide)}
+            values = _plain(values)
+            quoting = Quoting(self._control, list(texts_in(values)), self.source)
+            variables = {**self._tokens, **_plain(values, quoting.hide)}
             return quoting.shown(self._renderer.render(variables, self._now()))
         except KvarnError:
             raise
@@ -167,11 +167,11 @@ def _message(message: Message) -> dict[str, Any]:
             f"chat template: a message is of type {type(message).__name__}, expected a mapping "
             "with role and content"
         )
-    given = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((given[name] for name in _REASONING if name in given), None)
+    fields = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((fields[name] for name in _REASONING if name in fields), None)
     if reasoning is not None:
-        given = {"thinking": reasoning, **given, "reasoning_content": reasoning}
-    return given
+        fields = {"thinking": reasoning, **fields, "reasoning_content": reasoning}
+    return fields
 
 
 def _plain(value: Any, text: Callable[[str], str] = str) -> Any:

@@ -52,7 +52,7 @@ class DraftRequest:
             raise DraftError(f"{spell('draft')} is empty, expected {NGRAM} or the file of a model")
         draft = NGRAM if draft is True else draft or None
         used = () if draft is None else _OF_NGRAM if draft == NGRAM else _OF_MODEL
-        given = {}
+        options = {}
         for word, option in OPTIONS.items():
             if (value := words.get(word)) is None:
                 continue
@@ -61,12 +61,12 @@ class DraftRequest:
                 needed = f"{spell('draft')} {NGRAM}" if option == "min_match" else needed
                 raise DraftError(f"{spell(word)} {value:g} has no effect without {needed}")
             checked_option(option, value, f"{spell(word)} {value:.12g}")
-            given[option] = value
+            options[option] = value
         if draft is None:
             return None
         if draft == NGRAM:
-            return cls(Ngram(**given))
-        return cls(file=_opened(draft, spell, find), options=tuple(given.items()))
+            return cls(Ngram(**options))
+        return cls(file=_opened(draft, spell, find), options=tuple(options.items()))
 
     def check(self, path: Path) -> None:
         """Raises `DraftError` where it cannot guess for the model in this file."""

@@ -44,11 +44,11 @@ class TextIds:
         """The ids of each text. Raises `EmbeddingError` that names the first text which is empty,
         or too long unless they are cut."""
         _check(texts)
-        made = []
+        ids = []
         for i, text in enumerate(texts):
             tokens = self._tokenizer.encode(text, bos=True)
-            made.append(self._fitted(Ids(tokens, len(tokens)), f"text {i + 1}"))
-        return made
+            ids.append(self._fitted(Ids(tokens, len(tokens)), f"text {i + 1}"))
+        return ids
 
     def of_pairs(self, query: str, texts: Sequence[str]) -> list[Ids]:
         """The ids of the query with each text. Raises what `of_texts` raises."""

@@ -107,7 +107,7 @@ def result_of(steps: Generator[object, None, R] | Generator[object, int | None, 
 
 def weighing(
     open: Open,
-    asked: ContextRequest,
+    request: ContextRequest,
     document: Sequence[int],
     follow: Sequence[int],
     neutral: Sequence[int],
@@ -123,7 +123,7 @@ def weighing(
     shares, slice = [], (yield)
     for ids in (follow, neutral):
         weights = Weights(len(document))
-        with open(replace(asked, attend=Weighing(weights), prefill=Exact())) as context:
+        with open(replace(request, attend=Weighing(weights), prefill=Exact())) as context:
             kept = context.cut_to_shared(document)
             room = min(MOST_ROWS, context.n_ctx - len(document))
             reading = context.reading([*document[kept:], *ids[:room]])

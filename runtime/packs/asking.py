@@ -50,11 +50,11 @@ class Asker:
     passages: int = PASSAGES
 
     def pieces(
-        self, asked: ContextRequest, question: str, progress: Progress | None = None
+        self, request: ContextRequest, question: str, progress: Progress | None = None
     ) -> Generator[str, None, Answer]:
         """Yields the answer in pieces; returns it with its passages, for which it takes about as
-        long again. asked: a context whose store is a pack, which stays as it is."""
-        with self.open(asked) as context:
+        long again. request: of a context whose store is a pack, which stays as it is."""
+        with self.open(request) as context:
             n, tokenizer, parts = len(context.tokens), context.model.tokenizer, []
             talk = Conversation(
                 context,
@@ -72,13 +72,13 @@ class Asker:
             neutral = self._neutral(context, n) if self.passages else []
         quotes = []
         if self.passages:
-            weights = result_of(weighing(self.open, asked, tokens[:n], tokens[n:], neutral))
+            weights = result_of(weighing(self.open, request, tokens[:n], tokens[n:], neutral))
             quotes = quotes_of(tokenizer, tokens[:n], weights, [Source(0, n)])[: self.passages]
         return Answer("".join(parts), last.finish, last.n_tokens, quotes)
 
-    def answer(self, asked: ContextRequest, question: str) -> Answer:
+    def answer(self, request: ContextRequest, question: str) -> Answer:
         """What `pieces` returns, in one go."""
-        return result_of(self.pieces(asked, question))
+        return result_of(self.pieces(request, question))
 
     def _neutral(self, context: Context, base: int) -> list[int]:
         """The ids of a neutral question and the beginning of its answer."""

@@ -135,12 +135,14 @@ def ask_packs(
     if best < 1:
         raise KvarnError(f"best is {best}: at least one pack has to answer")
     folders = whole_packs(Path(packs)) if isinstance(packs, str | Path) else packs
-    asked = {
+    requests = {
         str(path): ContextRequest(store=Disk(path, read_only=True)) for path in map(Path, folders)
     }
     asker = Asker(model.open, sampler or Sampler(temp=0), max_tokens, system=system)
-    fits = ranked(model, list(asked.values()), question)[:best]
-    return [PackAnswer(fit.pack, fit.gain, asker.answer(asked[fit.pack], question)) for fit in fits]
+    fits = ranked(model, list(requests.values()), question)[:best]
+    return [
+        PackAnswer(fit.pack, fit.gain, asker.answer(requests[fit.pack], question)) for fit in fits
+    ]
 
 
 def word_scores(question: str, packs: Sequence[Path], tokenizer: Tokenizer) -> F64:

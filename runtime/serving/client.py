@@ -129,8 +129,8 @@ class EngineClient:
         self, prompt: Prompt | None = None, reading: Reading | None = None
     ) -> list[str]:
         """The digests of a prompt's beginnings, or without one of all that was read."""
-        asked = reading or Reading()
-        return (await self._ask(Digests, lambda it: FindBeginnings(it.id, prompt, asked))).digests
+        words = reading or Reading()
+        return (await self._ask(Digests, lambda it: FindBeginnings(it.id, prompt, words))).digests
 
     async def embed(self, prompts: list[Prompt], truncate: bool = False) -> Vectors:
         """A vector for each prompt."""

@@ -102,18 +102,18 @@ class PackReading(Task):
         self._is_read = False
 
     def open(self) -> None:
-        asked = self._asked
-        with using(asked.path):
-            self._context = context = self._model.open(asked.request)
+        pack = self._asked
+        with using(pack.path):
+            self._context = context = self._model.open(pack.request)
         context.stop_at(self._flags.address(self.slot))
         self._n_before = len(context.tokens)
-        if n_common(asked.ids, context.tokens) < self._n_before:
+        if n_common(pack.ids, context.tokens) < self._n_before:
             raise Refusal(
                 "invalid",
-                f"pack {asked.path.name} holds {self._n_before:,} tokens of another text: choose "
+                f"pack {pack.path.name} holds {self._n_before:,} tokens of another text: choose "
                 "another name, or remove it",
             )
-        self._reading = context.reading(asked.ids[self._n_before :])
+        self._reading = context.reading(pack.ids[self._n_before :])
         self._tell()
 
     @property

@@ -286,12 +286,12 @@ class Answering(Task):
         """The ids of the prompt and of the text of an answer that has ended."""
         generation, prepared = self._generation, self._prepared
         assert generation is not None
-        prompt, said = context.tokens[: self._n_prompt], context.tokens[self._n_prompt :]
-        if len(said) < generation.n_tokens and generation.last_token is not None:
-            said.append(generation.last_token)  # which was sampled, and not read
+        prompt, answer = context.tokens[: self._n_prompt], context.tokens[self._n_prompt :]
+        if len(answer) < generation.n_tokens and generation.last_token is not None:
+            answer.append(generation.last_token)  # which was sampled, and not read
         if generation.finish == "stop":
-            said = before_stop(prepared.tokenizer, said, prepared.stop, self._asked.special)
-        return [*prompt, *said]
+            answer = before_stop(prepared.tokenizer, answer, prepared.stop, self._asked.special)
+        return [*prompt, *answer]
 
     @property
     def finish(self) -> Finish | None:

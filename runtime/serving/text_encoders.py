@@ -54,10 +54,10 @@ def text_encoder_engine(connection: Connection[ToEngine], start: Start) -> TextE
         return None
     if start.words.get("device", "cpu") != "cpu":
         raise EmbeddingError("text encoders run on the CPU alone: omit --device")
-    given = ["ctx"] if start.n_ctx else []
-    given += [word for word, value in start.words.items() if (word, value) not in _WITHOUT_EFFECT]
-    if given:
-        flags = ", ".join(f"--{word.replace('_', '-')}" for word in sorted(given))
+    words = ["ctx"] if start.n_ctx else []
+    words += [word for word, value in start.words.items() if (word, value) not in _WITHOUT_EFFECT]
+    if words:
+        flags = ", ".join(f"--{word.replace('_', '-')}" for word in sorted(words))
         raise EmbeddingError(f"{_kind(file.path.name, file)}: omit {flags}")
     return TextEncoderEngine(connection, start, file)
 

@@ -99,9 +99,9 @@ def admit(
     """
     deadline, ours = time.monotonic() + SECONDS, secrets.token_hex(_NONCE_BYTES)
     _tell(connection, Kind.HELLO, _version() | {"nonce": ours})
-    said = _heard(connection, Kind.PROOF, deadline)
-    theirs, reason = str(said.get("nonce")), _other_version(said)
-    if not reason and not _knows(token, "head", (ours, theirs), said):
+    answer = _heard(connection, Kind.PROOF, deadline)
+    theirs, reason = str(answer.get("nonce")), _other_version(answer)
+    if not reason and not _knows(token, "head", (ours, theirs), answer):
         reason = "the token is wrong, or missing: both sides need the same --token"
     if reason := reason or enter():
         send(connection, Kind.ERROR, [text_array(reason)])
@@ -117,10 +117,10 @@ def greet(connection: socket.socket, token: str) -> ShardFacts:
     else than a shard; errors of the connection.
     """
     deadline, ours = time.monotonic() + SECONDS, secrets.token_hex(_NONCE_BYTES)
-    said = _heard(connection, Kind.HELLO, deadline)
-    if reason := _other_version(said):
+    hello = _heard(connection, Kind.HELLO, deadline)
+    if reason := _other_version(hello):
         raise FrameError(reason)
-    theirs = str(said.get("nonce"))
+    theirs = str(hello.get("nonce"))
     proof = {"nonce": ours, "proof": _proof(token, "head", (theirs, ours))}
     _tell(connection, Kind.PROOF, _version() | proof)
     facts = _heard(connection, Kind.FACTS, deadline)

@@ -131,12 +131,12 @@ def arguments(source: Source, sink: Sink) -> Steps[None]:
     if first == '"':
         text = yield from text_of(source)
         try:
-            given = json.loads(text or "{}")
+            values = json.loads(text or "{}")
         except (ValueError, RecursionError):
             raise Malformed from None
-        if not isinstance(given, dict):
+        if not isinstance(values, dict):
             raise Malformed
-        sink(dumped(given))
+        sink(dumped(values))
         return
     yield from source.expect("null")
     sink("{}")

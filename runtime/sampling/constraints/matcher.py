@@ -83,8 +83,8 @@ class Matcher:
         if self._matcher is None:
             compiled, self._masks = self._future.result()
             self._matcher = compiled.deep_copy()
-            asked = self._constraint
-            awaited = asked.trigger or ((asked.after,) if asked.after else ())
+            constraint = self._constraint
+            awaited = constraint.trigger or ((constraint.after,) if constraint.after else ())
             control = control_tokens(self._tokenizer)
             self._awaiting = Awaiting(awaited, self._tokenizer, control)
         return self._matcher

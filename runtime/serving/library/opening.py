@@ -81,15 +81,15 @@ class Opening:
         tokens the ids begin. Raises what `Model.open` and `include` raise, and `ContextError` for
         ids that cannot be read.
         """
-        asked = replace(request, n_ctx=n_ctx)
+        sized = replace(request, n_ctx=n_ctx)
         how = None if pack is None else self._shelf.include(pack).read_as
-        ways = ways_of(self._model, asked, n_ctx, how)
+        ways = ways_of(self._model, sized, n_ctx, how)
         if ways is None:
-            lease = Lease(self._model.open(asked), 0)
+            lease = Lease(self._model.open(sized), 0)
         else:
             tokens = self._checked(ids, n_ctx)
-            lease = (self._on_disk(ids, tokens, asked, ways) if self._writes else None) or (
-                self._unwritten(ids, tokens, asked, ways)
+            lease = (self._on_disk(ids, tokens, sized, ways) if self._writes else None) or (
+                self._unwritten(ids, tokens, sized, ways)
             )
         self._leases.add(lease)
         return lease
@@ -238,8 +238,8 @@ class Opening:
         context.save_within(partial(self._budget.take, entry), self._save_failed)
         entry.context = context
         self._shelf.touch(entry)
-        kept = context.cut_back(n_common(ids[:-1], context.tokens))
-        return Lease(context, kept, entry)
+        n_kept = context.cut_back(n_common(ids[:-1], context.tokens))
+        return Lease(context, n_kept, entry)
 
     def _following(
         self,
@@ -253,10 +253,10 @@ class Opening:
         those of the library are wanted where they are."""
         store = Disk(source.path, read_only=True)
         context = self._model.open(replace(request, store=store, prefill=prefill))
-        kept = context.cut_back(n_common(ids[:-1], context.tokens))
+        n_kept = context.cut_back(n_common(ids[:-1], context.tokens))
         source.n_readers += 1
         self._shelf.touch(source)
-        return Lease(context, kept, None, source, None if source.is_ours else key)
+        return Lease(context, n_kept, None, source, None if source.is_ours else key)
 
     def _save_failed(self, error: StoreError) -> None:
         if isinstance(error, NoRoom):

@@ -36,13 +36,13 @@ def request_of(words: Mapping[str, Any]) -> ContextRequest:
         del kinds[word]
     if unknown := next((word for word in words if word not in kinds), ""):
         raise BadWord(f"{unknown!r:.60} says nothing about reading: expected {', '.join(kinds)}")
-    given = {}
+    parsed = {}
     for word, value in words.items():
         try:
-            given[word] = kinds[word](value)
+            parsed[word] = kinds[word](value)
         except WrongValue as wrong:
             raise BadWord(str(wrong.within(word))) from wrong
-    return ContextRequest.of(given)
+    return ContextRequest.of(parsed)
 
 
 def pack_folder(name: str, *, exists: bool = True) -> Path:

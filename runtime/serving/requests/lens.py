@@ -42,8 +42,8 @@ def neutral_ids(
         *before, last = prompt.finished
         text = last.get("content") if alone else None
         head = text.rstrip().rpartition("\n") if isinstance(text, str) else ("", "", "")
-        asked = {"role": last.get("role"), "content": f"{head[0]}{head[1]}{NEUTRAL}"}
-        chat = Chat([*before, asked], prompt.tools, prompt.extra)
+        question = {"role": last.get("role"), "content": f"{head[0]}{head[1]}{NEUTRAL}"}
+        chat = Chat([*before, question], prompt.tools, prompt.extra)
         return [*ids_of(chat), *encode(NEUTRAL_ANSWER)]
     n = question_start(tokenizer, ids) if alone else 0
     return [*ids[:n], *encode(f"{NEUTRAL} {NEUTRAL_ANSWER}")]
@@ -51,7 +51,7 @@ def neutral_ids(
 
 def lens_steps(
     open: Callable[[ContextRequest], Context],
-    asked: ContextRequest,
+    request: ContextRequest,
     tokens: Sequence[int],
     neutral: Sequence[int],
     sources: Sequence[Source] | None,
@@ -74,7 +74,7 @@ def lens_steps(
     document = tokens[:n]
     sources = [replace(one, stop=min(one.stop, n)) for one in sources if one.start < n]
     try:
-        weights = yield from weighing(open, asked, document, tokens[n:], neutral[n:], counted)
+        weights = yield from weighing(open, request, document, tokens[n:], neutral[n:], counted)
     except KvarnError as error:  # the answer is there, and stays
         return Lens(note=f"nothing could be weighed: {' '.join(message_of(error).split())}")
     return Lens(quotes_of(tokenizer, document, weights, sources))

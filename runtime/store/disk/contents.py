@@ -91,7 +91,7 @@ def create(path: Path, facts: Manifest, means: F32 | None = None, recent: U8 | N
     parent's state, if it has one.
     """
     _check_free(path)
-    made = make_folder(path)
+    folders = make_folder(path)
     try:
         lock = take_lock(path)
         try:
@@ -99,14 +99,14 @@ def create(path: Path, facts: Manifest, means: F32 | None = None, recent: U8 | N
         finally:
             os.close(lock)
     except Exception:  # an interrupt may leave a part, from which the next process goes on
-        remove_empty(made)
+        remove_empty(folders)
         raise
 
 
 def _is_left_by_creation(name: str) -> bool:
     """Whether the creation of a pack, if it was stopped, can have left a file of this name."""
-    made = {LOCK, superblock.NAME, centre.NAME, checkpoints.NAME}
-    return name in made or bool(_ASIDE.fullmatch(name))
+    names = {LOCK, superblock.NAME, centre.NAME, checkpoints.NAME}
+    return name in names or bool(_ASIDE.fullmatch(name))
 
 
 def _check_free(path: Path) -> None:
