@@ -122,16 +122,16 @@ def run(options: argparse.Namespace) -> int:
     names += [name for folder in options.folders for name in _packs_in(folder)]
     if not names:
         raise KvarnError("no packs: kvarn ask PACK … QUESTION, or --packs FOLDER QUESTION")
-    asked = {name: _request(options, name) for name in names}
-    heads = {name: (request, request.store.head()) for name, request in asked.items()}
+    requests = {name: _request(options, name) for name in names}
+    heads = {name: (request, request.store.head()) for name, request in requests.items()}
     answers: list[dict[str, Any]] = []
     model, loaded = None, None
     gains: dict[str, float] = {}
-    best = options.best or (1 if options.folders else len(asked))
-    if best < len(asked):
+    best = options.best or (1 if options.folders else len(requests))
+    if best < len(requests):
         one = one_model(heads)
         model, loaded = _load(source, *one), (one[1].fingerprint, one[1].adapters)
-        gains = fitting(model, asked, options.question, best, _compared(options, source, model))
+        gains = fitting(model, requests, options.question, best, _compared(options, source, model))
         heads = {name: heads[name] for name in gains}
     for name, (request, head) in heads.items():
         assert head is not None  # a pack that is read has one
@@ -139,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
         if model is None or is_new:
             model, loaded = _load(source, request, head), (head.fingerprint, head.adapters)
         asker = _asker(options, source, model, sampling)
-        if len(asked) > 1 and not options.json:
+        if len(requests) > 1 and not options.json:
             show(f"{name}:")
         tell = partial(tell_of_template, model) if is_new or not answers else lambda: None
         answer = _answer(asker, request, options, tell)
@@ -190,8 +190,8 @@ def _load(source: ModelRequest, request: ContextRequest, head: PackHead) -> Mode
 
 def _n_prompt(options: argparse.Namespace) -> int:
     """The most tokens of the question with its template: no token is of no byte."""
-    said = f"{options.system or ''}{options.question}"
-    return len(said.encode("utf-8", "surrogatepass")) + _OF_TEMPLATE
+    text = f"{options.system or ''}{options.question}"
+    return len(text.encode("utf-8", "surrogatepass")) + _OF_TEMPLATE
 
 
 def _compared(options: argparse.Namespace, source: ModelRequest, model: Model) -> Open:

@@ -57,5 +57,5 @@ def fitting(
 
 def tell_fits(n_packs: int, fits: Sequence[tuple[str, float]], best: int) -> None:
     """A line about the first packs, the best first, and the next ones."""
-    told = ", ".join(f"{name} {gain:+.2f}" for name, gain in fits[: best + _NAMED])
-    say(f"of {n_packs} packs, the question fits best (ln p a token): {told}")
+    gains = ", ".join(f"{name} {gain:+.2f}" for name, gain in fits[: best + _NAMED])
+    say(f"of {n_packs} packs, the question fits best (ln p a token): {gains}")

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if key and not (key.isascii() and key.isprintable()):
         raise KvarnError("the API key has characters that a header cannot have")
     replicas = route.Replicas([address(word) for word in dict.fromkeys(options.to)], key, say)
-    asked = settings.Settings(
+    server_settings = settings.Settings(
         Path(),
         Path(),
         0,
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         parallel=_MOST_REQUESTS,
         log=options.log,
     )
-    server.serve(asked, replicas, lambda service: route.proxy(service, replicas))
+    server.serve(server_settings, replicas, lambda service: route.proxy(service, replicas))
     return 0
 
 

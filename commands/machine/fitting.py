@@ -74,20 +74,20 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         raise KvarnError(f"--kv-type: {error}") from None
     attend = ATTENDS[options.method or "full"]()
     with open_gguf(model_file(options.fit, remember=False)) as file:
-        asked = on_engine(estimate, file, options.ctx, kv, attend)
+        needs = on_engine(estimate, file, options.ctx, kv, attend)
         lora, draft = adapters_from(options), draft_from(options)
-        asked = on_engine(with_beside, asked, file, lora, draft)
+        needs = on_engine(with_beside, needs, file, lora, draft)
         memory = options.memory << 30 if options.memory else available_bytes()
         place = next(path for path in (home(), *home().parents) if path.is_dir())
         disk = shutil.disk_usage(place).free
-        line, words = advice(file, asked, attend, memory, disk)
+        line, words = advice(file, needs, attend, memory, disk)
         if words:
             words += [word for adapter in lora for word in ("--lora", str(adapter))]
             words += ["--draft", options.draft] if options.draft else []
-        facts = {**asked.as_dict(), "available_bytes": memory, "disk_free_bytes": disk}
+        facts = {**needs.as_dict(), "available_bytes": memory, "disk_free_bytes": disk}
         if not options.no_speed:
-            measured = on_engine(speeds, asked.weight_type, kv[0])
-            facts["estimated"] = predicted(file, asked, measured)
+            measured = on_engine(speeds, needs.weight_type, kv[0])
+            facts["estimated"] = predicted(file, needs, measured)
     command = shlex.join(["kvarn", "run", *words]) if words else ""
     return {**facts, "advice": line, "command": command}
 

@@ -142,14 +142,14 @@ def _check(options: argparse.Namespace) -> None:
         if options.keep_budgets is not None and options.keeps is None:
             raise KvarnError("--keep-budget has no effect without --keep")
         return
-    given = {
+    flags = {
         "--method": options.methods,
         "--keep": options.keeps,
         "--keep-budget": options.keep_budgets,
         "--probe": options.probe_every,
         "--work": options.work,
     }
-    for name, value in given.items():
+    for name, value in flags.items():
         if value is not None:
             raise KvarnError(f"{name} has no effect without --decode T")
 
@@ -161,8 +161,8 @@ def _compare(options: argparse.Namespace, source: ModelRequest, request: Context
     probe = options.probe_every or PROBE
     keeps = _keeps(options, request.prefill)
     named = options.methods or ([] if keeps else ["topk:budget=2%"])
-    given = {word: ATTEND_AXIS.parsed(word, {"probe": probe}) for word in named}
-    methods, kinds = with_references(given, probe), request.store.types()
+    attends = {word: ATTEND_AXIS.parsed(word, {"probe": probe}) for word in named}
+    methods, kinds = with_references(attends, probe), request.store.types()
     texts = {str(document.path): document.text for document in documents_from(options)}
     prefill = request.prefill
     prefills = [] if prefill is None else [prefill]

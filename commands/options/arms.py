@@ -102,8 +102,8 @@ def arms_from(options: argparse.Namespace) -> Iterator[Arm]:
     for prefill, reading in prefills:
         for keep, share, keeping in keeps:
             for method, budget in methods:
-                given = common | ({"budget": budget} if budget else {})
-                attend = ATTEND_AXIS.parsed(method, given)
+                settings = common | ({"budget": budget} if budget else {})
+                attend = ATTEND_AXIS.parsed(method, settings)
                 yield Arm(method, budget, keep, share, attend, keeping, prefill, reading)
 
 
@@ -130,5 +130,5 @@ def keeps_from(
     for name in names:
         takes = "budget" in axis.named(name).options() and ":budget=" not in name
         for share in budgets if takes else [""]:
-            given = {"budget": share} if share else {}
-            yield name, share, axis.parsed(name, given)
+            settings = {"budget": share} if share else {}
+            yield name, share, axis.parsed(name, settings)

@@ -57,5 +57,5 @@ def add_draft_options(parser: argparse.ArgumentParser, when: str = "") -> None:
 
 def draft_words(options: argparse.Namespace) -> dict[str, Any]:
     """What was given of `--draft` and what belongs to it, by the words of `DraftRequest`."""
-    given = vars(options)
-    return {word: given[word] for word in ("draft", *OPTIONS) if given[word] is not None}
+    words = vars(options)
+    return {word: words[word] for word in ("draft", *OPTIONS) if words[word] is not None}

@@ -151,9 +151,9 @@ def _add_order(group: argparse._ArgumentGroup) -> None:
 def sampling_from(options: argparse.Namespace) -> dict[str, Any]:
     """The options of `Sampler` that the user gave; raises `SamplingError` for a bad range, and for
     a constraint that cannot be used."""
-    given = {name: getattr(options, name) for name, *_ in _SAMPLING}
+    sampling = {name: getattr(options, name) for name, *_ in _SAMPLING}
     breakers = options.dry_sequence_breakers
-    given |= {
+    sampling |= {
         "samplers": options.samplers,
         "ignore_eos": options.ignore_eos,
         "dry_sequence_breakers": None if breakers is None else _after_none(breakers),
@@ -161,9 +161,9 @@ def sampling_from(options: argparse.Namespace) -> dict[str, Any]:
         "seed": None if options.seed == -1 else options.seed,
         "constraint": constraint_from(options),
     }
-    given = {name: value for name, value in given.items() if value is not None}
-    Sampler(**given)
-    return given
+    sampling = {name: value for name, value in sampling.items() if value is not None}
+    Sampler(**sampling)
+    return sampling
 
 
 def _after_none(texts: list[str]) -> list[str]:

@@ -70,8 +70,8 @@ def texts_of(options: argparse.Namespace, words: list[str]) -> list[str]:
     if not texts:
         first = options.words[:1]
         is_model = first == [str(options.model)]
-        told = f"the first word, {shown(first[0])}, is the MODEL; " if is_model else ""
-        raise KvarnError(f"there are no texts: {told}expected some on the command line, or -f FILE")
+        hint = f"the first word, {shown(first[0])}, is the MODEL; " if is_model else ""
+        raise KvarnError(f"there are no texts: {hint}expected some on the command line, or -f FILE")
     return texts
 
 

@@ -174,8 +174,8 @@ def _build_one(options: argparse.Namespace) -> int:
 
 def _stopped(store: Disk, n_tokens: int | None) -> str:
     """A line about a pack of a text of so many tokens (None: whose blocks were read apart)."""
-    kept = "what was read" if n_tokens is None else f"{store.n_saved:,} of {n_tokens:,} tokens"
-    return f"stopped: {store.path} keeps {kept}; run the same command to resume"
+    progress = "what was read" if n_tokens is None else f"{store.n_saved:,} of {n_tokens:,} tokens"
+    return f"stopped: {store.path} keeps {progress}; run the same command to resume"
 
 
 def index(options: argparse.Namespace) -> int:
@@ -196,8 +196,8 @@ def _index(model: Model, path: Path, attend: Attend, n_ctx: int | None) -> None:
         progress_bar("indexing", "layer") as progress,
     ):
         info = index_pack(model, path, attend, n_ctx, progress)
-    made = f"indexes of {', '.join(info.index_of)}" if info.indexes else "no index"
+    indexes = f"indexes of {', '.join(info.index_of)}" if info.indexes else "no index"
     say(
-        f"{path}: {made}, {human_bytes(info.n_bytes)} in all, "
+        f"{path}: {indexes}, {human_bytes(info.n_bytes)} in all, "
         f"made in {time.perf_counter() - began:.1f} s"
     )
