@@ -164,13 +164,15 @@ class Replicas:
                 one.heard = monotonic()
                 if health.status_code != 200:
                     raise ValueError(f"it answers {health.status_code} at /health")
-                told = await self._client.get(f"{one.url}/beginnings", headers=self._key)
-                if told.status_code == 401 and one.state != "ok":
+                response = await self._client.get(f"{one.url}/beginnings", headers=self._key)
+                if response.status_code == 401 and one.state != "ok":
                     why = "refuses the key of" if self._key else "wants a key: give"
                     line = f"it {why} --api-key KEY, so kvarn does not know what it has read"
                     self._tell(f"{one.url}: {line}")
-                one.tells = told.status_code in (200, 401)
-                one.held = frozenset(digests_in(told.content) if told.status_code == 200 else ())
+                one.tells = response.status_code in (200, 401)
+                one.held = frozenset(
+                    digests_in(response.content) if response.status_code == 200 else ()
+                )
                 self._mark(one, "ok")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
             self._mark(one, _reason(error))

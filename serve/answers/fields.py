@@ -140,11 +140,11 @@ def tokens_of(value: int | None, field: str) -> int | None:
 
 def constraint_of(fields: Constrained) -> Form | None:
     """The constraint that the fields name. Raises `ApiError` 400 for two of them."""
-    given = [name for name in _CONSTRAINTS if getattr(fields, name) is not None]
-    if not given:
+    names = [name for name in _CONSTRAINTS if getattr(fields, name) is not None]
+    if not names:
         return None
-    if len(given) > 1:
-        raise ApiError(400, f"{' and '.join(given)} exclude each other: omit one", given[1])
+    if len(names) > 1:
+        raise ApiError(400, f"{' and '.join(names)} exclude each other: omit one", names[1])
     if fields.json_schema is not None:
         return schema_constraint(fields.json_schema)
     if fields.regex is not None:

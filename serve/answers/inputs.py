@@ -20,8 +20,8 @@ def inputs_of(given: Given, field: str) -> list[str | list[int]]:
     if ids and len(ids) < len(given):
         raise ApiError(400, f"{field} mixes ids of tokens and texts, expected one of them", field)
     several = [one for one in given if not isinstance(one, int)]
-    made: list[str | list[int]] = [ids] if ids else several  # type: ignore[assignment]
-    for one in made:
+    inputs: list[str | list[int]] = [ids] if ids else several  # type: ignore[assignment]
+    for one in inputs:
         if isinstance(one, list) and any(not 0 <= id < 1 << 31 for id in one):
             raise ApiError(400, f"{field} has ids that no token has, expected some from 0", field)
-    return made
+    return inputs

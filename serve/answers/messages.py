@@ -35,18 +35,18 @@ def message(role: str, text: str) -> dict[str, Any]:
 
 def answer(text: str, reasoning: str | None, calls: list[dict[str, Any]]) -> dict[str, Any]:
     """An earlier answer, as `WholeAnswer.message` has it."""
-    made = message("assistant", text)
+    reply = message("assistant", text)
     if reasoning:
-        made["reasoning_content"] = reasoning
+        reply["reasoning_content"] = reasoning
     if calls:
-        made["tool_calls"] = calls
-    return made
+        reply["tool_calls"] = calls
+    return reply
 
 
 def result(text: str, call_id: str, name: str) -> dict[str, Any]:
     """What a tool returned."""
-    made = {"role": "tool", "content": text, "tool_call_id": call_id}
-    return {**made, "name": name} if name else made
+    fields = {"role": "tool", "content": text, "tool_call_id": call_id}
+    return {**fields, "name": name} if name else fields
 
 
 def chat_of(

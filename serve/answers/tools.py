@@ -47,11 +47,11 @@ def function(
     name: str, description: str | None, parameters: dict[str, Any] | None
 ) -> dict[str, Any]:
     """A tool in the engine's form."""
-    made: dict[str, Any] = {"name": name}
+    fields: dict[str, Any] = {"name": name}
     if description:
-        made["description"] = description
-    made["parameters"] = parameters or {"type": "object", "properties": {}}
-    return {"type": "function", "function": made}
+        fields["description"] = description
+    fields["parameters"] = parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "function": fields}
 
 
 def named(name: str, tools: Sequence[dict[str, Any]], path: str) -> Choice:

@@ -74,8 +74,8 @@ def _blocks(answer: WholeAnswer) -> list[dict[str, Any]]:
 
 def _block(part: TextPart | Call) -> dict[str, Any]:
     if isinstance(part, Call):
-        given = arguments_of(part.arguments)
-        return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
+        arguments = arguments_of(part.arguments)
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments}
     if part.is_reasoning:
         return {"type": "thinking", "thinking": part.text, "signature": ""}
     return {"type": "text", "text": part.text}

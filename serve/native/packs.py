@@ -73,8 +73,8 @@ async def read_pack(
 async def remove_pack(service: Service, body: None, request: Request) -> Response:
     """Remove a document; those that are left."""
     service.ready()
-    left = await service.engine.remove_pack(request.path_params["name"])
-    return json_response({"packs": msgspec.to_builtins(left)})
+    remaining = await service.engine.remove_pack(request.path_params["name"])
+    return json_response({"packs": msgspec.to_builtins(remaining)})
 
 
 class _ReadingEvents(NamedTuple):

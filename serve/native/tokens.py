@@ -38,10 +38,10 @@ async def tokenize(service: Service, body: TokenizeRequest, request: Request) ->
     if not body.content:
         return json_response({"tokens": []})
     text = Text(body.content, special=body.parse_special)
-    made = await service.engine.render(text, True, alone=not body.add_special)
+    rendered = await service.engine.render(text, True, alone=not body.add_special)
     if not body.with_pieces:
-        return json_response({"tokens": made.ids})
-    pairs = zip(made.ids, made.pieces, strict=True)
+        return json_response({"tokens": rendered.ids})
+    pairs = zip(rendered.ids, rendered.pieces, strict=True)
     return json_response({"tokens": [{"id": id, "piece": _piece(piece)} for id, piece in pairs]})
 
 
@@ -51,16 +51,16 @@ async def detokenize(service: Service, body: DetokenizeRequest, request: Request
     if not body.tokens:
         return json_response({"content": ""})
     [ids] = inputs_of([*body.tokens], "tokens")
-    made = await service.engine.render(ids)  # type: ignore[arg-type]  # ints alone were given
-    return json_response({"content": made.text})
+    rendered = await service.engine.render(ids)  # type: ignore[arg-type]  # ints alone were given
+    return json_response({"content": rendered.text})
 
 
 async def apply_template(service: Service, body: TemplateRequest, request: Request) -> Response:
     """The text of a conversation, as the model reads it."""
     service.model_called(body.model)
     chat, _ = conversation(service, body)
-    made = await service.engine.render(chat)
-    return json_response({"prompt": made.text, "n_tokens": made.n_tokens})
+    rendered = await service.engine.render(chat)
+    return json_response({"prompt": rendered.text, "n_tokens": rendered.n_tokens})
 
 
 def _piece(piece: bytes) -> str | list[int]:

@@ -103,18 +103,18 @@ async def _lines(
 
 
 def _as_message(text: str, reasoning: str, calls: Sequence[Call]) -> dict[str, Any]:
-    made: dict[str, Any] = {"role": "assistant", "content": text}
+    fields: dict[str, Any] = {"role": "assistant", "content": text}
     if reasoning:
-        made["thinking"] = reasoning
+        fields["thinking"] = reasoning
     if calls:
-        made["tool_calls"] = [
+        fields["tool_calls"] = [
             {
                 "id": call.id,
                 "function": {"name": call.name, "arguments": arguments_of(call.arguments)},
             }
             for call in calls
         ]
-    return {"message": made}
+    return {"message": fields}
 
 
 def _as_response(text: str, reasoning: str, calls: Sequence[Call]) -> dict[str, Any]:

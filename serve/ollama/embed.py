@@ -22,14 +22,14 @@ async def embed(service: Service, body: EmbedRequest, request: Request) -> Respo
     texts = [body.input] if isinstance(body.input, str) else body.input or []
     if not texts:
         return json_response({"model": body.model, "embeddings": []})
-    made = await embedded(service, texts, body.dimensions, body.truncate is not False)
+    answer = await embedded(service, texts, body.dimensions, body.truncate is not False)
     return json_response(
         {
             "model": body.model,
-            "embeddings": made.numbers(),
+            "embeddings": answer.numbers(),
             "total_duration": int(1e9 * (time.monotonic() - started)),
             "load_duration": 0,
-            "prompt_eval_count": made.n_tokens,
+            "prompt_eval_count": answer.n_tokens,
         }
     )
 
@@ -37,5 +37,5 @@ async def embed(service: Service, body: EmbedRequest, request: Request) -> Respo
 async def embeddings(service: Service, body: EmbeddingsRequest, request: Request) -> Response:
     """A vector for one text."""
     served(service, body)
-    made = await embedded(service, [body.prompt or ""], None)
-    return json_response({"embedding": made.numbers()[0]})
+    answer = await embedded(service, [body.prompt or ""], None)
+    return json_response({"embedding": answer.numbers()[0]})

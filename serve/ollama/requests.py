@@ -39,8 +39,8 @@ def ask_of(body: Generated, prompt: Prompt, facts: Ready, tools: Tools | None = 
 
 def chat_prompt(messages: list[Message], body: Generated, tools: Tools) -> Chat:
     """The conversation."""
-    made = [_message(one, f"messages[{i}]") for i, one in enumerate(messages)]
-    return chat_of(made, tools.offered, think_words(body.think))
+    converted = [_message(one, f"messages[{i}]") for i, one in enumerate(messages)]
+    return chat_of(converted, tools.offered, think_words(body.think))
 
 
 def think_words(think: bool | str | None) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from .types import EmbeddingsRequest
 async def embeddings(service: Service, body: EmbeddingsRequest, request: Request) -> Response:
     """A vector for each text, or list of ids."""
     facts = service.model_called(body.model)
-    made = await embedded(service, inputs_of(body.input, "input"), body.dimensions)
+    answer = await embedded(service, inputs_of(body.input, "input"), body.dimensions)
     if body.encoding_format == "base64":
-        vectors: list[str] | list[list[float]] = [b64encode(one).decode() for one in made.vectors]
+        vectors: list[str] | list[list[float]] = [b64encode(one).decode() for one in answer.vectors]
     else:
-        vectors = made.numbers()
-    return json_response(replies.embeddings(vectors, made.n_tokens, model_id(facts)))
+        vectors = answer.numbers()
+    return json_response(replies.embeddings(vectors, answer.n_tokens, model_id(facts)))

@@ -35,8 +35,8 @@ def messages_of(messages: list[Message]) -> list[dict[str, Any]]:
 def _message(one: Message, path: str) -> dict[str, Any]:
     text = forms.text_of(one.content, f"{path}.content")
     if one.role in ROLES:
-        made = forms.message(ROLES[one.role], text)
-        return {**made, "name": one.name} if one.name else made
+        message = forms.message(ROLES[one.role], text)
+        return {**message, "name": one.name} if one.name else message
     if one.role == "assistant":
         calls = [call_of(x.id, x.function.name, x.function.arguments) for x in one.tool_calls or ()]
         return forms.answer(text, one.reasoning_content, calls)

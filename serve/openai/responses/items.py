@@ -80,9 +80,9 @@ class Items:
             else:
                 yield from self._begin(kind, "rs", {"summary": [], "content": []})
             more: dict[str, Any] = {"annotations": [], "logprobs": []} if kind == "message" else {}
-            made = {"type": part, "text": "", **more}
-            yield "content_part.added", {**self._at(), "content_index": 0, "part": {**made}}
-            self.output[-1]["content"].append(made)
+            content = {"type": part, "text": "", **more}
+            yield "content_part.added", {**self._at(), "content_index": 0, "part": {**content}}
+            self.output[-1]["content"].append(content)
         self.output[-1]["content"][0]["text"] += text
         yield f"{part}.delta", {**self._at(), **_first(part), "delta": text}
 

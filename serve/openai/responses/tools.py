@@ -71,7 +71,8 @@ def _functions(
         if isinstance(tool, Tool) and tool.type == "namespace":
             yield from _functions(service, tool.tools or (), f"{at}.tools", tool)
             continue
-        told = tool.description
+        description = tool.description
         if space is not None and i == 0 and space.description:
-            told = f"{space.description}\n{told or ''}".rstrip()  # once for all that follow
-        yield function(flat_name(prefix, tool.name), told, tool.parameters)
+            # Once for all that follow.
+            description = f"{space.description}\n{description or ''}".rstrip()
+        yield function(flat_name(prefix, tool.name), description, tool.parameters)
