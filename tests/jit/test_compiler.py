@@ -1,5 +1,8 @@
 """A kernel stays what it is when others call it."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 
 from kvarn.jit.cached import jit
@@ -46,7 +49,11 @@ def double_next(x):
     return 2 * add_one(x)
 
 
-def test_what_only_kernels_call_has_no_machine_code():
+def test_what_only_kernels_call_has_no_machine_code(
+    places: Callable[..., list[Path]], tmp_path: Path
+) -> None:
+    """Where nothing is compiled yet: a kernel that is loaded from a file has its parts in it."""
+    places(tmp_path)
     assert double_next(4) == 10
     (part,) = add_one.overloads.values()
     assert isinstance(part.entry_point, Part)
