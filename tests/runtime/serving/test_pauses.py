@@ -20,6 +20,7 @@ import pytest
 import kvarn
 from kvarn.runtime.context.batch import Batch
 from kvarn.runtime.draft import DraftModel, Ngram
+from kvarn.runtime.draft.pass_times import PassTimes
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.serving import scheduler as scheduling
@@ -42,11 +43,13 @@ def check(serving: Serving, prompts: list[list[int]], n_new: int, **options: Any
 
 @pytest.fixture(autouse=True)
 def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading from pause to pause takes a second of 60% for answers, and so does a pass of them."""
+    """Reading from pause to pause takes a second of 60% for answers, and so does a pass of them.
+    Drafts weigh what passes usually take."""
     clock = SimpleNamespace(perf_counter=partial(next, count(0.0)))
     clock.monotonic, clock.sleep = time.monotonic, time.sleep
     monkeypatch.setattr(scheduling, "time", clock)
     monkeypatch.setattr(scheduling, "SHARE", 0.6)
+    monkeypatch.setattr(PassTimes, "add", lambda self, n_tokens, seconds: False)
 
 
 @pytest.fixture
