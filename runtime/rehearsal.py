@@ -30,6 +30,7 @@ from .store import Ram
 from .store.base import types_text
 
 if TYPE_CHECKING:
+    from ..jit.launch import LazyKernel
     from .context import Context
     from .model import Model
 
@@ -64,10 +65,25 @@ class Rehearsal:
         return repacked_bytes(tensors) + re_encoded_bytes(tensors)
 
     def __call__(self, model: Model | None = None) -> None:
-        """Run with the file's model, loaded or not."""
+        """Run with the file's model, loaded or not, and keep which kernels that used."""
         from ..jit import kernel_cache
 
         model = model or _model(self.path, self.lora)
+        self.rehearse(model)
+        # With those that this process has used before: which ones these need, nobody knows.
+        names = sorted(name for name in kernel_cache.Counts.names if name.endswith(".code"))
+        kernel_cache.keep(self._record(model), "".join(f"{name}\n" for name in names).encode())
+
+    def find_kernels(self, find: Callable[[LazyKernel], None]) -> None:
+        """Call `find` with each kernel that is missing, and compile none. From now on, launches of
+        this process run nothing."""
+        from ..jit.launch import collecting
+
+        with collecting(find):
+            self.rehearse(_model(self.path, self.lora))
+
+    def rehearse(self, model: Model) -> None:
+        """Run with a model."""
         n_ctx = 2 * N_EVICTING if self.keep.evicts(N_FILLED) else N_FILLED + N_READ
         store = Ram(*self.kv)
         with (
@@ -75,9 +91,6 @@ class Rehearsal:
             model.context(n_ctx, self.attend, self.keep, store, self.prefill) as context,
         ):
             self.run(context)
-        # With those that this process has used before: which ones these need, nobody knows.
-        names = sorted(name for name in kernel_cache.Counts.names if name.endswith(".code"))
-        kernel_cache.keep(self._record(model), "".join(f"{name}\n" for name in names).encode())
 
     def is_compiled(self, model: Model) -> bool:
         """Whether it has run and its kernels are in the cache. Looks for names of files."""
@@ -167,8 +180,8 @@ def rehearsals(
             for p in prefills
             if p != Exact()
         ),
-        feature("generation", generate),
         feature("prompts", read_prompt),
+        feature("generation", generate),
         feature("short prompts and drafts", read_few),
     ]
     unique: dict[tuple[Any, ...], Rehearsal] = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,8 +18,14 @@ from ...system.text import one_line
 from .progress import TICK_SECONDS, Elapsed
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import Queue
+
+    from ...jit.launch import LazyKernel
     from ...runtime.model import Model
     from ...runtime.rehearsal import Rehearsal
+
+_log = logging.getLogger("kvarn")
 
 WORKER_BYTES = 512 << 20
 """Memory of a process that compiles, beside the model's matrices that it repacks."""
@@ -53,7 +60,7 @@ class FirstUse:
         if not self._has_run:
             self._has_run = True
             say("compiling kernels, on first use; `kvarn build` does it ahead")
-            compile_all(self._tasks, say)
+            compile_missing(self._tasks, say)
         elif not self._has_reported:
             self._has_reported = True
             say(f"compiling {one_line(kernel)} and other missing kernels …")
@@ -82,38 +89,98 @@ def compile_all(tasks: Sequence[Task], say: Callable[[str], None]) -> int:
 
     If a process ends before its task, the remaining tasks do not run, and a line says so.
     """
-    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures import as_completed
+
+    total = 0
+    with _pool(min(_workers(tasks), len(tasks)), say) as (pool, shown):
+        running = {pool.submit(_timed, task): task for task in tasks}
+        for done, future in enumerate(as_completed(running), 1):
+            compiled, seconds = future.result()
+            total += compiled
+            result = f"{compiled} functions in {seconds:.1f} s" if compiled else "in the cache"
+            shown.clear()
+            say(f"[{done}/{len(tasks)}] {running[future].name}: {result}")
+    return total
+
+
+def compile_missing(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> None:
+    """Compile the kernels that the tasks need and report that.
+
+    One process runs the tasks without launches, to find the kernels, and all compile them as they
+    are found. Nobody compiles a kernel twice, or waits for one that another process compiles.
+    Where a method checks a choice, its task ends early; the kernels after that are not compiled.
+    """
+    from concurrent.futures import as_completed
+
+    n_workers, begin = _workers(tasks), time.perf_counter()
+    with _pool(n_workers, say) as (pool, shown):
+        finding = [pool.submit(_find, tasks, n_workers)]
+        others = [pool.submit(_compile_found) for _ in range(n_workers - 1)]
+        compiled = sum(future.result() for future in as_completed(finding + others))
+        shown.clear()
+        say(f"compiled {compiled} functions in {time.perf_counter() - begin:.1f} s")
+
+
+@contextmanager
+def _pool(
+    n_workers: int, say: Callable[[str], None]
+) -> Iterator[tuple[ProcessPoolExecutor, Elapsed]]:
+    """Processes that compile, and what shows how far they are. A line says if one ends early."""
+    from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    total, n_workers, spawning = 0, _workers(tasks), get_context("spawn")
-    n_compiled = spawning.Value("q", 0)
-    pool = ProcessPoolExecutor(n_workers, spawning, _begin, (n_compiled,))
+    spawning = get_context("spawn")
+    n_compiled, found = spawning.Value("q", 0), spawning.Queue()
+    pool = ProcessPoolExecutor(n_workers, spawning, _begin, (n_compiled, found))
     try:
         with Elapsed(lambda: _progress(n_compiled.value)) as shown:
-            running = {pool.submit(_timed, task): task for task in tasks}
-            for done, future in enumerate(as_completed(running), 1):
-                compiled, seconds = future.result()
-                total += compiled
-                result = f"{compiled} functions in {seconds:.1f} s" if compiled else "in the cache"
-                shown.clear()
-                say(f"[{done}/{len(tasks)}] {running[future].name}: {result}")
+            yield pool, shown
     except BrokenProcessPool:
         say("a process that compiled kernels ended early (out of memory?)")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    return total
 
 
 def _workers(tasks: Sequence[Task]) -> int:
     """Processes that cores and memory allow, at least one."""
     fitting = available_bytes() // max(WORKER_BYTES + task.n_bytes for task in tasks)
-    return max(1, min(machine.physical_cores(), len(tasks), fitting))
+    return max(1, min(machine.physical_cores(), fitting))
 
 
-def _begin(n_compiled: Any) -> None:
+class _Worker:
+    """State of a worker: kernels that were found, then None for each worker."""
+
+    found: Queue[LazyKernel | None]
+
+
+def _find(tasks: Sequence[Rehearsal], n_workers: int) -> int:
+    """Put the missing kernels of the tasks into the queue, then compile some; see
+    `_compile_found`."""
+    try:
+        for task in tasks:
+            try:
+                task.find_kernels(_Worker.found.put)
+            except Exception as error:  # its numbers have no meaning: it can end anywhere
+                _log.info("looking for kernels of %s ended early: %r", task.name, error)
+    finally:
+        for _ in range(n_workers):
+            _Worker.found.put(None)
+    return _compile_found()
+
+
+def _compile_found() -> int:
+    """Compile kernels until there are no more; returns the functions compiled."""
+    compiled = _n_compiled()
+    while kernel := _Worker.found.get():
+        kernel.compile()
+    return _n_compiled() - compiled
+
+
+def _begin(n_compiled: Any, found: Queue[LazyKernel | None]) -> None:
     """Prepare a worker: it adds the functions that it compiles to a number that all share."""
     end_with_parent()
+    _Worker.found = found
     Thread(target=_count, args=(n_compiled,), daemon=True).start()
 
 

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property, update_wrapper
+from importlib import import_module
 from typing import NamedTuple, ParamSpec
 
 from .. import kernel_cache
 from ..kernel_cache import emit, machine_code, sources
+from . import launcher
 from .graph import Kernel
 
 P = ParamSpec("P")
@@ -45,7 +48,7 @@ class LazyKernel(Kernel):
     """A kernel that `load(*parameters)` imports, see `lazy_kernel` and `lazy_kernels`.
 
     The name of its file depends on `load`, the parameters and the sources that `load` imports from
-    jit/ and ops/. Kernels of other rooms must not be lazy.
+    jit/ and ops/. Kernels of other rooms must not be lazy. Other processes get it by its name.
     """
 
     def __init__(self, load: Callable[..., DefinedKernel], parameters: tuple[object, ...]) -> None:
@@ -58,14 +61,30 @@ class LazyKernel(Kernel):
         digests += [sources.digest(type(value).__module__, "") for value in self._parameters]
         return hashlib.sha256(repr((origin, digests)).encode()).hexdigest()[:40]
 
+    def __reduce__(self) -> tuple[Callable[..., LazyKernel], tuple[object, ...]]:
+        return _named, (self._load.__module__, self._load.__name__, self._parameters)
+
+    @cached_property
+    def _name(self) -> str:
+        return f"{self._load.__name__.strip('_')}-{self._hash}.code"
+
     @cached_property
     def _linked(self) -> _Linked:
-        name = f"{self._load.__name__.strip('_')}-{self._hash}.code"
-        if linked := self._from_file(name):
+        if linked := self._from_file(self._name):
             return linked
+        if _collect is not None:
+            _collect(self)
+            defined = self._load(*self._parameters)
+            return _Linked(0, defined.kinds, defined.traits)
         with kernel_cache.compiling(self._title):
             # A listener may have compiled it meanwhile.
-            return self._from_file(name) or self._compile(name)
+            return self._from_file(self._name) or self._compile(self._name)
+
+    def compile(self) -> None:
+        """Compile it for other processes, unless its file exists."""
+        if not kernel_cache.has([self._name]):
+            with kernel_cache.compiling(self._title):
+                self._compile(self._name)
 
     @property
     def _title(self) -> str:
@@ -102,6 +121,27 @@ class LazyKernel(Kernel):
     @property
     def traits(self) -> tuple[int, ...]:
         return self._linked.traits
+
+
+def _named(module: str, name: str, parameters: tuple[object, ...]) -> LazyKernel:
+    kernel = getattr(import_module(module), name)
+    return kernel if isinstance(kernel, LazyKernel) else kernel(*parameters)
+
+
+_collect: Callable[[LazyKernel], None] | None = None
+
+
+@contextmanager
+def collecting(collect: Callable[[LazyKernel], None]) -> Iterator[None]:
+    """In the block, call `collect(kernel)` instead of compiling a kernel. From now on, launches of
+    this process run nothing, and their results have no meaning."""
+    global _collect  # noqa: PLW0603
+    launcher.only_compile()
+    _collect = collect
+    try:
+        yield
+    finally:
+        _collect = None
 
 
 def lazy_kernel(load: Callable[[], DefinedKernel]) -> Kernel:

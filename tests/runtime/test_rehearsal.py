@@ -147,3 +147,36 @@ def test_a_rehearsal_shows_no_notices(tiny_path: Path) -> None:
     assert shown == []
     model.tell("of a later context")
     assert shown == ["of a later context"]
+
+
+FINDS = """
+import pickle, sys, kvarn.jit.kernel_cache as cache
+names = set()
+for task in pickle.load(sys.stdin.buffer):
+    if sys.argv[1] == "finds":
+        task.find_kernels(lambda kernel: names.add(pickle.loads(pickle.dumps(kernel))._name))
+    else:
+        task()
+names |= {name for name in cache.Counts.names if name.endswith(".code")}
+print(cache.Counts.compiled, *sorted(names))
+"""
+
+
+def test_all_kernels_are_found_without_running_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing in the cache, and none compiled: those that the rehearsals use."""
+    tasks = rehearsals(default_model_path(), ("f16", "f16"))
+
+    def run(how: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", FINDS, how],
+            input=pickle.dumps(tasks),
+            capture_output=True,
+            check=True,
+        )
+        return done.stdout.decode().split()
+
+    _, *used = run("runs")
+    monkeypatch.setenv("KVARN_CACHE", str(tmp_path))
+    assert run("finds") == ["0", *used]

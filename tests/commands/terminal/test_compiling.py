@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from kvarn.commands.terminal import compiling, progress
-from kvarn.commands.terminal.compiling import FirstUse, compile_all
+from kvarn.commands.terminal.compiling import FirstUse, compile_all, compile_missing
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.keep import HashEvict, KeepAll
 from kvarn.runtime.rehearsal import rehearsals
@@ -67,6 +68,47 @@ def test_a_process_that_ends_early_is_told() -> None:
     assert said == ["a process that compiled kernels ended early (out of memory?)"]
 
 
+@dataclass(frozen=True)
+class OfKernel:
+    """Stands for a kernel, and compiles by adding its name to a file."""
+
+    name: str
+    log: Path
+
+    def compile(self) -> None:
+        with self.log.open("a") as file:
+            file.write(f"{self.name}\n")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Stands for a rehearsal that ends early after its last kernel."""
+
+    names: str
+    log: Path
+    name: str = "prompts"
+    n_bytes: int = 0
+
+    def find_kernels(self, find: Callable[[OfKernel], None]) -> None:
+        for name in self.names:
+            find(OfKernel(name, self.log))
+        raise ValueError("numbers without a meaning")
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_each_kernel_that_is_found_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
+) -> None:
+    monkeypatch.setattr(compiling.machine, "physical_cores", lambda: n_workers)
+    monkeypatch.setattr(compiling, "available_bytes", lambda: 10 << 30)
+    said: list[str] = []
+    compile_missing(
+        [Finding("abc", tmp_path / "log"), Finding("de", tmp_path / "log")], said.append
+    )
+    assert sorted((tmp_path / "log").read_text().split()) == list("abcde")
+    assert [line.partition(" in ")[0] for line in said] == ["compiled 0 functions"]
+
+
 SLEEPS = """
 import time
 from kvarn.commands.terminal.compiling import compile_all
@@ -112,7 +154,7 @@ def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) 
     said: list[str] = []
     ran: list[str] = []
     monkeypatch.setattr(compiling, "say", said.append)
-    monkeypatch.setattr(compiling, "compile_all", lambda tasks, say: ran.extend(tasks))
+    monkeypatch.setattr(compiling, "compile_missing", lambda tasks, say: ran.extend(tasks))
     listener = FirstUse(["prompts"])  # type: ignore[list-item]
     for kernel in ("a", "b", "c"):
         listener(kernel, None)
@@ -166,13 +208,13 @@ def test_what_cannot_be_rehearsed_is_told_and_stops_nothing(
 def test_rehearsals_are_those_of_the_choices() -> None:
     path = Path("model.gguf")
     names = [one.name for one in rehearsals(path, ("f16", "f16"), [Full()], [KeepAll()])]
-    assert names == ["generation, f16", "prompts, f16", "short prompts and drafts, f16"]
+    assert names == ["prompts, f16", "generation, f16", "short prompts and drafts, f16"]
     several = [TopK(budget="1%"), TopK(budget="2%"), TopK(tail="means"), Hash()]
     names = [one.name for one in rehearsals(path, ("q8_0", "q4_0"), several, [HashEvict()])]
     assert names == [
         *("topk, q8_0/q4_0", "topk tail=means, q8_0/q4_0", "hash, q8_0/q4_0"),
         *("keep hashevict, q8_0/q4_0", "topk over slots, q8_0/q4_0", "hash over slots, q8_0/q4_0"),
-        *("generation, q8_0/q4_0", "prompts, q8_0/q4_0", "short prompts and drafts, q8_0/q4_0"),
+        *("prompts, q8_0/q4_0", "generation, q8_0/q4_0", "short prompts and drafts, q8_0/q4_0"),
     ]
 
 
