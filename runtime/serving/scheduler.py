@@ -32,9 +32,11 @@ SHARE = 0.3
 """Of the time, what answers have while prompts are read."""
 SLICES = (64, 128, 256, 512)
 """Tokens of a prompt that are read at a time: the most that take `SLICE_SECONDS` while other
-prompts wait, else the last. Small slices cost more (512 tokens of a 1B model in slices of 128: 1.13
-times)."""
+prompts wait, `PAUSED_SECONDS` beside answers alone, for whom they pause; else the last. Small
+slices cost more (512 tokens of a 1B model in slices of 128: 1.13 times)."""
 SLICE_SECONDS = 1.5
+PAUSED_SECONDS = 6.0
+"""A prompt that comes meanwhile waits no longer for its first slice, on a model of any size."""
 LEAST_OWED = 0.02
 """Seconds of decoding that are worth a pause: the first token takes longer than others."""
 PATIENCE = 0.02
@@ -119,9 +121,8 @@ class Scheduler:
             if not readers:
                 self._owed = 0.0
         elif readers:
-            pauses = self._batch.can_pause or not answers
-            alone = pauses and len(readers) == 1 and not self._waiting
-            self._read(readers[0], SLICES[-1] if alone else self._slice())
+            others = len(readers) > 1 or bool(self._waiting)
+            self._read(readers[0], self._slice(others, bool(answers)))
         return bool(answers or readers)
 
     def _decoding(self) -> list[Answering]:
@@ -165,9 +166,14 @@ class Scheduler:
         self._owed = max(self._owed - seconds, -1.0)
         self._count("decode_seconds", seconds)
 
-    def _slice(self) -> int:
-        """How many tokens of a prompt are read while others wait."""
-        fitting = [n for n in SLICES if n <= self._speed * SLICE_SECONDS]
+    def _slice(self, others: bool, answers: bool) -> int:
+        """How many tokens of a prompt are read; others, answers: whether other prompts, and
+        answers, wait meanwhile."""
+        if not (others or answers):
+            return SLICES[-1]
+        pauses = self._batch.can_pause and not others
+        seconds = PAUSED_SECONDS if pauses else SLICE_SECONDS
+        fitting = [n for n in SLICES if n <= self._speed * seconds]
         return max(fitting, default=SLICES[0])
 
     def _read(self, task: Task, n_tokens: int) -> None:
