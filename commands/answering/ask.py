@@ -56,8 +56,8 @@ compiled later."""
 def add(parser: Parser) -> None:
     parser.description = (
         "Ask packs a question. The answer goes to stdout, and below it the passages of the pack "
-        "that weighed most in it, each with its place, and the share of the attention that this "
-        "question draws beyond a neutral one. Several packs answer one after the other, each from "
+        "that weighed most in it, each with its place, and its share of what this question attends "
+        "to beyond a neutral one. Several packs answer one after the other, each from "
         "its own text; of many, --best N asks those that the question fits best: after which it is "
         "likelier than without them. The default is --temp 0."
     )
