@@ -118,7 +118,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "disk", f"{size['disk_bytes']} as a pack; {size['disk_free_bytes']} are free"
     if speed := facts.get("estimated"):
         read = duration(speed["prompt_seconds"])
-        yield "estimate", f"{facts['n_ctx']:,} tokens are read in {read}, exactly; after them"
+        yield "estimate", f"reading {facts['n_ctx']:,} tokens exactly takes {read}; after them"
         yield (
             "",
             f"{speed['tokens_per_second']:.3g} tokens per second (not measured with this model)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Thread
@@ -108,7 +109,6 @@ def compile_missing(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> N
 
     One process runs the tasks without launches, to find the kernels, and all compile them as they
     are found. Nobody compiles a kernel twice, or waits for one that another process compiles.
-    Where a method checks a choice, its task ends early; the kernels after that are not compiled.
     """
     from concurrent.futures import as_completed
 
@@ -157,11 +157,12 @@ class _Worker:
 def _find(tasks: Sequence[Rehearsal], n_workers: int) -> int:
     """Put the missing kernels of the tasks into the queue, then compile some; see
     `_compile_found`."""
+    warnings.simplefilter("ignore")  # of numbers, which have no meaning here
     try:
         for task in tasks:
             try:
                 task.find_kernels(_Worker.found.put)
-            except Exception as error:  # its numbers have no meaning: it can end anywhere
+            except Exception as error:  # a check of such numbers can end it
                 _log.info("looking for kernels of %s ended early: %r", task.name, error)
     finally:
         for _ in range(n_workers):

@@ -55,7 +55,7 @@ def words_of(options: argparse.Namespace) -> list[str]:
     words: list[str] = list(options.words)
     if options.model is None and options.hf is None:
         if not words:
-            raise KvarnError("no model is named: expected a GGUF file, then texts")
+            raise KvarnError("no model is named: expected a GGUF file first")
         options.model = Path(words.pop(0))
     return words
 

@@ -122,7 +122,7 @@ def info(options: argparse.Namespace) -> int:
     if options.json:
         show_json(facts.as_dict())
         return 0
-    unfinished = "" if facts.complete else ": not finished, build it again"
+    unfinished = "" if facts.complete else ": not finished: build it again, unless that runs now"
     rows = {
         "pack": facts.path,
         "id": facts.id,

@@ -117,14 +117,16 @@ def build(options: argparse.Namespace) -> int:
 def _build_one(options: argparse.Namespace) -> int:
     """One pack of all files."""
     from ...runtime.context.reading.prompt import prompt_ids
-    from ...runtime.packs.blocks import build_pack_in_blocks, waiting
+    from ...runtime.packs.blocks import build_pack_in_blocks, check_size, waiting
     from ...runtime.packs.pack import build_pack
 
     source, request = ModelRequest.of(options), request_from(options)
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
     head, prefill, documents = store.head(), request.prefill, documents_from(options)
-    if options.each_block and not isinstance(prefill, BlocksPrefill):
-        raise KvarnError("--each-block reads the blocks of a text: give --prefill blocks:N, too")
+    if options.each_block:
+        if not isinstance(prefill, BlocksPrefill):
+            raise KvarnError("--each-block reads the blocks of a text: add --prefill blocks:N")
+        check_size(prefill)
     if not any(document.text.strip() for document in documents):
         raise KvarnError("nothing to read: the files are empty")
     if options.ray is not None and isinstance(prefill, BlocksPrefill):

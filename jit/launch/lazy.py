@@ -19,7 +19,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property, update_wrapper
-from importlib import import_module
 from typing import NamedTuple, ParamSpec
 
 from .. import kernel_cache
@@ -51,8 +50,14 @@ class LazyKernel(Kernel):
     jit/ and ops/. Kernels of other rooms must not be lazy. Other processes get it by its name.
     """
 
-    def __init__(self, load: Callable[..., DefinedKernel], parameters: tuple[object, ...]) -> None:
-        self._load, self._parameters = load, parameters
+    def __init__(
+        self,
+        load: Callable[..., DefinedKernel],
+        parameters: tuple[object, ...] = (),
+        family: Callable[..., Kernel] | None = None,
+    ) -> None:
+        self._load, self._parameters, self._family = load, parameters, family
+        self.__module__ = load.__module__
 
     @cached_property
     def _hash(self) -> str:
@@ -61,8 +66,8 @@ class LazyKernel(Kernel):
         digests += [sources.digest(type(value).__module__, "") for value in self._parameters]
         return hashlib.sha256(repr((origin, digests)).encode()).hexdigest()[:40]
 
-    def __reduce__(self) -> tuple[Callable[..., LazyKernel], tuple[object, ...]]:
-        return _named, (self._load.__module__, self._load.__name__, self._parameters)
+    def __reduce__(self) -> str | tuple[Callable[..., Kernel], tuple[object, ...]]:
+        return (self._family, self._parameters) if self._family else self._load.__name__
 
     @cached_property
     def _name(self) -> str:
@@ -123,11 +128,6 @@ class LazyKernel(Kernel):
         return self._linked.traits
 
 
-def _named(module: str, name: str, parameters: tuple[object, ...]) -> LazyKernel:
-    kernel = getattr(import_module(module), name)
-    return kernel if isinstance(kernel, LazyKernel) else kernel(*parameters)
-
-
 _collect: Callable[[LazyKernel], None] | None = None
 
 
@@ -144,9 +144,14 @@ def collecting(collect: Callable[[LazyKernel], None]) -> Iterator[None]:
         _collect = None
 
 
+def is_collecting() -> bool:
+    """Whether kernels are collected now: what they would have written is not there."""
+    return _collect is not None
+
+
 def lazy_kernel(load: Callable[[], DefinedKernel]) -> Kernel:
     """Decorator: make a kernel of a function that imports and returns one."""
-    return LazyKernel(load, ())
+    return LazyKernel(load)
 
 
 def lazy_kernels(load: Callable[P, DefinedKernel]) -> Callable[P, Kernel]:
@@ -156,8 +161,8 @@ def lazy_kernels(load: Callable[P, DefinedKernel]) -> Callable[P, Kernel]:
     kernel.
     """
 
-    @cache
     def kernel(*parameters: object) -> Kernel:
-        return LazyKernel(load, parameters)
+        return LazyKernel(load, parameters, family)
 
-    return update_wrapper(kernel, load)  # type: ignore[return-value,arg-type]
+    family = update_wrapper(cache(kernel), load)  # type: ignore[arg-type]
+    return family  # type: ignore[return-value]

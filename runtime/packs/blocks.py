@@ -93,12 +93,17 @@ def waiting(work: Callable[[], T], tell: Callable[[], None] = lambda: None) -> T
             time.sleep(_WAIT_SECONDS)
 
 
-def _check(model: Model, prefill: BlocksPrefill) -> None:
+def check_size(prefill: BlocksPrefill) -> None:
+    """`PrefillError` for blocks that are no whole segments of a pack."""
     if prefill.size % SEGMENT:
         raise PrefillError(
             f"blocks of {prefill.size:,} tokens cannot be read by several processes: expected a "
             f"multiple of {SEGMENT:,}"
         )
+
+
+def _check(model: Model, prefill: BlocksPrefill) -> None:
+    check_size(prefill)
     windows = any(layer.window for layer in model.config.kv_layers)
     if windows and prefill.windows == "across":
         raise PrefillError(

@@ -140,7 +140,7 @@ def test_kernels_come_back_without_numba_unless_they_need_it(run, tmp_path):
     for data in (whole[:-1] + bytes([whole[-1] ^ 1]), digest + pickled):  # a right checksum, too
         damaged.write_bytes(data)
         compiled, _, *needed = run()
-        assert (compiled, needed) == (0, [1, 1])  # its kernel was kept, too
+        assert (compiled, needed) == (2, [1, 1])  # it alone: its function, and what launches it
         assert run() == [0, 5, 0, 1]
 
 

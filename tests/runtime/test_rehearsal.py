@@ -16,6 +16,7 @@ from kvarn.runtime.attend import Hash, MagicPig, TopK
 from kvarn.runtime.attend.encoders.sidecar import sidecar_path
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
+from kvarn.runtime.prefill import SparsePrefill
 from kvarn.runtime.rehearsal import (
     Rehearsal,
     all_rehearsals,
@@ -166,7 +167,9 @@ def test_all_kernels_are_found_without_running_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With nothing in the cache, and none compiled: those that the rehearsals use."""
-    tasks = rehearsals(default_model_path(), ("f16", "f16"))
+    tasks = rehearsals(
+        default_model_path(), ("f16", "f16"), [TopK(), Hash()], prefills=[SparsePrefill()]
+    )
 
     def run(how: str) -> list[str]:
         done = subprocess.run(

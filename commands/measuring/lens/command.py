@@ -68,9 +68,12 @@ def run(options: argparse.Namespace) -> int:
     check_output(options.output, options.selections, options.model)
     selections = Selections.read(options.selections)
     view = View.of(selections, options.part, options.skip)
-    path = usual_model_path(say) if options.model is None else model_file(options.model)
+    notices: list[str] = []
+    path = model_file(options.model) if options.model else usual_model_path(notices.append)
     check_output(options.output, path)
     _check_model(options.selections, selections, path)
+    for notice in notices:
+        say(notice)
     pieces = pieces_of(load_tokenizer(path), view.tokens)
     page = render(view, pieces, options.size << 20)
     write_file(options.output, page.html)
@@ -85,8 +88,8 @@ def _check_model(file: Path, selections: Selections, path: Path) -> None:
         given = fingerprint(model)
     if given != source.fingerprint:
         raise KvarnError(
-            f"{file} was recorded with {source.model} (fingerprint {source.fingerprint}), and "
-            f"{path} is another model ({given}): give the recorded one with -m FILE"
+            f"{file} was recorded with {source.model} (fingerprint {source.fingerprint}): give its "
+            f"file with -m FILE, found {path.name} ({given})"
         )
 
 

@@ -47,7 +47,7 @@ def check_model(path: Path, made: ModelFacts, model: ModelInfo) -> None:
         raise OtherModel(
             path,
             f"it was made with {made}, this model is {facts}",
-            f"use the file that it was made with, {one_line(made.path)}",
+            f"use the file that it was made with, {one_line(made.path)}, or another pack",
         )
     if made.tokenizer != facts.tokenizer:
         raise OtherModel(

@@ -77,7 +77,7 @@ def test_a_reranker_sorts_texts_by_its_score(reranker: str, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("embed", "no model is named: expected a GGUF file, then texts"),
+        ("embed", "no model is named: expected a GGUF file first"),
         ("embed MODEL", "there are no texts"),
         ("embed MODEL  ", "text 1 is empty"),
         ("embed nowhere.gguf sky", "nowhere.gguf: no such file"),

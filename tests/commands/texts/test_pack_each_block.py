@@ -55,10 +55,10 @@ def test_the_rest_is_read_sparse_after_its_index_is_made(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "--each-block reads the blocks of a text: give --prefill blocks:N, too"),
-        (("--prefill", "exact"), "give --prefill blocks:N, too"),
+        ((), "--each-block reads the blocks of a text: add --prefill blocks:N"),
+        (("--prefill", "exact"), "add --prefill blocks:N"),
         ((*BLOCKS, "--each"), "--each-block reads the blocks of one text: omit --each"),
-        (("--ray", "local"), "give --prefill blocks:N, too"),
+        (("--ray", "local"), "add --prefill blocks:N"),
         (("--prefill", "blocks:512"), "blocks of 512 tokens cannot be read by several processes"),
     ],
 )
