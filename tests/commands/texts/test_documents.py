@@ -31,6 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_run_reads_documents_as_their_texts(run: Kvarn, folder: Path, tmp_path: Path) -> None:
+    run("run", *run.model, "-f", str(tmp_path / "both.txt"), *ASK)  # where kernels are missing
     for named, text in ((folder / "a.docx", "same.txt"), (folder, "both.txt")):
         answer = run("run", *run.model, "-f", str(named), *ASK)
         assert answer[0] == 0 and answer == run("run", *run.model, "-f", str(tmp_path / text), *ASK)
