@@ -35,7 +35,8 @@ def messages_of(messages: list[Message]) -> list[dict[str, Any]]:
 def _message(one: Message, path: str) -> dict[str, Any]:
     text = forms.text_of(one.content, f"{path}.content")
     if one.content is None and one.role in (*ROLES, "tool", "function"):
-        raise invalid(f"{path}.content", None, "a text, or a list of parts")
+        field = f"{path}.content"
+        raise ApiError(400, f"{field} is missing, expected a text, or a list of parts", field)
     if one.role in ROLES:
         message = forms.message(ROLES[one.role], text)
         return {**message, "name": one.name} if one.name else message

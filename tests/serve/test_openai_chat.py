@@ -215,6 +215,11 @@ WRONG = [
     ({"messages": []}, "messages is [], expected one message or more", "messages"),
     ({"messages": 5}, "messages: expected array, got int", "messages"),
     (
+        {"messages": [{"role": "user"}]},
+        "messages[0].content is missing, expected a text, or a list of parts",
+        "messages[0].content",
+    ),
+    (
         {"messages": [{"role": "judge", "content": "x"}]},
         "messages[0].role is 'judge', expected one of system, developer, user, assistant, tool",
         "messages[0].role",
