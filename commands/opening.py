@@ -38,6 +38,11 @@ class Workload:
     keeps: Sequence[Keep] = ()
     prefills: Sequence[Prefill] = ()
 
+    @classmethod
+    def of(cls, request: ContextRequest) -> Workload:
+        """What a context does whatever its prompt."""
+        return cls(request.store.types(), [request.attend], [request.keep])
+
 
 def load_model(
     source: ModelRequest,

@@ -185,7 +185,7 @@ def _request(options: argparse.Namespace, name: str) -> ContextRequest:
 def _load(source: ModelRequest, request: ContextRequest, head: PackHead) -> Model:
     if source.is_named:  # -m tells where the model is now, not what was added to it
         source = replace(source, lora=adapter_files(head.adapters))
-    return load_model(source, Workload(request.store.types()), head, compiles=False)
+    return load_model(source, Workload.of(request), head, compiles=False)
 
 
 def _n_prompt(options: argparse.Namespace) -> int:

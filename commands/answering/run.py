@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
     sampling, drafting = sampling_from(options), draft_from(options)
     head = request.store.head()
     prompt = _prompt(options, head is not None and head.n_tokens > 0, source.is_named)
-    work = Workload(request.store.types())
+    work = Workload.of(request)
     model = load_model(source, work, head, compiles=False, draft=drafting)
     draft = load_draft(drafting)
     text = prompt

@@ -14,6 +14,5 @@ from .graph import recording as recording
 from .lazy import DefinedKernel as DefinedKernel
 from .lazy import LazyKernel as LazyKernel
 from .lazy import collecting as collecting
-from .lazy import is_collecting as is_collecting
 from .lazy import lazy_kernel as lazy_kernel
 from .lazy import lazy_kernels as lazy_kernels

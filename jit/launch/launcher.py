@@ -61,10 +61,15 @@ def load() -> None:
 
 
 def only_compile() -> None:
-    """From now on, launches run nothing: kernels are compiled for another CPU."""
+    """From now on, launches run nothing: kernels are compiled for another CPU, or only found."""
     global _launchers  # noqa: PLW0603
     load()
     _launchers = _Launchers(_nothing, _nothing)
+
+
+def runs_nothing() -> bool:
+    """Whether launches run nothing: what they would have written is not there."""
+    return _launchers is not None and _launchers.keeping is _nothing
 
 
 def _nothing(*_: int) -> int:

@@ -144,11 +144,6 @@ def collecting(collect: Callable[[LazyKernel], None]) -> Iterator[None]:
         _collect = None
 
 
-def is_collecting() -> bool:
-    """Whether kernels are collected now: what they would have written is not there."""
-    return _collect is not None
-
-
 def lazy_kernel(load: Callable[[], DefinedKernel]) -> Kernel:
     """Decorator: make a kernel of a function that imports and returns one."""
     return LazyKernel(load)

@@ -24,9 +24,9 @@ def read_rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig:
     n_rot = head_dim
     if architecture.rope_layers != "none":  # otherwise files may have any number
         n_rot = keys.integer("rope.dimension_count", head_dim, low=2, high=head_dim)
-    if n_rot % 2 or (architecture.whole_head_rope and n_rot != head_dim):
-        expected = str(head_dim) if architecture.whole_head_rope else "an even number"
-        raise keys.error("rope.dimension_count", n_rot, expected)
+        if n_rot % 2 or (architecture.whole_head_rope and n_rot != head_dim):
+            expected = str(head_dim) if architecture.whole_head_rope else "an even number"
+            raise keys.error("rope.dimension_count", n_rot, expected)
     scaling = keys.text("rope.scaling.type", "linear")
     if scaling not in ("none", "linear", "yarn", "longrope"):
         raise keys.error("rope.scaling.type", scaling, "none, linear, yarn or longrope")

@@ -185,10 +185,10 @@ class Choice:
         texts = [spelt(one.piece) for one in tokens]
         offsets = list(accumulate(map(len, texts), initial=self.n_told))
         self.n_told = offsets.pop()
-        top = [{spelt(piece): p for _, piece, p in one.top[:n_top]} for one in tokens]
+        top = [{spelt(b): max(p, _LEAST) for _, b, p in one.top[:n_top]} for one in tokens]
         return {
             "tokens": texts,
-            "token_logprobs": [one.logprob for one in tokens],
+            "token_logprobs": [max(one.logprob, _LEAST) for one in tokens],
             "top_logprobs": top,
             "text_offset": offsets,
         }

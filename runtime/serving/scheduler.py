@@ -32,11 +32,9 @@ SHARE = 0.3
 """Of the time, what answers have while prompts are read."""
 SLICES = (64, 128, 256, 512)
 """Tokens of a prompt that are read at a time: the most that take `SLICE_SECONDS` while other
-prompts wait, `PAUSED_SECONDS` beside answers alone, for whom they pause; else the last. Small
-slices cost more (512 tokens of a 1B model in slices of 128: 1.13 times)."""
-SLICE_SECONDS = 1.5
-PAUSED_SECONDS = 6.0
-"""A prompt that comes meanwhile waits no longer for its first slice, on a model of any size."""
+prompts wait, `PAUSED_SECONDS` beside answers alone (for which a prompt that comes meanwhile waits);
+else the last. Small slices cost more (512 tokens of a 1B model in slices of 128: 1.13 times)."""
+SLICE_SECONDS, PAUSED_SECONDS = 1.5, 6.0
 LEAST_OWED = 0.02
 """Seconds of decoding that are worth a pause: the first token takes longer than others."""
 PATIENCE = 0.02
@@ -66,10 +64,9 @@ class Scheduler:
         self._active: list[Task] = []
         self._changed = threading.Condition()
         self._stop_at: float | None = None
-        self._speed = 0.0
-        """Tokens per second of the last slice."""
-        self._owed = self._reads_from = 0.0
-        """Seconds of decoding that reading has delayed; when what is read now began, or went on."""
+        self._speed = self._owed = self._reads_from = 0.0
+        """Tokens per second of the last slice; seconds of decoding that reading has delayed; when
+        what is read now began, or went on."""
         self._counts: dict[str, float] = dict.fromkeys(_COUNTED, 0)
         self._reported: tuple[float, dict[str, float]] = (0.0, {})
 
@@ -171,10 +168,8 @@ class Scheduler:
         answers, wait meanwhile."""
         if not (others or answers):
             return SLICES[-1]
-        pauses = self._batch.can_pause and not others
-        seconds = PAUSED_SECONDS if pauses else SLICE_SECONDS
-        fitting = [n for n in SLICES if n <= self._speed * seconds]
-        return max(fitting, default=SLICES[0])
+        seconds = PAUSED_SECONDS if self._batch.can_pause and not others else SLICE_SECONDS
+        return max((n for n in SLICES if n <= self._speed * seconds), default=SLICES[0])
 
     def _read(self, task: Task, n_tokens: int) -> None:
         """Read a slice of a prompt, which then is the last in the line."""
@@ -221,13 +216,13 @@ class Scheduler:
 
     def _sample(self, task: Answering) -> None:
         """Choose the next token of an answer, and all further ones that a pass has read."""
-        task.sample()
-        self._count("generated_tokens", 1)
-        while (token := task.next_token) is not None and task.context.reads_ahead(token):
-            task.context.decode(token)
-            self._count("accepted_tokens", 1)
+        while True:
             task.sample()
             self._count("generated_tokens", 1)
+            if (token := task.next_token) is None or not task.context.reads_ahead(token):
+                break
+            task.context.decode(token)
+            self._count("accepted_tokens", 1)
 
     def _tried(self, task: Task, step: Callable[[], None]) -> None:
         """Do a step of a task; one that fails ends its task alone."""
@@ -254,9 +249,8 @@ class Scheduler:
             elif is_over or task.is_cancelled:
                 self._end(task, cancelled=True)
         with self._changed:
-            waiting = list(self._waiting)
-            ended = [task for task in waiting if stop_at is not None or task.is_cancelled]
-            self._waiting = deque(task for task in waiting if task not in ended)
+            ended = [task for task in self._waiting if stop_at is not None or task.is_cancelled]
+            self._waiting = deque(task for task in self._waiting if task not in ended)
         for task in ended:
             if task.is_cancelled:
                 self._end(task, cancelled=True)

@@ -247,11 +247,7 @@ WRONG = [
         "stop",
     ),
     ({"stop": "x" * 1001}, None, "stop"),
-    (
-        {"regex": "x" * 70_000},
-        "regex has 70,000 bytes, expected at most 65,536",
-        "regex",
-    ),
+    ({"regex": "x" * 70_000}, "regex has 70,000 bytes, expected at most 65,536", "regex"),
     ({"grammar": "x" * 70_000}, None, "grammar"),
     ({"json_schema": {"title": "x" * 70_000}}, None, "json_schema"),
     ({"response_format": {"type": "json_schema"}}, None, "response_format.json_schema.schema"),

@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     source, request = ModelRequest.of(options), _request(options)
     text = _text(options, request)
     sampling, drafting = sampling_from(options), draft_from(options)
-    work = Workload(request.store.types())
+    work = Workload.of(request)
     model = load_model(source, work, request.store.head(), compiles=False, draft=drafting)
     draft = load_draft(drafting)
     if model.chat_template is not None:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Arguments, DefinedKernel, is_collecting, lazy_kernels, recording
+from ....jit.launch import Arguments, DefinedKernel, launcher, lazy_kernels, recording
 from ....jit.threads import n_threads
 from ...errors import OpsError
 from ..arguments import GatheredMemory, GatheredTokens
@@ -92,7 +92,7 @@ def gathered_attention(
             f"lengths, expected uint32 ({s.n_kv_heads}, room)"
         )
     room = min(s.room, room)
-    if recording() or is_collecting():  # the lists are not written yet
+    if recording() or launcher.runs_nothing():  # the lists are not written yet
         n_listed = heads * room
     else:
         least, most, n_listed = counts.min(), counts.max(), int(counts.sum())

@@ -24,6 +24,7 @@ from ..tiny_text_encoders import TinyEncoder, write
 CASES = {
     "bert": TinyEncoder(),
     "bert, fused qkv": TinyEncoder(fused_qkv=True, n_heads=1),
+    "bert, odd heads": TinyEncoder(n_embd=66, n_heads=2),
     "nomic-bert": TinyEncoder("nomic-bert"),
     "nomic-bert-moe": TinyEncoder("nomic-bert-moe", n_layers=4, n_experts=5),
     "modern-bert": TinyEncoder("modern-bert", n_layers=5),

@@ -65,6 +65,7 @@ def test_the_older_form_counts_characters_from_what_was_told_before() -> None:
     form = lists(*TOKENS)
     assert (form["tokens"], form["text_offset"]) == (["ab", "c"], [10, 12])
     assert form["top_logprobs"] == [{"ab": -0.5}, {"ab": -0.25}]
+    json.dumps(form, allow_nan=False)
     offsets = [lists(*tokens)["text_offset"] for tokens in ([], TOKENS[1:], TOKENS)]
     assert offsets == [[], [13], [14, 16]]
 

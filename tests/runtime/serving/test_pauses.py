@@ -218,3 +218,24 @@ def test_all_end_where_the_server_stops_in_a_pause(serving: Serving) -> None:
     serving.run(prompts, 60)
     assert serving.ends == dict.fromkeys((1, 2, READER), "cancelled")
     assert not serving.tokens[READER] and not serving.scheduler._active
+
+
+@pytest.mark.parametrize(
+    ("can_pause", "others", "answers", "n_tokens"),
+    [
+        (True, False, False, 512),
+        (True, False, True, 256),
+        (True, True, True, 64),
+        (True, True, False, 64),
+        (False, False, True, 64),
+    ],
+)
+def test_slices_take_seconds_that_others_can_wait(
+    can_pause: bool, others: bool, answers: bool, n_tokens: int
+) -> None:
+    """At 50 tokens a second: 6 s beside answers for which a prompt pauses, 1.5 s beside others."""
+    batch: Any = SimpleNamespace(can_pause=can_pause)
+    nothing: Any = None
+    scheduler = scheduling.Scheduler(1, batch, nothing, nothing)
+    scheduler._speed = 50.0
+    assert scheduler._slice(others, answers) == n_tokens
