@@ -204,6 +204,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
     told = refusal(capsys, file, *out, "-m", mini)
     assert f"recorded with {recorded.selections.source.model} (fingerprint " in told
     assert "give its file with -m FILE, found kvarn-mini.gguf (" in told
+    assert refusal(capsys, file, *out) == told  # and nothing of a default model
     assert "5 generated tokens" in refusal(capsys, file, *out, *model, "--skip", "5")
     with selection_file(copy, Source(1, 1, "", "", ""), range(9000)) as writer:
         writer.add(0, 9000, np.zeros((1, 1), np.uint32), np.array([1]))

@@ -13,9 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from kvarn.commands.opening import Workload
 from kvarn.commands.terminal import compiling, progress
 from kvarn.commands.terminal.compiling import FirstUse, compile_all, compile_missing
 from kvarn.runtime.attend import Full, Hash, TopK
+from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.keep import HashEvict, KeepAll
 from kvarn.runtime.rehearsal import rehearsals
 from kvarn.system.errors import KvarnError
@@ -247,3 +249,12 @@ def test_what_takes_long_is_told_with_its_time(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     told = _told_meanwhile(capsys)
     assert "\n" not in told and told.split("\r")[-1].strip() == ""
+
+
+def test_what_a_request_chooses_by_is_known_before_its_context_is_opened() -> None:
+    """Contexts that choose launch kernels as they are opened."""
+    work = Workload.of(ContextRequest.of({"method": "topk", "keep": "streaming"}))
+    assert ([one.name for one in work.attends], [one.name for one in work.keeps]) == (
+        ["topk"],
+        ["streaming"],
+    )

@@ -63,8 +63,14 @@ def test_the_rest_is_read_sparse_after_its_index_is_made(
     ],
 )
 def test_lines_that_have_no_effect_are_refused(
-    run: Kvarn, tmp_path: Path, words: tuple[str, ...], message: str
+    run: Kvarn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    message: str,
 ) -> None:
+    """Before a model is loaded."""
+    monkeypatch.delattr("kvarn.commands.texts.pack_build.load_model")
     output = f"{tmp_path}/pack"
     build = ("pack", "build", *run.model, "-f", run.text, "-o", output, "--each-block")
     code, out, err = run(*build, *words)

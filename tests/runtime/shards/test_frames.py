@@ -3,6 +3,7 @@
 import socket
 import struct
 import tracemalloc
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -102,6 +103,17 @@ def test_a_message_that_nobody_takes_is_given_up() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(TimeoutError):
         send(ours, Kind.ANSWER, [np.zeros(1 << 20)], seconds=0.05)
+
+
+def test_a_message_of_which_a_part_is_taken_at_once_arrives_whole() -> None:
+    numbers = np.arange(1 << 20, dtype="<u8")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sending = Thread(target=send, args=(ours, Kind.ANSWER, [numbers], 60.0))
+        sending.start()
+        (found,) = receive(theirs, numbers.nbytes).arrays
+        sending.join()
+    np.testing.assert_array_equal(found, numbers)
 
 
 def test_a_message_that_comes_too_slowly_is_given_up() -> None:

@@ -151,21 +151,22 @@ def test_drafts() -> None:
 
 @pytest.mark.parametrize("evicting", [False, True])
 def test_a_stopped_prompt_stops_nothing_else(evicting: bool) -> None:
-    """Its flag is set in a pause, in which another context decodes: with a flag of its own, which
+    """Its flag is set in a pause, in which two contexts decode, each with a flag of its own, which
     is not set. Where tokens are evicted, the pass goes on to its end."""
     model = kvarn.load()
     make = partial(model.context, 1500, keep=KEEP["streaming"] if evicting else kvarn.KeepAll())
     decoding = Decoding(model, [partial(model.context, 1500)] * 2, [[5] * 20, [6] * 30])
-    flags, n_pauses = np.zeros(2, np.int64), 0
-    for context in decoding.contexts:
-        context.stop_at(flags[1:].ctypes.data)
+    flags, n_pauses, n_decoded = np.zeros(3, np.int64), 0, 0
+    for number, context in enumerate(decoding.contexts, 1):
+        context.stop_at(flags[number:].ctypes.data)
     ids = together.prompt(model, 1, 400)
 
     def work() -> None:
-        nonlocal n_pauses
+        nonlocal n_pauses, n_decoded
         n_pauses += 1
         flags[0] = n_pauses > 2
         decoding()
+        n_decoded += 1
 
     with make() as reader:
         reader.stop_at(flags.ctypes.data)
@@ -174,7 +175,7 @@ def test_a_stopped_prompt_stops_nothing_else(evicting: bool) -> None:
         else:
             with pytest.raises(Stopped):
                 read_paused(decoding.batch, reader, ids, work)
-            assert n_pauses == 3 and not reader.tokens
+            assert n_pauses == n_decoded == 3 and not reader.tokens
             flags[0], n_pauses = 0, -1000
             read_paused(decoding.batch, reader, ids, work)
         reader.stop_at(0)
