@@ -149,6 +149,8 @@ else
 $(VENV_GPU)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import torch, triton'
 	$(PYTHON) -m venv --system-site-packages $(VENV_GPU)
+	$(PYTHON) -c 'import site; print(*site.getsitepackages(), sep="\n")' \
+	  > "$$($(VENV_GPU)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
 	$(PIP_GPU) --no-index --find-links '$(OFFLINE)' $(GPU_TESTS) wheel
 	$(PIP_GPU) --no-index --find-links '$(OFFLINE)' --no-build-isolation -e .
 	touch $@
