@@ -3,7 +3,7 @@
     python examples/minimal.py "The mill stood by the river"
 
 It continues a text with kvarn's default model. It chooses the tokens that kvarn chooses, slowly.
-`models/transformer.py` takes the same steps for every architecture, with compiled kernels.
+`models/passes/transformer.py` takes the same steps for every architecture, with compiled kernels.
 
 The letters of the shapes, here and everywhere in kvarn:
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..jit.arena import Arena
 from ..models.config import ModelConfig
-from ..models.transformer import Transformer
+from ..models.passes.transformer import Transformer
 from ..models.weights import Weights
 from ..ops.arrays import F32
 from ..ops.cpu import CPU

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...jit.launch.launcher import stopping_at
-from ...models.together import NextTokens, Together
+from ...models.passes.together import NextTokens, Together
 from ...system.errors import KvarnError
 from ..engine import on_engine
 from ..stats import Clock

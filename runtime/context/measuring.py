@@ -18,7 +18,7 @@ from ..store import Ram
 from .reading.token_reader import TokenReader
 
 if TYPE_CHECKING:
-    from ...models.transformer import Transformer
+    from ...models.passes.transformer import Transformer
     from ...ops.device import Array
     from ..attend import Attend, LayerView
     from ..cache import KVCache

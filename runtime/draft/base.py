@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 MOST_TOKENS = 31
-"""Of a draft: with the token before it, as many as a pass reads (`models.transformer.FEW`)."""
+"""Of a draft: with the token before it, as many as `Transformer` reads at once (its `FEW`)."""
 LIMITS = {"max_tokens": (1, MOST_TOKENS), "min_match": (1, 64), "min_probability": (0, 1)}
 """Option of a draft → its least and its most."""
 NGRAM = "ngram"

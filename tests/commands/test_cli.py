@@ -43,7 +43,7 @@ def test_a_commands_options_import_no_kernel_and_no_other_command() -> None:
     rooms = {name.split(".")[1] for name in loaded if name.startswith("kvarn.")}
     assert rooms == {"cli", "commands", "system"} and not set(modules.values()) & set(loaded)
     assert [command for (command,), _ in others] == list(COMMANDS)
-    kernels = {"numba", "kvarn.models.transformer", "tokenizers", "jinja2", "torch"}
+    kernels = {"numba", "kvarn.models.passes.transformer", "tokenizers", "jinja2", "torch"}
     for (command,), loaded in others:
         assert not kernels & set(loaded), command
         assert set(modules.values()) & set(loaded) == {modules[command]}

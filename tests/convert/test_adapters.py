@@ -24,7 +24,7 @@ from kvarn.convert.hf.peft import convert_adapter
 from kvarn.convert.hf.peft.settings import AdapterSettings
 from kvarn.convert.quantize.mixes import mix_of
 from kvarn.models import ModelConfig
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.home import last_model

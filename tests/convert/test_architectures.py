@@ -19,7 +19,7 @@ from kvarn.convert.hf.table import HF_ARCHITECTURES  # noqa: E402
 from kvarn.convert.quantize.mixes import MIXES  # noqa: E402
 from kvarn.models import ModelConfig  # noqa: E402
 from kvarn.models.config.architectures import ARCHITECTURES  # noqa: E402
-from kvarn.models.transformer import Transformer  # noqa: E402
+from kvarn.models.passes.transformer import Transformer  # noqa: E402
 from kvarn.models.weights import Weights  # noqa: E402
 from kvarn.runtime.gguf import open_gguf  # noqa: E402
 

@@ -16,7 +16,7 @@ import pytest
 from kvarn.convert.hf import convert
 from kvarn.convert.quantize.mixes import mix_of
 from kvarn.models import ModelConfig
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
 

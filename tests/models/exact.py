@@ -13,7 +13,7 @@ from kvarn.models import ModelConfig, rope
 from kvarn.models.config.layers import RopeConfig
 from kvarn.models.low_rank import Adapters
 from kvarn.models.mixers import latent
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.ops.types import QuantType
 

@@ -13,7 +13,7 @@ import pytest
 
 import kvarn
 from kvarn.jit.arena import Arena
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.ops import pointwise
 from kvarn.ops.cpu import Cpu

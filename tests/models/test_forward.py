@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kvarn.models import ModelConfig, ModelError
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 
 from ..kv_layers import with_kv_layers

@@ -12,7 +12,7 @@ import pytest
 
 import kvarn
 from kvarn.models import ModelConfig, ModelError
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.store import Disk
 

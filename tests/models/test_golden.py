@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kvarn.models import ModelConfig
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
 

@@ -14,7 +14,7 @@ import pytest
 import kvarn
 from kvarn.models import ModelConfig, ModelError
 from kvarn.models.config.layers import ExpertsConfig
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.store import Disk

@@ -8,7 +8,7 @@ import pytest
 from kvarn.models import ModelConfig
 from kvarn.models.errors import ModelError
 from kvarn.models.low_rank import Factors, joined
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 
 from . import plain, tiny_models

@@ -11,7 +11,7 @@ import pytest
 
 from kvarn.models import ModelConfig, ModelError
 from kvarn.models.config.layers import DeltaNetConfig, Mamba2Config, ShortConvConfig
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.ops.recurrent import DeltaHeads, ScanHeads
 

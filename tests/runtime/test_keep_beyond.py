@@ -9,7 +9,7 @@ import pytest
 
 import kvarn
 from kvarn.models.config.layers import AttentionConfig
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import AttentionScratch
 from kvarn.ops.attention.softmax import Softmax

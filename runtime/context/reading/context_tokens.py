@@ -9,7 +9,7 @@ from ...token_ids import TokenIds
 from .prompt import ContextError, check_readable, n_shared
 
 if TYPE_CHECKING:
-    from ....models.transformer import Transformer
+    from ....models.passes.transformer import Transformer
     from ...cache import KVCache
 
 

@@ -20,7 +20,7 @@ from .prompt import ContextError
 
 if TYPE_CHECKING:
     from ....models.attention import Attention
-    from ....models.transformer import Transformer
+    from ....models.passes.transformer import Transformer
     from ...cache import KVCache
     from ...methods import Progress
 

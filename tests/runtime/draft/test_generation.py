@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.models.transformer import Transformer
+from kvarn.models.passes.transformer import Transformer
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.draft import Draft, Drafter, Ngram

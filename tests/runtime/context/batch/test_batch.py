@@ -9,7 +9,7 @@ import pytest
 import kvarn
 from kvarn.jit.launch import graph
 from kvarn.jit.launch.launcher import Stopped
-from kvarn.models.together import Together
+from kvarn.models.passes.together import Together
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.batch import Batch, NotSaved
 from kvarn.runtime.context.reading.prompt import ContextError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from ..ops.device import Array
-from .attention import Attention
-from .workspace import Rows
+from ...ops.device import Array
+from ..attention import Attention
+from ..workspace import Rows
 
 if TYPE_CHECKING:
     from .transformer import Transformer

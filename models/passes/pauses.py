@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from .errors import ModelError
+from ..errors import ModelError
 
 
 class Pauses:

@@ -8,12 +8,12 @@ from weakref import ref
 
 import numpy as np
 
-from ..ops.device import Array, Recorded
-from .attention import Attention
-from .config import ModelConfig
+from ...ops.device import Array, Recorded
+from ..attention import Attention
+from ..config import ModelConfig
+from ..weights import Weights
+from ..workspace import Rows
 from .transformer import Transformer
-from .weights import Weights
-from .workspace import Rows
 
 
 class NextTokens(NamedTuple):

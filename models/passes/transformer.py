@@ -15,19 +15,19 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.arrays import I32
-from ..ops.device import Array, Recorded
-from .attention import Attention
-from .config import ModelConfig
-from .errors import ModelError
-from .layer import Layer
+from ...ops.arrays import I32
+from ...ops.device import Array, Recorded
+from ..attention import Attention
+from ..config import ModelConfig
+from ..errors import ModelError
+from ..layer import Layer
+from ..per_layer import PerLayerInputs
+from ..rope import Rotations
+from ..weights import Weights
+from ..widths import widths_of
+from ..workspace import Rows, Watcher, Workspace
 from .pauses import Pauses
-from .per_layer import PerLayerInputs
-from .rope import Rotations
 from .stretches import Stretches
-from .weights import Weights
-from .widths import widths_of
-from .workspace import Rows, Watcher, Workspace
 
 
 class Transformer:
