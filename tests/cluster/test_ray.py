@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,18 +17,20 @@ import pytest
 import kvarn
 from kvarn.cluster import queue
 from kvarn.cluster.asking import Asked, Shelves
-from kvarn.cluster.blocks import AnyNode, BlockReader, BlockReading, read_blocks
+from kvarn.cluster.blocks import AnyNode, read_blocks
 from kvarn.cluster.queue import Queue
 from kvarn.cluster.ray_start import connected
 from kvarn.cluster.ray_workers import RayWorkers
-from kvarn.cluster.reading import HomeNodes, Reader, Reading, TextBytes, TextRead, read_texts
-from kvarn.cluster.shelf import Asking, Call, Shelf
+from kvarn.cluster.reading import HomeNodes, Reading, read_texts
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs.notes import texts_in
 from kvarn.runtime.packs.ranking import ranked
 from kvarn.runtime.prefill import BlocksPrefill
 from kvarn.runtime.store import Disk
+
+from . import deadly
+from .deadly import Deadly, DeadlyAsking, DeadlyBlocks
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,7 +39,7 @@ pytestmark = [
     ),
 ]
 
-CTX, DIES_AT = 8192, 1500
+CTX = 8192
 LENGTHS = 5000, 900, 2600, 4100
 
 
@@ -61,7 +61,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         from ray import cloudpickle  # which reads the settings
         from ray.cluster_utils import Cluster
 
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        cloudpickle.register_pickle_by_value(deadly)  # Ray's workers import no tests
         small = {"include_dashboard": False, "object_store_memory": 90 << 20}
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
         for _ in range(2):
@@ -95,38 +95,6 @@ def wanted(
 def written(folder: Path, names: Any) -> dict[str, list[bytes]]:
     layers = {name: sorted((folder / name).glob("layer-*")) for name in names}
     return {name: [file.read_bytes() for file in files] for name, files in layers.items()}
-
-
-@dataclass(frozen=True)
-class Deadly(Reading):
-    """Readings whose process dies in the text `dies`, so many times, or hangs for a long time; or
-    another signal comes than that which kills it."""
-
-    dies: str = ""
-    times: int = 1
-    at: int = DIES_AT
-    hangs: bool = False
-    by: signal.Signals = signal.SIGKILL
-
-    def __call__(self, threads: int) -> Reader:
-        return DeadlyReader(self, threads)
-
-
-class DeadlyReader(Reader):
-    def do(self, work: TextBytes, tell: Callable[[int, int], None]) -> TextRead:
-        deadly: Any = self._reading
-        mark = deadly.folder / ".died"
-
-        def dying(done: int, total: int) -> None:
-            tell(done, total)
-            n_died = len(mark.read_text()) if mark.exists() else 0
-            if work.name == deadly.dies and done >= deadly.at and n_died < deadly.times:
-                mark.write_text("x" * (n_died + 1))
-                if deadly.hangs:
-                    time.sleep(600)
-                os.kill(os.getpid(), deadly.by)
-
-        return super().do(work, dying)
 
 
 def reading_queue(module: Any, reading: Reading, lines: list[str]) -> Queue:
@@ -225,30 +193,6 @@ def test_the_command_reads_and_asks(
     assert answers[0] == answers[1] and len(answers[0]) == 2
 
 
-@dataclass(frozen=True)
-class DeadlyBlocks(BlockReading):
-    """Its process dies once in a block, or a signal stops it."""
-
-    by: signal.Signals = signal.SIGKILL
-
-    def __call__(self, threads: int) -> BlockReader:
-        return DeadlyBlockReader(self, threads)
-
-
-class DeadlyBlockReader(BlockReader):
-    def do(self, work: str, tell: Callable[[int, int], None]) -> Any:
-        deadly: Any = self._reading
-        mark = deadly.how.folder / ".died"
-
-        def dying(done: int, total: int) -> None:
-            tell(done, total)
-            if work == "block 2 of 3" and done >= 512 and not mark.exists():
-                mark.touch()
-                os.kill(os.getpid(), deadly.by)
-
-        return super().do(work, dying)
-
-
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
 def test_blocks_of_a_lost_worker_are_given_out_again(
     cluster: Any,
@@ -281,26 +225,6 @@ def test_blocks_of_a_lost_worker_are_given_out_again(
     assert (run.returncode, run.stdout) == (0, ""), run.stderr
     assert run.stderr.rstrip().endswith(": all were there")
     assert not list(tmp_path.glob(".kvarn-*"))
-
-
-@dataclass(frozen=True)
-class DeadlyAsking(Asking):
-    def __call__(self, threads: int) -> Shelf:
-        return DeadlyShelf(self, threads)
-
-
-class DeadlyShelf(Shelf):
-    """Dies, once, at the second pack that it is asked of."""
-
-    n_asked = 0
-
-    def do(self, work: Call, tell: Callable[[int, int], None]) -> Any:
-        self.n_asked += 1
-        mark = self._asking.folders[0] / ".died"
-        if self.n_asked == 2 and not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().do(work, tell)
 
 
 def test_a_killed_worker_is_asked_again(

@@ -1,7 +1,7 @@
 """What a reader types for each step of a document: as it is written, in place of it, or nothing.
 
-What a test cannot type is listed here with its reason; what is neither typed nor listed fails. So
-does an entry of these lists that no document has any more.
+What a test cannot type is listed in `document_not_typed`; what is neither typed nor listed fails.
+So does an entry of these lists that no document has any more.
 """
 
 from __future__ import annotations
@@ -12,87 +12,9 @@ from importlib.util import find_spec
 from kvarn.commands import COMMANDS, REAL_MODEL
 
 from .document_commands import ROOT, Step
+from .document_not_typed import NOT_TYPED
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-
-NOT_TYPED = {
-    "python3 -m venv .venv": "makes an environment for the next lines",
-    ". .venv/bin/activate": "changes the shell that it is typed in",
-    "pip install": "names a command that installs",
-    "pip install .": "installs from the package registry",
-    "pip install -e '.[test,lint]'": "installs from the package registry",
-    "python -m pytest -q tests/ops/pointwise": "runs tests",
-    "pip install '.[train]'": "installs PyTorch from the package registry",
-    "pip install cffi": "installs cffi from the package registry",
-    "pip install 'llguidance>=1.9'": "installs llguidance from the package registry",
-    "pip install '.[serve]'": "installs from the package registry",
-    "pip install '.[docs]'": "installs from the package registry",
-    "pip install '.[cuda]'": "installs PyTorch from the package registry",
-    "pip install '.[ray]'": "installs Ray from the package registry",
-    "ray start --head --num-cpus 0": "starts a cluster",
-    "ray get-auth-token --generate": "writes to the home folder",
-    "ray start --address HEAD:6379": "needs a cluster",
-    "kvarn pack build --each --ray HEAD:6379 -m /data/model.gguf -f TEXTS -o /data/library/": (
-        "needs a cluster"
-    ),
-    'kvarn ask --packs /data/library/ --ray HEAD:6379 "Who owns the mill?"': "needs a cluster",
-    "kvarn pack info ./huge": "tells of a pack whose blocks are read",
-    "kvarn pack ls ./.huge.parts/": "lists a folder that is there while blocks are read",
-    "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
-    "kvarn doctor --compile": "needs a GPU",
-    "make gpu-check": "needs a GPU",
-    "make gpu-check OFFLINE=build/gpu-wheels": "needs a GPU",
-    "make gpu-wheels FOR=3.12": "downloads 90 MB",
-    "make gpu-bench MODEL=model.gguf": "needs a GPU",
-    "make test": "runs this test",
-    "make test-cuda": "installs PyTorch from the package registry",
-    "make test-arm": "compiles kernels for hours",
-    'make test-arm STEPS="packs tokens"': "compiles kernels for an hour",
-    "make wheel": "compiles kernels for an hour",
-    "python -m lab.wheels DIST --weights 2 --heads 1": "compiles kernels for minutes",
-    "python -m lab.wheels.judge WHEEL MODEL…": "installs from the package registry",
-    "make docs": "tests/lab types it",
-    "make coverage": "runs this test",
-    "make lint": "installs ruff and mypy",
-    "make chat": "downloads a model from the package registry",
-    "kvarn build": "compiles all kernels",
-    "kvarn convert all-MiniLM-L6-v2/ minilm.gguf --type q8_0": "needs a model of the hub",
-    'kvarn rerank reranker.gguf "who eats?" -f texts.txt': "needs a reranker",
-    "kvarn rerank MODEL QUERY TEXT … | -f FILE": "needs a reranker",
-    "make peers": "builds llama.cpp, and measures for half an hour",
-    "make longctx": "builds llama.cpp, and measures for an hour",
-    "python -m lab.gpu.products": "needs a GPU",
-    "python -m lab.gpu.profile MODEL.gguf": "needs a GPU",
-    "python -m lab.masks MODEL.gguf": "measures vocabularies of real models",
-    "python -m lab.peers.decode MODEL.gguf …": "measures for two minutes",
-    "python -m lab.peers --experts --types q4_k,mxfp4,q8_0": "writes 17 GB",
-    "python -m lab.results.draws": "needs packs of a real model",
-    "python -m lab.longctx --depths 1048576 --methods hash --no-prompts": "takes 22 GB",
-    "kvarn bench -m 1b-q4_0.gguf -p 512,20 -n 0 -d 32768,131072 --fill 1024 -r 1 --kv-type q8_0": (
-        "measures a model that make longctx writes"
-    ),
-    "kvarn bench -m 1b-q4_0.gguf -p 131072 -n 0 -r 1 --kv-type q8_0 --prefill sparse "
-    "--prefill-index hash": "reads for 45 minutes",
-    "kvarn bench -m 1b-q4_0.gguf --kv-type q8_0 -p 0 -n 16 -d 1M --method hash --budget 1% "
-    "--kv DIR": "writes 18 GB",
-    "kvarn bench -m 1b-q4_0.gguf -p 512 -n 0 -d 114688,122880,130560 --kv-type q8_0 "
-    "--prefill blocks --prefill-until 1M": "measures a model that make longctx writes",
-    "python -m lab.prompts.lost -m gemma-3-270m-q4_k_m.gguf -f nostromo.txt bleak.txt lost.txt": (
-        "reads novels with a model that has to be pulled"
-    ),
-    "make libkvarn": "installs cffi, and needs a C compiler",
-    "python -m kvarn.runtime.capi --out build/libkvarn": "needs cffi and a C compiler",
-    "python -m kvarn.runtime.capi --out DIR": "needs cffi and a C compiler",
-    "make libkvarn-bundle": "compiles kernels for two CPUs, and needs a C compiler",
-    "python -m kvarn.runtime.capi --bundle DIR": "needs cffi and a C compiler",
-    "python -m kvarn.cuda_ops.ahead 89 --only NAME": "needs PyTorch and Triton",
-    'python examples/minimal.py "The mill stood by the river"': "tests/examples types it",
-    "make mini": "trains for hours",
-    "make mini TEXT=FOLDER": "trains for hours",
-    "make mini SHAPE=llama": "trains for hours",
-    "make mini SHAPE=gqa": "trains for hours",
-    "make results TEXT=FOLDER": "measures for ten hours",
-}
 
 NEEDS_TORCH = ("kvarn", "learn")
 SERVES = "kvarn serve"

@@ -17,8 +17,9 @@ from kvarn.commands.parsing.parser import Parser
 
 from ..convert import hf_folders, hub_server
 from .document_commands import DOCUMENTS, PROGRAMS, ROOT, Step, blocks
+from .document_not_typed import NOT_TYPED
 from .document_reader import Reader
-from .document_typed import FILLED, MAKEFILE, NOT_TYPED, SMALLER, lacks_torch, typed
+from .document_typed import FILLED, MAKEFILE, SMALLER, lacks_torch, typed
 
 READ = {str(document.relative_to(ROOT)): blocks(document) for document in DOCUMENTS}
 TYPED = {
