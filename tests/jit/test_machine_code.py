@@ -1,11 +1,13 @@
 """Kernels come back by their machine code alone, in another process than compiled them."""
 
+import gc
 import hashlib
 import logging
 import os
 import pickle
 import subprocess
 import sys
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from kvarn.jit import kernel_cache
 from kvarn.jit.kernel_cache import Damaged, emit, events, machine_code
+from kvarn.jit.launch.lazy import DefinedKernel, LazyKernel
 
 KERNELS = """
 from typing import NamedTuple
@@ -156,6 +159,31 @@ def test_kernels_that_need_numba_are_told_once_and_logged_each(monkeypatch, caps
 def test_threads_that_numba_starts_give_the_same(run):
     run()
     assert run(NUMBA_THREADING_LAYER="workqueue")[2:] == [1, 1]
+
+
+class Plain(DefinedKernel):
+    """A kernel that notes, when it is compiled, whether Python looks for garbage."""
+
+    address, kinds, traits = 0, "", ()
+    collects: ClassVar[list[bool]] = []
+
+    def code(self, symbol):
+        self.collects.append(gc.isenabled())
+        text = f"define i64 @{symbol}(i64 %a, i64 %b, i64 %c) {{ ret i64 %a }}"
+        return emit.compile_text(text, symbol)
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_compilation_makes_garbage_wait(places, tmp_path, is_enabled):
+    places(tmp_path)
+    Plain.collects.clear()
+    try:
+        if not is_enabled:
+            gc.disable()
+        LazyKernel(Plain).compile()
+        assert (Plain.collects, gc.isenabled()) == ([False], is_enabled)
+    finally:
+        gc.enable()
 
 
 def test_wrong_content_is_damage_and_not_run():
