@@ -112,9 +112,9 @@ def attention_reference(
     query t sees keys max(0, pos - window + 1)..pos. Returns (T, H, E).
     """
     group = q.shape[1] // k.shape[1]
-    k64, v64 = (np.repeat(x.astype(np.float64), group, 1) for x in (k, v))
-    s = np.einsum("the,she->hts", q.astype(np.float64), k64)
-    s = softmax.scores(s)
+    q64 = q.astype(np.float64).swapaxes(0, 1)
+    k64, v64 = (np.repeat(x.astype(np.float64), group, 1).swapaxes(0, 1) for x in (k, v))
+    s = softmax.scores(q64 @ k64.swapaxes(1, 2))
     pos, key = start + np.arange(len(q))[:, None], np.arange(len(k))[None]
     seen = (key <= pos) & (key > pos - (window or len(k) + 1))
     s = np.where(seen, s, -np.inf)
@@ -122,7 +122,7 @@ def attention_reference(
     most = np.maximum(s.max(-1, keepdims=True), sink)
     p = np.exp(s - most)
     p /= p.sum(-1, keepdims=True) + np.exp(sink - most)
-    return np.einsum("hts,she->the", p, v64)
+    return (p @ v64).swapaxes(0, 1)
 
 
 def gathered_reference(

@@ -44,8 +44,11 @@ def best_reference(
 ) -> NDArray[np.intp]:
     """Positions (from `first` on) of the k least costs, equal ones by `position_hash`, of those
     that are not taken."""
-    positions = first + np.flatnonzero(~taken)
-    order = np.lexsort((position_hash_reference(positions, seed), costs[~taken]))
+    positions, costs = first + np.flatnonzero(~taken), costs[~taken]
+    if k < len(costs):  # others need no place in the order
+        among = ~(costs > np.partition(costs, k)[k])
+        positions, costs = positions[among], costs[among]
+    order = np.lexsort((position_hash_reference(positions, seed), costs))
     return positions[order[:k]]
 
 
