@@ -57,7 +57,7 @@ def test_only_listed_tokens_count(make_cache, queries, head_dim, k, v, heads, kv
 def test_one_thread_gives_the_same_bits(make_cache, queries) -> None:
     if threads.max_threads() < 2:
         pytest.skip("one thread is all there is")
-    cache, q = make_cache(64, "q8_0", "q8_0", 2, 2100), queries(1, 8, 64)
+    cache, q = make_cache(64, "f16", "f16", 2, 2100), queries(1, 8, 64)
     index, counts = _lists(np.random.default_rng(1), 2, 2100, [1500, 700])
     before, results = threads.n_threads(), []
     for n in (1, 2):

@@ -1,4 +1,7 @@
-"""The nearest signatures, against sorting all of them in NumPy by distance, lot and hash."""
+"""The nearest signatures, against sorting all of them in NumPy by distance, lot and hash.
+
+What chooses takes 5 seconds to compile for each number of bits and of query heads: tests share it.
+"""
 
 import numpy as np
 import pytest
@@ -40,7 +43,7 @@ def _random(rng, bits: int, n_kv_heads: int, group: int, n: int) -> tuple:
 
 
 @pytest.mark.parametrize(
-    ("bits", "n_kv_heads", "group"), [(32, 2, 4), (64, 2, 4), (32, 1, 1), (32, 3, 8), (64, 1, 3)]
+    ("bits", "n_kv_heads", "group"), [(32, 2, 4), (64, 2, 3), (32, 1, 1), (32, 3, 8), (64, 1, 3)]
 )
 def test_the_nearest_are_those_of_a_sort(bits: int, n_kv_heads: int, group: int) -> None:
     rng = np.random.default_rng(bits + group)
@@ -63,7 +66,8 @@ def test_the_nearest_are_those_of_a_sort(bits: int, n_kv_heads: int, group: int)
 def test_equal_distances_are_spread_over_the_text(bits: int) -> None:
     """All keys alike: lots and hashes decide, and take neither end of the text for granted."""
     n, k = 20_000, 1000
-    queries, signatures = np.zeros((1, 1), np.uint64), np.full((1, n), 7, np.uint64)
+    queries = np.zeros((1, {32: 1, 64: 3}[bits]), np.uint64)  # of which each chooses the same
+    signatures = np.full((1, n), 7, np.uint64)
     got = _choose(queries, signatures, bits, Range(0, n, n), k)
     want = nearest_reference(queries, signatures, bits, (0, n, n), k, SEED)
     np.testing.assert_array_equal(got[0], want[0])
@@ -94,7 +98,7 @@ def test_text_with_a_period() -> None:
     rng = np.random.default_rng(5)
     for period in (4, 8):
         _, signatures = _random(rng, 32, 1, 1, n)
-        queries = np.zeros((1, 2), np.uint64)
+        queries = np.zeros((1, 4), np.uint64)
         for segment in range(3, 60, period):
             signatures[0, segment * SEGMENT : (segment + 1) * SEGMENT] &= np.uint64(0xFFF)
         got = _choose(queries, signatures, 32, Range(7, n - 50, n), k)

@@ -1,4 +1,8 @@
-"""Sketches against RaBitQ's formula in NumPy, and what is chosen with them against all products."""
+"""Sketches against RaBitQ's formula in NumPy, and what is chosen with them against all products.
+
+What chooses takes 6 to 10 seconds to compile for each type, row length and number of query heads:
+tests share them.
+"""
 
 import numpy as np
 import pytest
@@ -125,7 +129,7 @@ def test_estimates_are_unbiased_over_rotations() -> None:
 
 @pytest.mark.parametrize(
     ("head_dim", "kind", "heads", "n_kv_heads"),
-    [(64, "q8_0", 8, 2), (128, "f16", 3, 1), (512, "f16", 4, 1), (576, "q8_0", 2, 1)],
+    [(64, "q8_0", 8, 2), (128, "f16", 1, 1), (512, "f16", 3, 1), (576, "q8_0", 1, 1)],
 )
 def test_all_candidates_give_the_exact_choice(
     make_cache, queries, head_dim: int, kind: str, heads: int, n_kv_heads: int
@@ -152,15 +156,18 @@ def test_few_candidates_find_most_of_the_mass(make_cache, queries) -> None:
         assert mass[got].sum() > least * best
 
 
-@pytest.mark.parametrize(("head_dim", "longest"), [(64, 1.0), (128, 1.0), (64, 8.0), (576, 8.0)])
+@pytest.mark.parametrize(
+    ("head_dim", "kind", "longest"),
+    [(64, "f16", 1.0), (128, "f16", 1.0), (64, "f16", 8.0), (576, "q8_0", 8.0)],
+)
 def test_the_estimates_choose_the_candidates(
-    make_cache, queries, head_dim: int, longest: float
+    make_cache, queries, head_dim: int, kind: str, longest: float
 ) -> None:
     """With as many candidates as tokens wanted, the list is that of the formula's estimates.
 
     Keys are up to `longest` times as long as others, 64 neighbours each as long.
     """
-    cache, q = make_cache(head_dim, "f16", "f16", 1, 20_000), queries(1, 1, head_dim)
+    cache, q = make_cache(head_dim, kind, kind, 1, 20_000), queries(1, 1, head_dim)
     lengths = np.random.default_rng(1).uniform(1, longest, 20_000 // 64 + 1).repeat(64)[:20_000]
     k = (cache.k * lengths[:, None, None]).astype(np.float32)
     append_kv(k, k if head_dim > 512 else cache.v, cache.segments, cache.layout, 0)

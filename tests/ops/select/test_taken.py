@@ -98,11 +98,11 @@ def test_products(make_cache, heads: int, n_kv_heads: int, n: int, k: int, count
 def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -> None:
     """With samples, and keys that are taken the best by far: as if these stood before the range."""
     n, k, count = 20 * SEGMENT, 50, 300
-    q, rng = queries(1, 2, 64), np.random.default_rng(0)
+    q, rng = queries(1, 4, 64), np.random.default_rng(0)
     taken = some_taken(rng, 1, n, count)
     first = np.concatenate([np.flatnonzero(taken[0]), np.flatnonzero(~taken[0])])
     keys = rng.standard_normal((n, 1, 64)).astype(np.float32)
-    keys[taken[0], 0] = 3 * (q[0, 0] + q[0, 1])
+    keys[taken[0], 0] = 3 * q[0].sum(0)
     chosen = []
     for order, among, bits in (
         (np.arange(n), Range(0, n, n), bits_of(taken)),
@@ -115,7 +115,7 @@ def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -
         _factors, factors = column(n, 1, (), np.float16)
         stored = SketchedKeys(cache.segments, places, factors, rotation, Frame.plain(1, 64))
         sketch_keys(stored, cache.layout, 0, n)
-        index, counts = lists_for(1, count + 2 * k)
+        index, counts = lists_for(1, count + 4 * k)
         best_sketched(
             q,
             stored,
@@ -123,7 +123,7 @@ def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -
             Wanted(k, 4 * k, SEED),
             Lists(index, counts),
             taken=bits,
-            scratch=SketchScratch(2, 1, n, 4 * k, cache.layout),
+            scratch=SketchScratch(4, 1, n, 4 * k, cache.layout),
         )
         chosen.append(np.sort(order[index[0, : counts[0]]]))
     assert count + k <= len(chosen[0])
@@ -133,7 +133,7 @@ def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -
 @pytest.mark.parametrize(("n", "k", "count"), [*SIZES, (40 * SEGMENT + 7, 500, 3000)])
 @pytest.mark.parametrize("bits", [32, 64])
 def test_signatures(bits: int, n: int, k: int, count: int) -> None:
-    rng, n_kv_heads, group = np.random.default_rng(n), 2, 4
+    rng, n_kv_heads, group = np.random.default_rng(n), 2, {32: 4, 64: 3}[bits]
     words = rng.integers(0, 1 << bits, (n_kv_heads, n + group), dtype=np.uint64)
     queries, signatures = words[:, :group].copy(), words[:, group:].copy()
     taken = some_taken(rng, n_kv_heads, n, count)
