@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,15 +66,23 @@ def run(tmp_path: Path, *words: str, **environment: str) -> tuple[list[str], str
     return done.stdout.split(), done.stderr
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Callable[..., tuple[list[str], str]]:
-    """Runs the program in an installation with kernels for x86-64-v3."""
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An installation with kernels for x86-64-v3."""
     assert V3
-    (tmp_path / "package").mkdir()
+    folder = tmp_path_factory.mktemp("installation")
+    (folder / "package").mkdir()
     chosen = {"NUMBA_CPU_NAME": V3.cpu, "NUMBA_CPU_FEATURES": V3.features}
-    (compiled, *_), _ = run(tmp_path, "bundle", "to", "package", **chosen)
+    (compiled, *_), _ = run(folder, "bundle", "to", "package", **chosen)
     assert int(compiled) > 0
-    (tmp_path / "package" / "bundled" / "targets.json").write_text(json.dumps([V3]))
+    (folder / "package" / "bundled" / "targets.json").write_text(json.dumps([V3]))
+    return folder / "package"
+
+
+@pytest.fixture
+def installed(package: Path, tmp_path: Path) -> Callable[..., tuple[list[str], str]]:
+    """Runs the program in an installation of its own."""
+    shutil.copytree(package, tmp_path / "package")
     return lambda *words, **environment: run(tmp_path, *words, **environment)
 
 
