@@ -97,8 +97,11 @@ $(VENV)/.ready-wheel: $(VENV)/.ready
 wheel: $(VENV)/.ready-wheel
 	$(BIN)/python -m lab.wheels dist
 
+# Tests start hundreds of processes, which would compile kvarn's sources anew if Python might not keep
+# what it made of them. NumPy's matrices are small here: threads for them wait more than they compute.
+QUICK = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1
 test: $(VENV)/.ready-test
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"
+	$(QUICK) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"
 
 # Kernels for GPUs need no GPU to be tested: an environment of their own, with PyTorch's build for CPUs.
 # PyPI has only the one for GPUs, which works too but takes gigabytes: name PyTorch's own index there,
@@ -171,7 +174,7 @@ gpu-wheels: $(VENV)/.ready
 
 # With an empty cache of kernels: what emits their code runs only when they are compiled.
 coverage: $(VENV)/.ready-test
-	KVARN_CACHE=$$(mktemp -d) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
+	KVARN_CACHE=$$(mktemp -d) $(QUICK) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
 
 # mypy needs a folder with the package's name around it; `lab` is found as it stands.
 lint: $(VENV)/.ready-test
