@@ -153,3 +153,12 @@ def gathered_reference(
         p = np.exp(s - most)
         out[0, h] = p @ v[listed, j].astype(np.float64) / (p.sum() + np.exp(sink - most))
     return out
+
+
+def merge_reference(outs: F32, masses: F32, sinks: F32) -> F32:
+    """What `merge_parts` computes: outs (P, T, H, E), masses (P, T, H, 2), sinks (H,) or (0,)."""
+    m, totals = np.moveaxis(masses.astype(np.float64), -1, 0)
+    weights = totals * np.exp(m - m.max(0))
+    whole = weights.sum(0) + (np.exp(sinks.astype(np.float64) - m.max(0)) if len(sinks) else 0)
+    out: F32 = np.einsum("pth,pthe->the", weights / whole, outs.astype(np.float64))
+    return out.astype(np.float32)

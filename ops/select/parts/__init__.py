@@ -11,7 +11,9 @@ from .api import LargestScratch as LargestScratch
 from .api import LimitScratch as LimitScratch
 from .api import ListScratch as ListScratch
 from .api import NearestScratch as NearestScratch
+from .api import SurroundScratch as SurroundScratch
 from .api import key_limits as key_limits
 from .api import largest_entries as largest_entries
 from .api import list_entries as list_entries
 from .api import nearest_entries as nearest_entries
+from .api import surround as surround

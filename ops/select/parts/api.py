@@ -14,7 +14,7 @@ from ...errors import OpsError
 from ..choice import Lists, Range, SelectScratch, ThreadScratch, Wanted, check_columns, check_lists
 from ..signatures.choose import SignatureScratch
 from ..work import HISTOGRAM
-from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed
+from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed, Surrounded
 
 _SERIAL_SIGNATURES = 32_768  # as for `nearest`
 _SERIAL_ENTRIES = 16_384  # to compare them costs less than waking the threads
@@ -47,6 +47,13 @@ def _list() -> DefinedKernel:
     from .kernels import list_entries_kernel
 
     return list_entries_kernel
+
+
+@lazy_kernel
+def _surround() -> DefinedKernel:
+    from .kernels import surround_kernel
+
+    return surround_kernel
 
 
 class NearestScratch(SignatureScratch):
@@ -212,6 +219,30 @@ def list_entries(
     s.ready(n_threads())
     given = s.entries.fill(Entries(entries, limits, lists))
     _list(given, s.memory.address, begin, *among, seed, parallel=entries.size > _SERIAL_ENTRIES)
+
+
+class SurroundScratch:
+    """Memory for `surround`."""
+
+    def __init__(self) -> None:
+        self.arrays = Arguments(Surrounded)
+
+
+def surround(
+    chosen: Lists, begin: int, among: Range, lists: Lists, *, scratch: SurroundScratch
+) -> None:
+    """Lists of tokens: begin .. first-1, those of `chosen`, all of which are among first .. last-1,
+    and last .. stop-1.
+
+    Ascending, in lists.tokens[j, : counts[j]]. Raises OpsError where shapes do not fit.
+    """
+    first, last, stop = among
+    if not 0 <= begin <= first <= last <= stop:
+        raise OpsError(f"lists around others: tokens {begin} to {among}")
+    (heads, room), others = chosen.tokens.shape, first - begin + stop - last
+    check_lists("lists around others: those", chosen, (heads,), 0)
+    check_lists("lists around others", lists, (heads,), room + others)
+    _surround(scratch.arrays.fill(Surrounded(chosen, lists)), begin, *among, parallel=False)
 
 
 def _check(name: str, among: Range, k: int, entries: U64, s: SelectScratch) -> None:

@@ -57,3 +57,10 @@ class ListMemory(NamedTuple):
 
     marks: arrays.U64_2D
     """A bit for each token."""
+
+
+class Surrounded(NamedTuple):
+    """Lists of tokens, and those that are filled of them and of what stands around."""
+
+    chosen: Lists
+    lists: Lists

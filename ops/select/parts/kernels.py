@@ -24,7 +24,7 @@ from ..masks import kind_of, low_bit
 from ..scores import at_least, cost_of
 from ..signatures.arguments import Head, Scratch
 from ..signatures.hamming import find_nearest, put_segments, tally_of
-from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed
+from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed, Surrounded
 
 _LOW = np.uint64(0xFFFFFFFF)
 _COST_BITS = 8  # of costs of signatures, see `lots`
@@ -186,4 +186,24 @@ def list_entries_kernel(
                     word = np.int64(position >> np.uint64(6))
                     marks[word] |= np.uint64(key <= limit) << (position & np.uint64(63))
         lists.counts[j] = write_list(marks, 0, among.stop, among.stop, lists.tokens[j])
+        j = take(share.ticket)
+
+
+@kernel
+def surround_kernel(share: Share, arrays: Surrounded, begin: int, among: Range):
+    """Each KV head's list: begin .. first-1, the chosen ones, last .. stop-1."""
+    chosen, lists = arrays.chosen, arrays.lists
+    j = take(share.ticket)
+    while j < len(lists.counts):
+        n, row = 0, lists.tokens[j]
+        for t in range(begin, among.first):
+            row[n] = t
+            n += 1
+        for i in range(chosen.counts[j]):
+            row[n] = chosen.tokens[j, i]
+            n += 1
+        for t in range(among.last, among.stop):
+            row[n] = t
+            n += 1
+        lists.counts[j] = n
         j = take(share.ticket)

@@ -21,10 +21,12 @@ from kvarn.ops.select.parts import (
     LimitScratch,
     ListScratch,
     NearestScratch,
+    SurroundScratch,
     key_limits,
     largest_entries,
     list_entries,
     nearest_entries,
+    surround,
 )
 
 SEED = 20_240_517
@@ -154,3 +156,25 @@ def test_what_does_not_fit_is_refused() -> None:
         )
     with pytest.raises(OpsError, match="room for 2"):
         key_limits([np.zeros((1, 3), np.uint64)], 1, SEED, scratch=LimitScratch(1, 1, 2))
+
+
+@given(cases())
+def test_lists_around_those_that_were_chosen(case) -> None:
+    among, k, _, rng = case
+    first, last, stop = among
+    begin, width = int(rng.integers(0, first + 1)), min(k, last - first)
+    chosen = Lists(np.zeros((HEADS, width), np.uint32), rng.integers(0, width + 1, HEADS))
+    for row, n in zip(*chosen):
+        row[:n] = np.sort(rng.choice(np.arange(first, last), n, replace=False))
+    room = first - begin + width + stop - last
+    lists = Lists(np.zeros((HEADS, room), np.uint32), np.zeros(HEADS, np.int64))
+    surround(chosen, begin, among, lists, scratch=SurroundScratch())
+    for (tokens, n), (row, m) in zip(zip(*lists), zip(*chosen)):
+        expected = [*range(begin, first), *row[:m], *range(last, stop)]
+        assert tokens[:n].tolist() == expected
+    if room:
+        small = Lists(np.zeros((HEADS, room - 1), np.uint32), lists.counts)
+        with pytest.raises(OpsError, match="lists around others"):
+            surround(chosen, begin, among, small, scratch=SurroundScratch())
+    with pytest.raises(OpsError, match="to Range"):
+        surround(chosen, first + 1, among, lists, scratch=SurroundScratch())
