@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +13,68 @@ from numpy.typing import NDArray
 from ...ops.attention.softmax import Softmax
 from ...ops.select import Frame, Range
 from ...system.text import one_line
-from ...system.values import LARGEST
 from ..attend.indexes.sketches import ITEMS
 from ..attend.sparse.centred import names_of
 from ..attend.sparse.frame import Frames, averaged
 from ..store import Column
 from ..store.host import HostStore
-from .frames import MOST_ROWS, Arrays, FrameError, Kind, Message, text_of
+from .frames import MOST_ROWS, Arrays, FrameError, Kind, Message, heading_of, joined, text_of
 from .greeting import ShardFacts
 from .part import NO_LIMITS, Part, Query, Sketches
+from .work import Best, Listed
 
 _MOST_HEADS = 1 << 12
+_VARYING = {
+    Kind.ROWS: (1, 2),
+    Kind.NEAREST: (1, 2),
+    Kind.LARGEST: (1, 2),
+    Kind.CHOSEN: (2, 5),
+    Kind.SKETCHED: (2, 3),
+}
+"""The arrays of each question, first to stop - 1, that differ where it is asked for other tokens:
+queries, limits, signatures."""
+_MOST_BYTES = 256 << 20
+"""Of the arrays of recorded answers: who asks may name anything."""
+_REPLY_BYTES = 16 << 10
+"""Beside its arrays."""
+_ALL = slice(None)
+
+
+class _Reply:
+    """The recorded answer to questions that differ in their varying arrays alone.
+
+    inputs: memory for the first of these, by which `run` then computes the arrays of the answer.
+    best: what is found before, for queries or signatures at `by` of the bytes of all.
+    """
+
+    def __init__(
+        self,
+        inputs: Arrays,
+        arrays: Arrays,
+        run: Callable[[], None],
+        best: Best | None = None,
+        by: slice = _ALL,
+    ) -> None:
+        self._inputs: list[tuple[memoryview, slice]] = []
+        n_bytes = 0
+        for x in inputs:
+            begin, n_bytes = n_bytes, n_bytes + x.nbytes
+            if x.size:
+                self._inputs.append((x.data.cast("B"), slice(begin, n_bytes)))
+        self._arrays, self._run, self._best, self._by = arrays, run, best, by
+        self._heading = heading_of(Kind.ANSWER, tuple([(x.dtype, x.shape) for x in arrays]))
+        self.n_bytes = n_bytes + sum(x.nbytes for x in arrays) + _REPLY_BYTES
+        if best is not None:
+            self.n_bytes += best.entries.nbytes
+
+    def to(self, varying: memoryview) -> Message:
+        """The answer to a question with these bytes."""
+        if self._best is not None:
+            self._best.find(varying[self._by])
+        for memory, place in self._inputs:
+            memory[:] = varying[place]
+        self._run()
+        return Message(Kind.ANSWER, self._heading, joined(self._arrays))
 
 
 class Answers:
@@ -35,6 +87,10 @@ class Answers:
         self._store, self.facts, self._whole, self._n_tokens = store, facts, whole, n_tokens
         self._part = Part(store, facts.first, facts.stop)
         self._frames: dict[int, Frame] = {}
+        self._replies: dict[bytes, _Reply] = {}
+        self._n_bytes = 0
+        self._bests: WeakValueDictionary[tuple[object, ...], Best] = WeakValueDictionary()
+        """Those of replies: a question for tokens is followed by one for attention to them."""
         self._by_kind = {
             Kind.ROWS: self._rows,
             Kind.NEAREST: self._nearest,
@@ -43,31 +99,65 @@ class Answers:
             Kind.SKETCHED: self._sketched,
         }
 
-    def to(self, question: Message) -> Arrays:
+    def to(self, question: Message) -> Message:
         """The answer to a question; `FrameError`, OpsError and others for one that cannot be."""
         if question.kind not in self._by_kind:
             raise FrameError(f"a message of kind {question.kind.name} is no question")
-        return self._by_kind[question.kind](question.arrays)
+        fixed, varying = question.cut(*_VARYING[question.kind])
+        if (reply := self._replies.get(fixed)) is not None:
+            return reply.to(varying)
+        made = self._by_kind[question.kind](question.arrays)
+        if isinstance(made, Message):
+            return made
+        self._keep(fixed, made)
+        return made.to(varying)
 
-    def _rows(self, arrays: list[NDArray[Any]]) -> Arrays:
+    def _keep(self, fixed: bytes, reply: _Reply) -> None:
+        self._replies[fixed] = reply
+        self._n_bytes += reply.n_bytes
+        while self._n_bytes > _MOST_BYTES:
+            self._n_bytes -= self._replies.pop(next(iter(self._replies))).n_bytes
+
+    def _rows(self, arrays: list[NDArray[Any]]) -> _Reply | Message:
         numbers, q = arrays
         layer, softmax = self._layer(numbers[0]), _softmax(numbers)
-        return self._part.all_of(layer, self._queries(q, MOST_ROWS), self.facts.stop, softmax)
+        q, stop = self._queries(q, MOST_ROWS), self.facts.stop
+        if len(q) > 1:
+            return Message.of(Kind.ANSWER, self._part.all_of(layer, q, stop, softmax))
+        whole = self._part.whole(layer, q.copy(), stop, softmax)
+        whole.record()
+        return _Reply([whole.q], [whole.out, whole.masses], whole.run)
 
-    def _largest(self, arrays: list[NDArray[Any]]) -> Arrays:
+    def _largest(self, arrays: list[NDArray[Any]]) -> _Reply:
         numbers, q = arrays
-        layer, first, last, k = self._choice(numbers)
-        return [self._part.best(layer, Query(self._queries(q, 1)), first, last, k)]
+        layer, among, k = self._choice(numbers)
+        return self._named(layer, Query(self._queries(q, 1)), among, k)
 
-    def _nearest(self, arrays: list[NDArray[Any]]) -> Arrays:
+    def _nearest(self, arrays: list[NDArray[Any]]) -> _Reply:
         numbers, signatures, name = arrays
-        layer, first, last, k = self._choice(numbers)
-        column = self._column(signatures, name)
-        query = Query(signatures=signatures, column=column)
-        return [self._part.best(layer, query, first, last, k)]
+        layer, among, k = self._choice(numbers)
+        query = Query(signatures=signatures, column=self._column(signatures, name))
+        return self._named(layer, query, among, k)
 
-    def _chosen(self, arrays: list[NDArray[Any]]) -> Arrays:
+    def _named(self, layer: int, query: Query, among: Range, k: int) -> _Reply:
+        best = self._best_of(layer, query, among, k)
+        return _Reply([], [best.entries], _nothing, best)
+
+    def _best_of(self, layer: int, query: Query, among: Range, k: int) -> Best:
+        """What finds the best tokens for queries like this one."""
+        key = layer, among[:2], k, query.n_heads, query.column
+        best = self._bests.get(key)
+        if best is None:
+            of = query._replace(q=query.q.copy(), signatures=query.signatures.copy())
+            n = among.last - self.facts.first
+            best = self._part.best(layer, of, among, n, k)
+            best.record()
+            self._bests[key] = best
+        return best
+
+    def _chosen(self, arrays: list[NDArray[Any]]) -> _Reply:
         choice, numbers, q, limits, signatures, name = arrays
+        layer, among, k, softmax = self._attended(choice, numbers)
         query = Query(self._queries(q, 1))
         if name.size:
             query = Query(q, signatures, self._column(signatures, name))
@@ -75,13 +165,21 @@ class Answers:
             _check("signatures", signatures, np.uint64, (len(signatures), group))
         if limits.size:
             _check("limits", limits, np.uint64, (q.shape[1],))
-        return self._best_of(query, choice, numbers, limits)
+        best = self._best_of(layer, query, among, k) if among.first < among.last else None
+        inputs, n = [q.copy(), limits.copy()], q.nbytes
+        listed = self._part.chosen(layer, inputs[0], among, best, inputs[1], softmax)
+        by = slice(n + limits.nbytes, None) if name.size else slice(n)
+        return _reply_of(listed, inputs, best, by)
 
-    def _sketched(self, arrays: list[NDArray[Any]]) -> Arrays:
+    def _sketched(self, arrays: list[NDArray[Any]]) -> _Reply:
         choice, numbers, q = arrays
-        sketches = self._sketches_of(self._layer(numbers[0]))
-        query = Query(self._queries(q, 1), sketches=sketches)
-        return self._best_of(query, choice, numbers, NO_LIMITS)
+        layer, among, k, softmax = self._attended(choice, numbers)
+        q, part = self._queries(q, 1).copy(), self._part
+        if among.first == among.last:
+            listed = part.chosen(layer, q, among, None, NO_LIMITS, softmax)
+        else:
+            listed = part.sketched(layer, q, self._sketches_of(layer), among, k, softmax)
+        return _reply_of(listed, [q])
 
     def _sketches_of(self, layer: int) -> Sketches:
         """The pack's sketches of a layer, in the frame that the pack has."""
@@ -97,16 +195,16 @@ class Answers:
             self._frames[layer] = frame
         return Sketches(columns[0], columns[1], self._frames[layer])
 
-    def _best_of(
-        self, query: Query, choice: NDArray[Any], numbers: NDArray[Any], limits: NDArray[Any]
-    ) -> Arrays:
-        """Attention to the best of these tokens, and to those that do not compete."""
+    def _attended(
+        self, choice: NDArray[Any], numbers: NDArray[Any]
+    ) -> tuple[int, Range, int, Softmax]:
+        """Layer, tokens that compete and others of this part, k, and how scores are weighed."""
         _check("numbers", choice, np.int64, (3,))
         first, last, k = choice.tolist()
-        if not 0 <= first <= last <= LARGEST or k < 1:
-            raise FrameError("a question names tokens that cannot be")
-        layer, among = self._layer(numbers[0]), Range(first, last, LARGEST)
-        return self._part.chosen(layer, query, among, k, limits, _softmax(numbers))
+        if not self.facts.first <= first <= last <= self.facts.stop or k < 1:
+            raise FrameError("a question names tokens of others")
+        among = Range(first, last, self.facts.stop)
+        return self._layer(numbers[0]), among, k, _softmax(numbers)
 
     def _column(self, signatures: NDArray[Any], name: NDArray[Any]) -> Column:
         """The column of a name, for signatures of queries."""
@@ -133,13 +231,13 @@ class Answers:
             raise FrameError(f"there is no layer {number:g} that attends to all tokens")
         return int(number)
 
-    def _choice(self, numbers: NDArray[Any]) -> tuple[int, int, int, int]:
-        """Layer, first and last token, and k."""
+    def _choice(self, numbers: NDArray[Any]) -> tuple[int, Range, int]:
+        """Layer, tokens that compete, one or more, and k."""
         _check("numbers", numbers, np.int64, (4,))
         layer, first, last, k = numbers.tolist()
         if not self.facts.first <= first < last <= self.facts.stop or k < 1:
             raise FrameError("a question names tokens of others")
-        return self._layer(layer), first, last, k
+        return self._layer(layer), Range(first, last, last), k
 
     def _queries(self, q: NDArray[Any], most: int) -> NDArray[Any]:
         """The queries of a question, if there can be such."""
@@ -164,3 +262,14 @@ def _softmax(numbers: NDArray[Any]) -> Softmax:
     if not all(map(isfinite, values)):
         raise FrameError("numbers of a question are not finite")
     return Softmax(scale, softcap)
+
+
+def _reply_of(listed: Listed, inputs: Arrays, best: Best | None = None, by: slice = _ALL) -> _Reply:
+    listed.record()
+    listed.attend.record()
+    arrays = listed.out, listed.masses, listed.lists.counts
+    return _Reply(inputs, arrays, listed.run, best, by)
+
+
+def _nothing() -> None:
+    pass

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +41,13 @@ _HEAD, _ARRAY = struct.Struct("<4sBBHI"), struct.Struct("<BBH4I")
 _TYPES = tuple(np.dtype(name) for name in ("u1", "<u4", "<u8", "<i8", "<f4", "<f8"))
 _CODES = {dtype: code for code, dtype in enumerate(_TYPES)}
 _MOST_DIMENSIONS = 4
+_MOST_ITEMS = 1 << 60
+"""Of an array, also where one of its sizes is 0: NumPy refuses more."""
 _AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)
 _KNOWN = 256
 """Shapes of messages that are remembered: those of each token are few, and Python is slow."""
 Arrays = Sequence[NDArray[Any]]
-_Shape = tuple[np.dtype[Any], tuple[int, ...]]
+Shape = tuple[np.dtype[Any], tuple[int, ...]]
 
 
 class Kind(IntEnum):
@@ -66,15 +69,63 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 class Message(NamedTuple):
-    """A message as it arrived."""
+    """A message: `heading` is what stands before the bytes of its arrays, `data`."""
 
     kind: Kind
-    arrays: list[NDArray[Any]]
+    heading: bytes
+    data: bytes | bytearray | memoryview
+
+    @staticmethod
+    def of(kind: Kind, arrays: Arrays) -> Message:
+        """One of these arrays. `FrameError` for more than `MOST_BYTES`."""
+        heading = heading_of(kind, tuple([(array.dtype, array.shape) for array in arrays]))
+        return Message(kind, heading, joined(arrays))
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """Its arrays, which share its memory."""
+        arrays = [np.ndarray(x[1], x[0], self.data, x[2]) for x in _shapes(self.heading)]
+        return [x if x.flags.aligned else x.copy() for x in arrays]
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes of its arrays."""
+        return memoryview(self.data)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of its arrays."""
-        return sum(array.nbytes for array in self.arrays)
+        return len(self.data)
+
+    def cut(self, first: int, stop: int) -> tuple[bytes, memoryview]:
+        """All bytes but those of the arrays first … stop - 1, and these. `FrameError` for fewer
+        arrays."""
+        shapes = _shapes(self.heading)
+        if stop > len(shapes):
+            raise FrameError(f"a question has {len(shapes)} arrays")
+        data, begin = self.view, shapes[first][2]
+        end = shapes[stop][2] if stop < len(shapes) else len(data)
+        return b"".join((self.heading, data[:begin], data[end:])), data[begin:end]
+
+
+class Form:
+    """A question of arrays of the same types and shapes each time, in memory that is filled."""
+
+    def __init__(self, kind: Kind, arrays: Arrays) -> None:
+        """arrays: what they are at first."""
+        self._kind, self._heading, data = Message.of(kind, arrays)
+        self._data = bytearray(data)
+        self._arrays = []
+        for array, (_, _, at) in zip(arrays, _shapes(self._heading)):
+            self._arrays.append(memoryview(self._data)[at : at + array.nbytes])
+
+    def fill(self, i: int, x: NDArray[Any] | bytes) -> None:
+        """Fill array i with one as large, in C's order, that is not empty; or with bytes."""
+        self._arrays[i][:] = x if isinstance(x, bytes) else x.data.cast("B")
+
+    def message(self) -> Message:
+        """The question, with what the arrays hold now."""
+        return Message(self._kind, self._heading, bytes(self._data))
 
 
 class FrameError(KvarnError):
@@ -97,16 +148,25 @@ def text_of(array: NDArray[Any]) -> str:
     return array.tobytes().decode("utf-8", "replace")
 
 
+def joined(arrays: Arrays) -> bytes:
+    """The bytes of arrays, one after the other."""
+    plain: list[Any] = [x if x.flags.c_contiguous else x.tobytes() for x in arrays]
+    return b"".join(plain)
+
+
 def send(
     connection: socket.socket, kind: Kind, arrays: Arrays, seconds: float | None = None
 ) -> int:
-    """Send a message; returns the bytes of its arrays. `FrameError` for more than `MOST_BYTES`.
+    """`put` a message of these arrays; returns their bytes."""
+    message = Message.of(kind, arrays)
+    put(connection, message, seconds)
+    return message.n_bytes
 
-    seconds: in which all of it has to be taken; None: the connection's timeout.
-    """
-    heading, n_bytes = _heading(kind, tuple([(array.dtype, array.shape) for array in arrays]))
-    plain: list[Any] = [x if x.flags.c_contiguous else x.tobytes() for x in arrays]
-    data, n = b"".join([heading, *plain]), 0
+
+def put(connection: socket.socket, message: Message, seconds: float | None = None) -> None:
+    """Send a message. seconds: in which all of it has to be taken; None: the connection's
+    timeout."""
+    data, n = b"".join((message.heading, message.data)), 0
     if seconds is not None:
         if _AT_ONCE is not None and connection.gettimeout() is None:
             try:  # which sets no timeout, and seldom has to
@@ -114,15 +174,15 @@ def send(
             except BlockingIOError:
                 n = 0
             if n == len(data):
-                return n_bytes
+                return
         connection.settimeout(seconds)
     connection.sendall(memoryview(data)[n:])
-    return n_bytes
 
 
 @lru_cache(_KNOWN)
-def _heading(kind: Kind, shapes: tuple[_Shape, ...]) -> tuple[bytes, int]:
-    """What a message of arrays of these types and shapes begins with, and the bytes of these."""
+def heading_of(kind: Kind, shapes: tuple[Shape, ...]) -> bytes:
+    """What a message of arrays of these types and shapes begins with. `FrameError` for more bytes
+    than `MOST_BYTES`."""
     n_bytes = sum(_bytes_of(dtype, shape) for dtype, shape in shapes)
     if n_bytes > MOST_BYTES:
         raise FrameError(f"a message of {n_bytes:,} bytes, expected at most {MOST_BYTES:,}")
@@ -130,7 +190,7 @@ def _heading(kind: Kind, shapes: tuple[_Shape, ...]) -> tuple[bytes, int]:
     for dtype, shape in shapes:
         sizes = shape + (0,) * (_MOST_DIMENSIONS - len(shape))
         parts.append(_ARRAY.pack(_CODES[dtype], len(shape), 0, *sizes))
-    return b"".join(parts), n_bytes
+    return b"".join(parts)
 
 
 def receive(
@@ -171,12 +231,9 @@ def receive(
         data: bytearray | memoryview = whole[begin:]
     else:  # messages to come use the room
         whole, data = view, bytearray(view[begin:stop])
-    shapes = _shapes(bytes(whole[_HEAD.size : begin]), n_bytes)
-    try:
-        arrays = [np.ndarray(shape, dtype, data, at) for dtype, shape, at in shapes]
-    except ValueError as error:  # no bytes, of sizes that NumPy cannot have beside a 0
-        raise FrameError("a message describes an array that cannot be") from error
-    return Message(kind, [x if x.flags.aligned else x.copy() for x in arrays])
+    heading = bytes(whole[:begin])
+    _shapes(heading)
+    return Message(kind, heading, data)
 
 
 def is_late(error: OSError) -> bool:
@@ -186,10 +243,10 @@ def is_late(error: OSError) -> bool:
 
 
 @lru_cache(_KNOWN)
-def _shapes(described: bytes, n_bytes: int) -> list[tuple[np.dtype[Any], tuple[int, ...], int]]:
+def _shapes(heading: bytes) -> list[tuple[np.dtype[Any], tuple[int, ...], int]]:
     """Type, shape and first byte of each array of a message."""
-    shapes, at = [], 0
-    for code, n_dimensions, zero, *sizes in _ARRAY.iter_unpack(described):
+    shapes, at, (*_, n_bytes) = [], 0, _HEAD.unpack_from(heading)
+    for code, n_dimensions, zero, *sizes in _ARRAY.iter_unpack(heading[_HEAD.size :]):
         known = code < len(_TYPES) and 1 <= n_dimensions <= _MOST_DIMENSIONS and not zero
         if not known or any(sizes[n_dimensions:]):
             raise FrameError("a message describes an array that cannot be")
@@ -198,6 +255,8 @@ def _shapes(described: bytes, n_bytes: int) -> list[tuple[np.dtype[Any], tuple[i
         at += _bytes_of(dtype, shape)
     if at != n_bytes:
         raise FrameError(f"its arrays have other sizes than the {n_bytes:,} bytes of the message")
+    if any(prod(max(1, size) for size in shape) > _MOST_ITEMS for _, shape, _ in shapes):
+        raise FrameError("a message describes an array that cannot be")
     return shapes
 
 

@@ -15,9 +15,11 @@ from ..store import KVStore
 from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
 from .addresses import Shards
-from .attention import ShardedChoice, ShardedFull
+from .choice import ShardedChoice
+from .full import ShardedFull
 from .greeting import ShardFacts, digest_of
 from .links import Links
+from .local import LocalPart
 from .part import Part
 
 
@@ -74,14 +76,15 @@ def bound(
     n_ctx: int,
 ) -> BoundAttend:
     """A method over the tokens of shards, and those of a store after them."""
-    part, layers = Part(store, links.stop, n_ctx), model.config.attention_layers
+    local = LocalPart(Part(store, links.stop, n_ctx), store)
+    layers = model.config.attention_layers
     called = frozenset(i for i, layer in enumerate(layers) if layer.window is None)
-    full = ShardedFull(links, part, called)
+    full = ShardedFull(links, local, called)
     if not isinstance(method, Sparse) or index is None:
         return full
     dense = method.dense_in(model.config)
     choice = ShardedChoice(method, dense, model.config, store, n_ctx, index)
-    return choice.spread(full, links, part, each)
+    return choice.spread(full, links, local, each)
 
 
 def _columns_of(index: TokenIndex | None, n_tokens: int) -> list[str]:

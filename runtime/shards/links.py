@@ -6,14 +6,22 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeVar
 
 from .addresses import host_and_port
 from .errors import ShardError
-from .frames import ROOM, Arrays, FrameError, Kind, Message, is_late, receive, send, text_of
+from .frames import (
+    ROOM,
+    FrameError,
+    Kind,
+    Message,
+    Shape,
+    heading_of,
+    is_late,
+    put,
+    receive,
+    text_of,
+)
 from .greeting import ShardFacts, greet
 
 CONNECT_SECONDS = 5.0
@@ -22,8 +30,6 @@ AGAIN_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
 """In which a shard has to answer."""
 T = TypeVar("T")
-Expected = tuple[type[np.generic], tuple[int, ...]]
-"""Type and shape of an array of an answer."""
 _PAUSE = 0.1
 _ALIVE_SECONDS = 5.0
 """After which the system gives up a shard whose machine has vanished."""
@@ -48,24 +54,24 @@ class Link:
     def __init__(self, address: str, token: str) -> None:
         self.address, self._place, self._token = address, host_and_port(address), token
         self._connection: socket.socket | None = None
-        self._asked: tuple[Kind, Arrays] | None = None
+        self._asked: Message | None = None
         self._room = bytearray(ROOM)
         self.sent = self.received = 0
         """Bytes of arrays."""
         with _Told(self):
             self._connection, self.facts = self._connect()
 
-    def send(self, kind: Kind, arrays: Arrays) -> None:
-        """Ask the shard; its answer waits until `receive`."""
-        self._asked = kind, arrays
+    def ask(self, question: Message) -> None:
+        """Ask the shard; its answer waits until `answer`."""
+        self._asked = question
         with _Told(self):
             try:
                 self._send()
             except OSError:
                 self._again(lambda: None)
 
-    def receive(self, *shapes: Expected) -> list[NDArray[Any]]:
-        """The arrays of the answer, of these types and shapes.
+    def answer(self, *shapes: Shape) -> Message:
+        """The answer, of arrays of these types and shapes.
 
         Raises `ShardError` for anything else, or if no answer comes.
         """
@@ -77,11 +83,13 @@ class Link:
                     waited = f"{ANSWER_SECONDS:.0f} seconds"
                     raise FrameError(f"it has not answered for {waited}") from None
                 frame = self._again(self._receive)
-        found = [(array.dtype.type, array.shape) for array in frame.arrays]
-        if found != list(shapes):
+        if frame.heading != heading_of(Kind.ANSWER, shapes):
             self.close()
-            raise ShardError(self.address, f"its answer has arrays {found}, expected {shapes}")
-        return frame.arrays
+            found = [(array.dtype, array.shape) for array in frame.arrays]
+            raise ShardError(
+                self.address, f"its answer has arrays {_told(found)}, expected {_told(shapes)}"
+            )
+        return frame
 
     def close(self) -> None:
         """Close the connection; `send` opens another one."""
@@ -93,7 +101,8 @@ class Link:
         assert self._asked is not None
         if self._connection is None:
             raise ConnectionError("it is closed")
-        self.sent += send(self._connection, *self._asked)
+        put(self._connection, self._asked)
+        self.sent += self._asked.n_bytes
 
     def _receive(self) -> Message:
         if self._connection is None:
@@ -138,6 +147,10 @@ class Link:
             connection.close()
             raise
         return connection, facts
+
+
+def _told(shapes: Sequence[Shape]) -> str:
+    return ", ".join(f"{dtype} {shape}" for dtype, shape in shapes)
 
 
 class _Told:
@@ -212,6 +225,9 @@ class Links:
         except BaseException:
             self.close()
             raise
+
+    def __len__(self) -> int:
+        return len(self._links)
 
     @property
     def moved(self) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...ops.attention.layout import SEGMENT
 from ..attend import Attend
@@ -14,10 +13,10 @@ from ..attend.base import LayerView
 from ..loading.model_info import ModelInfo
 from ..store.host import HostStore
 from .answers import Answers
-from .frames import Arrays, Kind, Message
+from .frames import Message, Shape
 from .greeting import ShardFacts
 from .head import bound, index_of
-from .links import Expected, Link, Links
+from .links import Link, Links
 from .method import CHOICES, unserved
 
 _MOST_ROWS = 4
@@ -30,11 +29,11 @@ class _Near(Link):
     def __init__(self, answers: Answers) -> None:
         self.address, self.facts, self._answers = "here", answers.facts, answers
 
-    def send(self, kind: Kind, arrays: Arrays) -> None:
-        self._answer = self._answers.to(Message(kind, list(arrays)))
+    def ask(self, question: Message) -> None:
+        self._answer = self._answers.to(question)
 
-    def receive(self, *shapes: Expected) -> list[NDArray[Any]]:
-        return list(self._answer)
+    def answer(self, *shapes: Shape) -> Message:
+        return self._answer
 
     def close(self) -> None:
         pass

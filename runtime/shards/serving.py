@@ -10,7 +10,7 @@ from contextlib import suppress
 from ...system.errors import message_of
 from ...system.text import one_line
 from .addresses import listening
-from .frames import ROOM, FrameError, Kind, is_late, receive, send, text_array
+from .frames import ROOM, FrameError, Kind, is_late, put, receive, send, text_array
 from .greeting import admit
 from .links import stay_alive
 from .shard import Shard
@@ -107,14 +107,14 @@ class ShardServer:
     def _answer(self, connection: socket.socket, room: bytearray) -> None:
         if connection.gettimeout() is not None:
             connection.settimeout(None)  # a head may be silent for hours between questions
-        frame = receive(connection, rest_seconds=_REST_SECONDS, room=room)
+        question = receive(connection, rest_seconds=_REST_SECONDS, room=room)
         try:
-            answer = self._shard.answer(frame)
+            answer = self._shard.answer(question)
         except Exception as error:  # whatever it is, the head is to know
             reason = one_line(message_of(error), 500)
             send(connection, Kind.ERROR, [text_array(reason)], _REST_SECONDS)
             raise FrameError(reason) from error
-        send(connection, Kind.ANSWER, answer, _REST_SECONDS)
+        put(connection, answer, _REST_SECONDS)
 
 
 def _end(connection: socket.socket) -> None:

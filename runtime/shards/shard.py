@@ -13,7 +13,7 @@ from ..store.disk.folder import PackFolder
 from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
 from .answers import Answers
-from .frames import Arrays, FrameError, Message
+from .frames import FrameError, Message
 from .greeting import facts_of
 
 
@@ -57,12 +57,12 @@ class Shard:
         folder, n = self._store.folder, self.facts.stop - self.facts.first
         return n // SEGMENT * folder.layer_bytes * len(folder.whole_layers)
 
-    def answer(self, frame: Message) -> Arrays:
+    def answer(self, question: Message) -> Message:
         """The answer to a question; `FrameError` for one that cannot be."""
         try:
             if self._alone is None:
-                return on_engine(self._answers.to, frame)
+                return on_engine(self._answers.to, question)
             with self._alone:
-                return self._answers.to(frame)
+                return self._answers.to(question)
         except (OpsError, ValueError, TypeError, IndexError) as error:
             raise FrameError(f"a question that cannot be answered: {error}") from error

@@ -9,6 +9,8 @@ Span = tuple[int, int]
 _SPARE = 5 / 4
 _MORE = 32
 """What a process is asked for is so many times what is expected of it, and so much more."""
+_STEP = 64
+"""And a multiple of this: the answers to few questions are recorded."""
 
 
 class Shares:
@@ -25,7 +27,8 @@ class Shares:
         given = self._given.get(layer)
         if given is None:  # of tokens that are alike
             given = [k * size // sum(sizes) for size in sizes]
-        return [min(n, int(_SPARE * one) + _MORE) for n, one in zip(most, given)], most
+        asked = [-(-(int(_SPARE * one) + _MORE) // _STEP) * _STEP for one in given]
+        return [min(n, m) for n, m in zip(asked, most)], most
 
     def gave(self, layer: int, given: list[int]) -> None:
         """Remember how many of its tokens each process gave, to the query head that took most. One

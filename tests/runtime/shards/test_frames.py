@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from kvarn.runtime.shards.frames import FrameError, Gone, Kind, receive, send
+from kvarn.runtime.shards.frames import Form, FrameError, Gone, Kind, Message, receive, send
 
 TYPES = st.sampled_from(("u1", "<u4", "<u8", "<i8", "<f4", "<f8"))
 ARRAYS = TYPES.flatmap(
@@ -123,3 +123,27 @@ def test_a_message_that_comes_too_slowly_is_given_up() -> None:
     with ours, theirs, pytest.raises(TimeoutError):
         ours.sendall(b"kvsh")
         receive(theirs, deadline=time.monotonic() + 0.05)
+
+
+def test_a_form_is_filled_again() -> None:
+    form = Form(Kind.ROWS, [np.zeros(3, np.uint8), np.zeros((2, 3), "<f4"), np.zeros(0)])
+    questions = []
+    for i in range(2):
+        form.fill(0, bytes([i] * 3))
+        form.fill(1, np.full((2, 3), i, "<f4"))
+        questions.append(form.message())
+    for i, question in enumerate(questions):  # which the other one has not changed
+        arrays = [np.full(3, i, np.uint8), np.full((2, 3), i, "<f4"), np.zeros(0)]
+        assert question == Message.of(Kind.ROWS, arrays)
+    with pytest.raises(ValueError):
+        form.fill(1, np.zeros(7, "<f4"))
+
+
+def test_a_message_is_cut_at_its_arrays() -> None:
+    arrays = [np.arange(3, dtype=np.uint8), np.arange(5.0), np.arange(2, dtype="<u4")]
+    message = Message.of(Kind.ROWS, arrays)
+    a, b, c = (array.tobytes() for array in arrays)
+    for (first, stop), (rest, some) in {(1, 2): (a + c, b), (1, 3): (a, b + c)}.items():
+        assert message.cut(first, stop) == (message.heading + rest, some)
+    with pytest.raises(FrameError, match="3 arrays"):
+        message.cut(1, 4)

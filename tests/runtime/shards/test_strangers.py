@@ -151,9 +151,8 @@ def test_a_pack_that_grows_while_it_is_opened(
     monkeypatch.setattr(shard_module, "DiskStore", opened)
     grown = Shard(path)
     assert grown.facts == before.facts and grown.facts.stop == 2048
-    question = Message(*SOUND)
-    for found, expected in zip(grown.answer(question), before.answer(question)):
-        np.testing.assert_array_equal(found, expected)
+    question = Message.of(*SOUND)
+    assert grown.answer(question) == before.answer(question)
 
 
 def test_a_pack_that_is_replaced_beneath_a_shard(
@@ -175,9 +174,8 @@ def test_a_pack_that_is_replaced_beneath_a_shard(
             (Kind.NEAREST, [numbers, signatures, name]),
             (Kind.LARGEST, [numbers, q]),
         ):
-            question = Message(kind, arrays)
-            for found, expected in zip(shard.answer(question), other.answer(question)):
-                np.testing.assert_array_equal(found, expected)
+            question = Message.of(kind, arrays)
+            assert shard.answer(question) == other.answer(question)
         if not layer:
             shutil.rmtree(path)
             (tmp_path / "new").rename(path)
@@ -189,13 +187,13 @@ def test_heads_that_ask_at_the_same_time(pack: Path) -> None:
     rng, shape = np.random.default_rng(0), (1, SHAPE.n_heads, SHAPE.head_dim)
     one, numbers = Shard(pack, 0, 4), np.array([0, 8, 4096, 100])
     queries = [rng.standard_normal(shape).astype(np.float32) for _ in range(4)]
-    expected = [one.answer(Message(Kind.LARGEST, [numbers, q]))[0] for q in queries]
+    expected = [one.answer(Message.of(Kind.LARGEST, [numbers, q])).arrays[0] for q in queries]
 
     def ask(i: int) -> bool:
         link = links.Link(shard.address, "")
         for _ in range(50):
-            link.send(Kind.LARGEST, [numbers, queries[i]])
-            (found,) = link.receive((np.uint64, expected[i].shape))
+            link.ask(Message.of(Kind.LARGEST, [numbers, queries[i]]))
+            (found,) = link.answer((expected[i].dtype, expected[i].shape)).arrays
             if (found != expected[i]).any():
                 return False
         return True
@@ -216,13 +214,13 @@ def test_a_machine_that_vanished_and_came_back_is_asked_again(pack: Path) -> Non
 
     with served(pack, []) as server:
         link = links.Link(server.address, "")
-        link.send(*SOUND)
+        link.ask(Message.of(*SOUND))
         assert link._connection is not None
         link._connection.close()
         link._connection = Vanished()  # type: ignore[assignment]
         shapes = QUERIES.shape, (*QUERIES.shape[:2], 2)
-        answer = link.receive(*((np.float32, shape) for shape in shapes))
-        assert [array.shape for array in answer] == [*shapes]
+        answer = link.answer(*((np.dtype(np.float32), shape) for shape in shapes))
+        assert [array.shape for array in answer.arrays] == [*shapes]
         link.close()
 
 

@@ -1,0 +1,97 @@
+"""The head's part of a context: the tokens after those of the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import is_
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from ...ops.arrays import F32, U64
+from ...ops.attention.softmax import Softmax
+from ...ops.select import Range
+from ..store import KVStore
+from .part import Part, Query
+from .work import Best, Listed, Whole
+
+W = TypeVar("W", Best, Listed, Whole)
+
+
+class _Kept(NamedTuple):
+    """Work, and what it was made for: numbers, and objects that are others where they changed."""
+
+    work: Any
+    numbers: tuple[int, ...]
+    objects: tuple[object, ...]
+
+
+class LocalPart:
+    """Attention of single tokens to a part that grows. What the next token needs, too, is recorded
+    then: it reads its ranges from numbers that are set for each."""
+
+    def __init__(self, part: Part, store: KVStore) -> None:
+        self.part, self._store = part, store
+        self._numbers = store.device.numbers(4)
+        self._kept: dict[tuple[type, int], _Kept] = {}
+
+    def whole(self, layer: int, q: F32, stop: int, softmax: Softmax) -> Whole:
+        """`Part.whole` of these queries, which has run."""
+
+        def make() -> Whole:
+            return self.part.whole(layer, np.empty_like(q), stop, softmax)
+
+        whole = self._same(Whole, layer, (), (self._store.segments(layer),), make)
+        whole.q[:] = q
+        whole.last.set([stop - self.part.first - 1])
+        whole.run()
+        return whole
+
+    def best(self, layer: int, query: Query, among: Range, k: int) -> Best:
+        """`Part.best`, which has run; the query's arrays are the same for each token."""
+        self._numbers.set([*among, among.last - self.part.first])
+        column = self._store if query.column is None else query.column
+        k = min(k, among.last - among.first)
+
+        def make() -> Best:
+            *among, n = self._numbers.now()
+            return self.part.best(layer, query, Range(*among), n, k)
+
+        objects = query.by, self._store.segments(layer), column.segments(layer)
+        best = self._same(Best, layer, (k,), objects, make)
+        best.run()
+        return best
+
+    def chosen(
+        self, layer: int, q: F32, among: Range, best: Best | None, limits: U64, softmax: Softmax
+    ) -> Listed:
+        """`Part.chosen`, which has run; the arrays are the same for each token."""
+        self._numbers.set([*among, 0])
+
+        def make() -> Listed:
+            among = Range(*self._numbers.now()[:3])
+            return self.part.chosen(layer, q, among, best, limits, softmax)
+
+        objects = q, self._store.segments(layer), best, limits
+        room = self.part.room_for(among, q.shape[1], best)
+        listed = self._same(Listed, layer, (room,), objects, make)
+        listed.run()
+        return listed
+
+    def _same(
+        self,
+        kind: type[W],
+        layer: int,
+        numbers: tuple[int, ...],
+        objects: tuple[object, ...],
+        make: Callable[[], W],
+    ) -> W:
+        """The layer's work of the token before, recorded, where it was made for the same; or new
+        work, for once."""
+        kept = self._kept.get((kind, layer))
+        if kept is None or kept.numbers != numbers or not all(map(is_, kept.objects, objects)):
+            work = make()
+            self._kept[kind, layer] = _Kept(work, numbers, objects)
+            return work
+        kept.work.record()
+        return cast(W, kept.work)  # its kind is in the key

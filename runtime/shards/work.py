@@ -1,0 +1,120 @@
+"""What a process computes for one token, on arrays of its own.
+
+It runs as it is, or is recorded first, where the same will be asked of other queries: an
+interpreter that is no longer in the CPU's caches needs 100 µs for what a recorded call needs 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ops.arrays import F32, I64, U64
+from ...ops.attention.decode.gathered import GatheredScratch, gathered_attention
+from ...ops.attention.softmax import Softmax
+from ...ops.device import Device, Numbers
+from ...ops.select import Lists
+
+NOTHING = np.float32(-1e30)
+"""m where no token is read."""
+
+
+class Launches:
+    """Operations of a device: `launch` calls them, and is kept, as it has the memory they use."""
+
+    def __init__(self, device: Device, launch: Callable[[], None]) -> None:
+        self._device, self._launch = device, launch
+        self.run, self._recorded = launch, False
+
+    def record(self) -> None:
+        """Have `run` run a recording of them from now on."""
+        if not self._recorded:
+            self.run, self._recorded = self._device.record(self._launch).run, True
+
+
+class Best:
+    """The best of a layer's tokens for each query head, by the queries (1, H, E) or by their
+    signatures (J, G).
+
+    by: memory for these; entries: what `launches` make of it, uint64 (H, k) (`ops.select.parts`).
+    """
+
+    def __init__(self, by: NDArray[Any], entries: U64, launches: Launches) -> None:
+        self.by, self.entries, self._launches = by.data.cast("B"), entries, launches
+        self.record = launches.record
+        self._found = b""
+
+    def run(self) -> None:
+        """Fill the entries for what `by` holds."""
+        self._launches.run()
+
+    def find(self, by: memoryview | bytes) -> None:
+        """Fill the entries for queries or signatures, given as bytes, unless these are there."""
+        if by != self._found:
+            self._found = b""
+            self.by[:] = by
+            self.run()
+            self._found = bytes(by)
+
+
+class Whole:
+    """Attention of q (1, H, E) to all tokens up to number `last` of a part, and its masses (1, H,
+    2). attend: fills out, and leaves the masses in `left` (H, 2)."""
+
+    def __init__(self, q: F32, out: F32, left: F32, last: Numbers, attend: Launches) -> None:
+        self.q, self.out, self.last, self._left, self._attend = q, out, last, left, attend
+        self.masses: F32 = np.empty((1, *left.shape), np.float32)
+        self.record = attend.record
+
+    def run(self) -> None:
+        """Fill out and masses."""
+        self._attend.run()
+        self.masses[0] = self._left
+
+
+class Tokens(NamedTuple):
+    """A layer's tokens, the first of those that may be read, and how these are."""
+
+    segments: I64
+    first: int
+    softmax: Softmax
+    scratch: GatheredScratch
+
+
+class Listed:
+    """Attention of q (1, H, E) to a list of tokens of each KV head, and its masses (1, H, 2).
+
+    find: fills the lists. `record` is about that alone: with `attend` recorded, too, also few
+    tokens wake all threads, as nobody knows then how few.
+    """
+
+    def __init__(
+        self, device: Device, q: F32, lists: Lists, find: Callable[[], None], tokens: Tokens
+    ) -> None:
+        self.q, self.lists, self._tokens = q, lists, tokens
+        self.out, self.masses = np.empty_like(q), np.empty((1, q.shape[1], 2), np.float32)
+        self._read = np.empty_like(lists.counts)
+        self._find, self.attend = Launches(device, find), Launches(device, self._launch)
+        self.record = self._find.record
+
+    def _launch(self) -> None:
+        (segments, _, softmax, scratch), listed = self._tokens, self.lists.tokens
+        gathered_attention(
+            self.q, listed, self._read, segments, self.out, softmax=softmax, scratch=scratch
+        )
+
+    def run(self) -> None:
+        """Fill the lists, out, and masses."""
+        self._find.run()
+        listed, counts = self.lists
+        np.maximum(counts, 1, out=self._read)
+        empty = [j for j, n in enumerate(counts.tolist()) if not n]
+        if empty:  # their first token is read, and counts for nothing below
+            listed[empty, 0] = self._tokens.first
+        self.attend.run()
+        self.masses[0] = self._tokens.scratch.masses
+        if empty:
+            self.masses.reshape(len(counts), -1, 2)[empty] = NOTHING, 1.0
