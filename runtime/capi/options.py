@@ -16,6 +16,7 @@ from ..context.planning.request import kv_types
 from ..loading.device_names import DEVICES, KV_ON
 from ..methods import Kind, Option
 from ..sampling import Sampler
+from ..sampling.options import bias_of_json
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -78,16 +79,6 @@ def _either(*types: type, expected: str) -> Kind:
     return read
 
 
-def _bias(value: Any) -> dict[int, float]:
-    expected = 'an object such as {"15043": -1.5}'
-    if not isinstance(value, dict) or not all(len(key) < 12 for key in value):
-        raise WrongValue(expected, value)
-    try:
-        return {int(token): _number(bias) for token, bias in value.items()}
-    except (ValueError, WrongValue):
-        raise WrongValue(expected, value) from None
-
-
 def _or_null(kind: Kind) -> Kind:
     return lambda value: None if value is None else kind(value)
 
@@ -109,10 +100,11 @@ def _sampler_kind(default: Any) -> Kind:
     return _number if isinstance(default, float) else partial(count, least=-1)
 
 
+_OBJECT = _either(dict, expected='an object such as {"15043": -1.5}')
 _SAMPLER: dict[str, Kind] = {
     field.name: _sampler_kind(field.default) for field in fields(Sampler)
 } | {
-    "logit_bias": _or_null(_bias),
+    "logit_bias": _or_null(lambda value: bias_of_json(_OBJECT(value))),
     "samplers": lambda value: value if isinstance(value, str) else _texts(value),
     "seed": _or_null(partial(count, most=2**64 - 1, units=False)),
 }

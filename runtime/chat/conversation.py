@@ -64,8 +64,7 @@ class Conversation:
 
     def __post_init__(self) -> None:
         if self.template is None:
-            model = self.context.model
-            self.template = model.chat_template or ChatTemplate.plain(model.tokenizer.control)
+            self.template = ChatTemplate.of(self.context.model)
 
     def ask(self, text: str, progress: Progress | None = None) -> Generator[str, None, None]:
         """Adds a user's message and yields the answer in pieces.

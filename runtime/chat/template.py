@@ -6,7 +6,7 @@ A GGUF file carries the template as Jinja source in `tokenizer.chat_template`, v
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...system.errors import KvarnError
 from ...system.text import one_line
@@ -15,6 +15,9 @@ from .quoting import Quoting, texts_in
 from .sandbox.errors import TemplateError
 from .sandbox.limits import MAX_SOURCE
 from .sandbox.renderer import Renderer
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 KEY = "tokenizer.chat_template"
 _TOOL_VARIANT = "tool_use"
@@ -100,6 +103,11 @@ class ChatTemplate:
         return cls(
             source, bos_token=bos_token, eos_token=eos_token, control=control, variants=variants
         )
+
+    @classmethod
+    def of(cls, model: "Model") -> "ChatTemplate":
+        """The template of a model, or the stand-in."""
+        return model.chat_template or cls.plain(model.tokenizer.control)
 
     @classmethod
     def plain(cls, control: ControlTexts) -> "ChatTemplate":

@@ -1,6 +1,7 @@
 """The options of sampling: plain values, so that a command line can be built without NumPy."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -194,6 +195,14 @@ class SamplingOptions:
                 f"sampling: adaptive_target is {self.adaptive_target}, but {reason}: "
                 f"add {ADAPTIVE} to samplers and omit mirostat, or omit adaptive_target"
             )
+
+
+def bias_of_json(value: Any) -> Any:
+    """A `logit_bias` of JSON, which spells ids of tokens as text; other values as they are."""
+    if not isinstance(value, dict):
+        return value
+    is_id = re.compile("[0-9]{1,12}").fullmatch
+    return {int(key) if is_id(str(key)) else key: bias for key, bias in value.items()}
 
 
 def _are_texts(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from ...context.reading.prompt import check_readable, prompt_ids
 from ...embedding.texts import shortened
 from ...lens.passages import Source
 from ...sampling import Constraint, Sampler, SamplingError
+from ...sampling.options import bias_of_json
 from ...stops import stop_strings
 from ...store import Disk
 from ...tokenizer import Rendered as Marked
@@ -79,13 +80,7 @@ class Preparing:
         self, model: Model, n_ctx: int, words: Mapping[str, Any], answers: Answers
     ) -> None:
         self._model, self._n_ctx, self._words, self._answers = model, n_ctx, words, answers
-        self.tokenizer = model.tokenizer
-
-    @cached_property
-    def template(self) -> ChatTemplate:
-        """The model's chat template, or a plain one."""
-        tokenizer = self.tokenizer
-        return self._model.chat_template or ChatTemplate.plain(tokenizer.control)
+        self.tokenizer, self.template = model.tokenizer, ChatTemplate.of(model)
 
     def generate(self, asked: Generate) -> Prepared:
         """Raises `Refusal`, and `KvarnError` for what is invalid."""
@@ -100,7 +95,11 @@ class Preparing:
             of_chat = partial(self.ids, request=request, n_ctx=LARGEST, begins=pack is None)
             neutral = neutral_ids(self.tokenizer, asked.prompt, ids, of_chat, pack is None)
         stops = asked.stop + (list(self.template.stop) if isinstance(asked.prompt, Chat) else [])
-        sampler = self._model.sampler(**_checked_options(asked, self._model.config.n_vocab))
+        sampler = self._model.sampler(**_checked_options(asked))
+        last = self._model.config.n_vocab - 1
+        if (token := max(sampler.logit_bias or (0,))) > last:
+            expected = f"expected ids from 0 to {last}"
+            raise SamplingError(f"sampling: logit_bias names token {token}, {expected}")
         strings, tokenizer = stop_strings(stops), self.tokenizer
         return Prepared(
             asked, tokenizer, ids, request, n_ctx, pack, sampler, strings, neutral, sources
@@ -222,28 +221,15 @@ def _check_chat(prompt: Chat) -> None:
         raise Refusal("invalid", "the last message is no answer in text to go on with")
 
 
-def _checked_options(asked: Generate, n_vocab: int) -> dict[str, Any]:
+def _checked_options(asked: Generate) -> dict[str, Any]:
     """The options of `Sampler` that are asked for; `SamplingError` for a name that is none."""
     options, constraint = asked.sampling, asked.constraint
     known = {one.name for one in fields(Sampler)} - {"constraint"}
     if unknown := next((name for name in options if name not in known), ""):
         raise SamplingError(f"sampling: there is no option {unknown!r:.40}")
-    given = dict(options)
+    given = {**options, "logit_bias": bias_of_json(options.get("logit_bias"))}
     if asked.ignore_eos:
         given["ignore_eos"] = True
-    if isinstance(bias := options.get("logit_bias"), dict):
-        given["logit_bias"] = {_token(key): x for key, x in bias.items()}
-        for token in given["logit_bias"]:
-            if isinstance(token, int) and token >= n_vocab:
-                raise SamplingError(
-                    f"sampling: logit_bias names token {token}, expected ids from 0 to "
-                    f"{n_vocab - 1}"
-                )
     if constraint is not None:
         given["constraint"] = Constraint.of(constraint)
     return given
-
-
-def _token(key: Any) -> Any:
-    """The id of a token that JSON spells as text."""
-    return int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
