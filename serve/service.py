@@ -72,6 +72,10 @@ class Service:
             self.log.notice(f"unexpected {type(error).__name__} at {places}")
         return answer
 
+    def skip_tool(self, path: str, kind: str) -> None:
+        """Say that a tool which runs at its vendor's is left out."""
+        self.log.notice(f"{path}: a tool of type {shown(kind, 40)} is not here, and left out")
+
     def count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a request that has ended. Unknown paths count as one."""
         route = scope.get("kvarn.route", "other")

@@ -57,12 +57,8 @@ class Gathered:
 
     def message(self) -> Reply:
         """The answer as a message that templates take."""
-        message: Reply = {"role": "assistant", "content": self.text}
-        if self.reasoning:
-            message["reasoning_content"] = self.reasoning
-        if self.calls:
-            message["tool_calls"] = [call_of(one.id, one.name, one.arguments) for one in self.calls]
-        return message
+        calls = [call_of(one.id, one.name, one.arguments) for one in self.calls]
+        return answer(self.text, self.reasoning, calls)
 
     def reply(self) -> Reply:
         """The answer as a message that clients get: arguments are text."""
@@ -75,11 +71,12 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Logprob:
-    """One token with its log probability, and the most likely ones in its place."""
+    """One token with its log probability, and the most likely ones in its place. logprob: None for
+    one with nothing before it."""
 
     token: int
     piece: bytes
-    logprob: float
+    logprob: float | None
     top: list[tuple[int, bytes, float]] = field(default_factory=list)
 
     @classmethod
@@ -110,6 +107,16 @@ def usage_of(n_prompt: int, n_generated: int) -> Reply:
     """Tokens of a response."""
     n_total = n_prompt + n_generated
     return {"prompt_tokens": n_prompt, "completion_tokens": n_generated, "total_tokens": n_total}
+
+
+def answer(text: str, reasoning: str | None, calls: Sequence[Reply]) -> Reply:
+    """An answer as a message that templates take, with calls of `call_of`."""
+    message: Reply = {"role": "assistant", "content": text}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = calls
+    return message
 
 
 def called(id: str, name: str, arguments: Any) -> Reply:
@@ -185,11 +192,12 @@ class Choice:
         texts = [spelt(one.piece) for one in tokens]
         offsets = list(accumulate(map(len, texts), initial=self.n_told))
         self.n_told = offsets.pop()
-        top = [{spelt(b): max(p, _LEAST) for _, b, p in one.top[:n_top]} for one in tokens]
+        logprobs = [_finite(one.logprob) for one in tokens]
+        top = [{spelt(b): _finite(p) for _, b, p in one.top[:n_top]} for one in tokens]
         return {
             "tokens": texts,
-            "token_logprobs": [max(one.logprob, _LEAST) for one in tokens],
-            "top_logprobs": top,
+            "token_logprobs": logprobs,
+            "top_logprobs": [None if p is None else most for p, most in zip(logprobs, top)],
             "text_offset": offsets,
         }
 
@@ -205,8 +213,12 @@ def _chat_logprobs(tokens: Sequence[Logprob], n_top: int) -> Reply:
     return {"content": content}
 
 
-def _one(piece: bytes, logprob: float) -> Reply:
-    return {"token": spelt(piece), "logprob": max(logprob, _LEAST), "bytes": list(piece)}
+def _one(piece: bytes, logprob: float | None) -> Reply:
+    return {"token": spelt(piece), "logprob": _finite(logprob), "bytes": list(piece)}
+
+
+def _finite(logprob: float | None) -> float | None:
+    return None if logprob is None else max(logprob, _LEAST)
 
 
 def embeddings(vectors: Sequence[Any], n_tokens: int, model: str) -> Reply:

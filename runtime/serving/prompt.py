@@ -9,6 +9,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ..chat.openai.errors import invalid
+from ..chat.openai.messages import named_results
+
 
 class Chat(msgspec.Struct, tag=True, omit_defaults=True):
     """A conversation to render with the model's chat template.
@@ -22,6 +25,22 @@ class Chat(msgspec.Struct, tag=True, omit_defaults=True):
     extra: dict[str, Any] = {}
     continues: bool = False
     """The last message is an answer to go on with, and not to answer."""
+
+    @classmethod
+    def of(
+        cls,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        extra: dict[str, Any],
+        field: str = "messages",
+    ) -> Chat:
+        """The conversation, which goes on with its last message where that is an answer. Raises
+        `RequestError` for no messages, by the name of their field."""
+        if not messages:
+            raise invalid(field, [], "one message or more")
+        last = messages[-1]
+        continues = last["role"] == "assistant" and "tool_calls" not in last
+        return cls(named_results(messages), tools or None, extra, continues)
 
     @property
     def finished(self) -> list[dict[str, Any]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...runtime.chat.openai.tools import Tools
 from ...runtime.sampling.constraints.form import Form
 from ...runtime.serving.prompt import Prompt, Reading
-from .tools import Tools
 
 
 @dataclass(frozen=True)

@@ -64,15 +64,10 @@ class WholeAnswer(Gathered):
 
     @property
     def end(self) -> End:
-        """Why it ended."""
-        return end_of(self.done, bool(self.calls))
-
-
-def end_of(done: Done | None, has_calls: bool) -> End:
-    """Why an answer ended. One without an end was cut off, as at a limit."""
-    finish = done.finish if done is not None else "cancelled"
-    if finish in ("length", "context", "cancelled"):
-        return "length"
-    if has_calls:
-        return "tool_calls"
-    return "stop_text" if finish == "stop" and done is not None and done.stop else "stop"
+        """Why it ended. One without an end was cut off, as at a limit."""
+        done = self.done or Done(0, "cancelled")
+        if done.finish in ("length", "context", "cancelled"):
+            return "length"
+        if self.calls:
+            return "tool_calls"
+        return "stop_text" if done.finish == "stop" and done.stop else "stop"

@@ -39,7 +39,7 @@ async def embedded(
     dimensions: int | None,
     truncate: bool = False,
 ) -> Embedded:
-    """A vector for each input; truncate: cut those that are too long. Raises `ApiError` 400 for
+    """A vector for each input; truncate: cut those that are too long. Raises `RequestError` for
     none, for empty ones and for a length that the model's vectors do not have."""
     n_embd = service.ready().n_embd
     if dimensions is not None and dimensions != n_embd:

@@ -6,10 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ...runtime.sampling import SamplingError
+from ...runtime.chat.openai import fields as openai
 from ...runtime.sampling.constraints.form import Form
-from ...runtime.sampling.options import SamplingOptions
-from ...runtime.sampling.order import samplers_lettered
 from ...runtime.serving.prompt import Reading
 from ..wire.errors import ApiError, invalid
 
@@ -67,12 +65,9 @@ class Sampled(Read, kw_only=True):
     stop: str | list[str] | None = None
 
 
-_OPTIONS = {
-    name: "temp" if name == "temperature" else name
-    for name in Sampled.__struct_fields__
-    if name not in ("stop", *Read.__struct_fields__)
-}
-"""Field → option of `Sampler`."""
+_SAMPLING = [
+    name for name in Sampled.__struct_fields__ if name not in ("stop", *Read.__struct_fields__)
+]
 
 
 class Constrained(Sampled, kw_only=True):
@@ -85,24 +80,8 @@ class Constrained(Sampled, kw_only=True):
 
 
 def sampling_of(fields: Sampled, path: str = "") -> dict[str, Any]:
-    """The options of `Sampler` that the fields name. path: where they stand in the body.
-
-    Raises `ApiError` 400 for a value out of its range.
-    """
-    options: dict[str, Any] = {}
-    for name, option in _OPTIONS.items():
-        value = getattr(fields, name)
-        if value is None or (name == "seed" and value == -1):  # llama.cpp's word for any seed
-            continue
-        try:
-            if name == "samplers" and isinstance(value, str):
-                value = list(samplers_lettered(value))
-            SamplingOptions(**{option: value})
-        except SamplingError as error:
-            reason = str(error).removeprefix("sampling: ").replace(option, f"{path}{name}", 1)
-            raise ApiError(400, reason, f"{path}{name}") from None
-        options[option] = value
-    return options
+    """The options of `Sampler` that the fields name. path: where they stand in the body."""
+    return openai.sampling_of({name: getattr(fields, name) for name in _SAMPLING}, path)
 
 
 def stops_of(stop: str | list[str] | None, field: str = "stop") -> list[str]:
@@ -148,23 +127,23 @@ def constraint_of(fields: Constrained) -> Form | None:
     if fields.json_schema is not None:
         return schema_constraint(fields.json_schema)
     if fields.regex is not None:
-        return Form("regex", _checkable(fields.regex, "regex"))
-    grammar = _checkable(fields.grammar or "", "grammar")
-    return Form("gbnf" if "::=" in grammar else "lark", grammar)
+        return checkable(Form("regex", fields.regex))
+    grammar = fields.grammar or ""
+    return checkable(Form("gbnf" if "::=" in grammar else "lark", grammar), "grammar")
 
 
 def schema_constraint(schema: dict[str, Any]) -> Form:
     """Answers that match a JSON schema. Raises `ApiError` 400 for one of too many bytes."""
-    text = msgspec.json.encode(schema).decode()
-    return Form("json_schema", _checkable(text, "json_schema"))
+    return checkable(openai.schema_form(schema))
 
 
-def _checkable(text: str, name: str) -> str:
-    """A constraint's text, if it can be checked in about a second."""
-    if (n_bytes := len(text.encode())) > MOST_CONSTRAINT_BYTES:
+def checkable(form: Form, name: str = "") -> Form:
+    """A form, if it can be checked in about a second. name: of its field."""
+    name = name or form.kind
+    if (n_bytes := len(form.value.encode())) > MOST_CONSTRAINT_BYTES:
         most = f"{MOST_CONSTRAINT_BYTES:,}"
         raise ApiError(400, f"{name} has {n_bytes:,} bytes, expected at most {most}", name)
-    return text
+    return form
 
 
 def _word(value: str | float) -> str:

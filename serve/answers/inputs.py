@@ -11,7 +11,7 @@ Given: TypeAlias = str | list[int | str | list[int]]
 
 
 def inputs_of(given: Given, field: str) -> list[str | list[int]]:
-    """The texts and lists of ids. Raises `ApiError` 400 for none, and for ids below 0."""
+    """The texts and lists of ids. Raises `RequestError` for none, and for ids below 0."""
     if isinstance(given, str):
         return [given]
     if not given:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...runtime.chat.tool_calls import (
-    Parser,
-    Plain,
-    after_reasoning,
-    constraint_for,
-    parser_for,
-)
+from ...runtime.chat.tool_calls import Parser, Plain
 from ...runtime.sampling.constraints.form import Form
 from ...runtime.serving.calls import RequestRefused
 from ...runtime.serving.prompt import Chat
@@ -27,13 +21,8 @@ async def reader_of(service: Service, ask: Ask) -> tuple[Parser, Form | None]:
     """What reads the answer, and what it must match."""
     if not isinstance(ask.prompt, Chat):
         return Plain(), ask.constraint
-    template, tools = service.ready().chat_template, ask.tools
     end = await _prompt_end(service, ask.prompt)
-    parser = parser_for(template, tools.offered, end)
-    if ask.constraint is not None:
-        return parser, after_reasoning(ask.constraint, template, end)
-    constraint = constraint_for(template, tools.offered, tools.choice, end, one_call=tools.one_call)
-    return parser, constraint
+    return ask.tools.reader(service.ready().chat_template, end, ask.constraint)
 
 
 async def _prompt_end(service: Service, chat: Chat) -> str:

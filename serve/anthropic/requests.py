@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...runtime.chat.openai import messages as forms
+from ...runtime.chat.openai.messages import Part
+from ...runtime.chat.openai.tools import Choice, Tools, function, named
+from ...runtime.chat.replies import answer, called
 from ...runtime.sampling.constraints.form import Form
 from ...runtime.serving.prompt import Chat
-from ..answers import messages as forms
 from ..answers.fields import schema_constraint
-from ..answers.messages import Part, chat_of
-from ..answers.tools import Choice, Tools, function, named, skipped
 from ..service import Service
 from ..wire.errors import ApiError, invalid
 from .types import Block, CountRequest, Message, Tool
@@ -30,12 +31,12 @@ def conversation(body: CountRequest, tools: Tools) -> Chat:
         messages += _messages(one, f"messages[{i}]")
     if not body.messages:
         messages = []
-    return chat_of(messages, tools.offered, _extra(body))
+    return Chat.of(messages, tools.offered, _extra(body))
 
 
 def _system(system: str | list[Part] | None) -> str:
     if isinstance(system, list):
-        system = [part for part in system if not (part.text or "").startswith(PRIVATE)]
+        system = [part for part in system if not (part.get("text") or "").startswith(PRIVATE)]
     text = forms.text_of(system, "system")
     return "" if text.startswith(PRIVATE) else text
 
@@ -79,11 +80,10 @@ def _answer(blocks: list[tuple[Block, str]]) -> dict[str, Any]:
         elif block.type == "tool_use":
             if not block.name:
                 raise ApiError(400, f"{at}.name is missing, expected a tool's", f"{at}.name")
-            called = {"name": block.name, "arguments": block.input or {}}
-            calls.append({"id": block.id or "", "type": "function", "function": called})
+            calls.append(called(block.id or "", block.name, block.input or {}))
         elif block.type not in _HIDDEN:
             texts.append(_text(block, at))
-    return forms.answer("\n".join(texts), "\n".join(thoughts), calls)
+    return answer("\n".join(texts), "\n".join(thoughts), calls)
 
 
 def _text(block: Block, path: str) -> str:
@@ -106,7 +106,7 @@ def tools_of(service: Service, body: CountRequest) -> Tools:
 
 def _tool(service: Service, i: int, tool: Tool) -> dict[str, Any] | None:
     if tool.type not in (None, "custom"):
-        skipped(service, f"tools[{i}]", tool.type or "")
+        service.skip_tool(f"tools[{i}]", tool.type or "")
         return None
     return function(tool.name, tool.description, tool.input_schema)
 

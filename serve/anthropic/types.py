@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...runtime.chat.openai.messages import Part
 from ..answers.fields import Sampled
-from ..answers.messages import Part
 
 
 class Block(msgspec.Struct, kw_only=True):

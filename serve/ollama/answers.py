@@ -9,16 +9,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...runtime.chat.openai.messages import message
+from ...runtime.chat.openai.tools import Tools, functions_of
 from ...runtime.chat.replies import Call, arguments_of
 from ...runtime.chat.tool_calls import CallEnds, ReasoningPiece, TextPiece
-from ...runtime.serving.prompt import Prompt, Text
+from ...runtime.serving.prompt import Chat, Prompt, Text
 from ...runtime.serving.protocol import Done
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask
 from ..answers.collecting import WholeAnswer
-from ..answers.messages import chat_of, message
-from ..answers.tools import Tools
-from ..openai.requests import offered_tools
 from ..service import Service
 from ..wire.encoding import json_response, line
 from ..wire.errors import ApiError, shape
@@ -35,7 +34,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     facts = served(service, body)
     if not body.messages:
         return json_response(_loaded(body.model, _as_message))
-    tools = Tools(offered_tools(service, body.tools))
+    tools = Tools(functions_of(body.tools, service.skip_tool))
     ask = ask_of(body, chat_prompt(body.messages, body, tools), facts, tools)
     return await _respond(service, request, ask, body, _as_message)
 
@@ -54,7 +53,7 @@ async def generate(service: Service, body: GenerateRequest, request: Request) ->
     else:
         system = [message("system", body.system)] if body.system else []
         messages = [*system, message("user", body.prompt)]
-        prompt = chat_of(messages, None, think_words(body.think))
+        prompt = Chat.of(messages, None, think_words(body.think))
     return await _respond(service, request, ask_of(body, prompt, facts), body, _as_response)
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...runtime.chat.replies import call_of
+from ...runtime.chat.openai import messages as openai
+from ...runtime.chat.openai.tools import Tools
 from ...runtime.sampling.constraints.form import Form
 from ...runtime.serving.prompt import Chat, Prompt
 from ...runtime.serving.protocol import Ready
-from ..answers import messages as forms
 from ..answers.asking import Ask
 from ..answers.fields import reading_of, sampling_of, schema_constraint, stops_of, tokens_of
-from ..answers.messages import chat_of
-from ..answers.tools import Tools
 from ..service import Service
 from ..wire.errors import ApiError, invalid
 from .types import Generated, Message, Options
@@ -40,7 +38,7 @@ def ask_of(body: Generated, prompt: Prompt, facts: Ready, tools: Tools | None = 
 def chat_prompt(messages: list[Message], body: Generated, tools: Tools) -> Chat:
     """The conversation."""
     converted = [_message(one, f"messages[{i}]") for i, one in enumerate(messages)]
-    return chat_of(converted, tools.offered, think_words(body.think))
+    return Chat.of(converted, tools.offered, think_words(body.think))
 
 
 def think_words(think: bool | str | None) -> dict[str, Any]:
@@ -59,18 +57,15 @@ def no_images(images: list[str] | None, path: str) -> None:
 
 def _message(one: Message, path: str) -> dict[str, Any]:
     no_images(one.images, f"{path}.images")
-    text = one.content or ""
-    if one.role in ("system", "user"):
-        return forms.message(one.role, text)
-    if one.role == "assistant":
-        calls = [
-            call_of(call.id or "", call.function.name, call.function.arguments)
-            for call in one.tool_calls or ()
-        ]
-        return forms.answer(text, one.thinking, calls)
-    if one.role == "tool":
-        return forms.result(text, one.tool_call_id or "", one.tool_name or "")
-    raise invalid(f"{path}.role", one.role, "one of system, user, assistant, tool")
+    message: openai.Message = {
+        "role": one.role,
+        "content": one.content or "",
+        "reasoning_content": one.thinking,
+        "tool_calls": one.tool_calls,
+        "tool_call_id": one.tool_call_id,
+        "name": one.tool_name,
+    }
+    return openai.message_of(message, path)
 
 
 def form_of(wanted: str | dict[str, Any] | None) -> Form | None:

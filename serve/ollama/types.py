@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from ...runtime.chat.openai.messages import ToolCall
+from ...runtime.chat.openai.tools import Tool
 from ..answers.fields import Sampled
-from ..openai.types import Tool
 
 
 class Options(Sampled, kw_only=True):
@@ -15,16 +16,6 @@ class Options(Sampled, kw_only=True):
 
     num_predict: int | None = None
     num_ctx: int | None = None
-
-
-class CalledFunction(msgspec.Struct, kw_only=True):
-    name: str
-    arguments: dict[str, Any] | str = {}
-
-
-class ToolCall(msgspec.Struct, kw_only=True):
-    id: str | None = None
-    function: CalledFunction
 
 
 class Message(msgspec.Struct, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from ...runtime.serving.prompt import Text
 from ...runtime.serving.protocol import Done, Progress
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask
-from ..answers.collecting import End, WholeAnswer
+from ..answers.collecting import WholeAnswer
 from ..answers.events import Logprobs
 from ..service import Service, model_id
 from ..wire.encoding import WAITING, json_response, read_so_far
@@ -24,12 +24,6 @@ from .types import Generated
 from .usage import last_words, lens_of, timings_of, usage_of
 
 _DONE = b"data: [DONE]\n\n"
-_FINISH: Mapping[End, str] = {
-    "stop": "stop",
-    "stop_text": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-}
 
 
 async def response(
@@ -54,9 +48,14 @@ async def response(
     answers, told = await whole(service, request, asks), []
     for choice, answer in zip(choices, answers, strict=True):
         choice.waiting += answer.logprobs
-        told.append(choice.whole(answer.reply(), _FINISH[answer.end]))
+        told.append(choice.whole(answer.reply(), _finish(answer)))
     ends = {"usage": usage_of(answers, n), "timings": timings_of(answers)}
     return json_response({**head, "choices": told, **ends, **lens_of(answers[0].done)})
+
+
+def _finish(answer: WholeAnswer) -> str:
+    """Why an answer ended."""
+    return "stop" if answer.end == "stop_text" else answer.end
 
 
 async def _n_before(service: Service, ask: Ask) -> int:
@@ -95,7 +94,7 @@ async def _chunks(
                 choices[i].waiting += tokens
             case Done():
                 ends = {"timings": timings_of([answers[i]]), **lens_of(event)}
-                last = choices[i].chunk({}, _FINISH[answers[i].end])
+                last = choices[i].chunk({}, _finish(answers[i]))
                 yield sse({**shared, "choices": [last], **ends})
             case _ if (delta := delta_of(event)) is not None:
                 yield sse({**shared, "choices": [choices[i].chunk(delta)]})

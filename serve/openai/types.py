@@ -6,63 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...runtime.chat.openai.fields import ResponseFormat
+from ...runtime.chat.openai.messages import Message
+from ...runtime.chat.openai.tools import NamedChoice, Tool
 from ..answers.fields import Constrained
 from ..answers.inputs import Given
-from ..answers.messages import Part
-
-
-class CalledFunction(msgspec.Struct, kw_only=True):
-    name: str
-    arguments: str | dict[str, Any] = ""
-
-
-class ToolCall(msgspec.Struct, kw_only=True):
-    id: str = ""
-    function: CalledFunction
-
-
-class Message(msgspec.Struct, kw_only=True):
-    """One message of a conversation. reasoning_content: what the model thought before it."""
-
-    role: str
-    content: str | list[Part] | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
-    tool_call_id: str | None = None
-    name: str | None = None
-
-
-class Function(msgspec.Struct, kw_only=True):
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class Tool(msgspec.Struct, kw_only=True):
-    """A function. Tools of other types run at OpenAI's, and are left out."""
-
-    type: str = "function"
-    function: Function | None = None
-
-
-class FunctionName(msgspec.Struct, kw_only=True):
-    name: str
-
-
-class NamedChoice(msgspec.Struct, kw_only=True):
-    type: Literal["function"] = "function"
-    function: FunctionName
-
-
-class JsonSchema(msgspec.Struct, kw_only=True):
-    schema: dict[str, Any] | None = None
-    name: str | None = None
-
-
-class ResponseFormat(msgspec.Struct, kw_only=True):
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-    schema: dict[str, Any] | None = None
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):

@@ -7,10 +7,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from ...runtime.chat.openai.errors import RequestError
+from ...runtime.chat.openai.errors import invalid as invalid  # noqa: PLC0414 - exported
 from ...runtime.serving.calls import RequestRefused
 from ...runtime.serving.protocol import Kind
-from ...system.errors import KvarnError
-from ...system.text import brief
 from .encoding import JSON, encode
 
 _OPENAI = {
@@ -41,23 +41,17 @@ RETRY_SECONDS = {429: 1, 503: 2}
 """After which a client may try again. Requests wait for seconds, and an engine starts in three."""
 
 
-class ApiError(KvarnError):
+class ApiError(RequestError):
     """A request that is not answered: a status, one sentence, the path of the field in question."""
 
     def __init__(self, status: int, message: str, field: str = "", code: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, field)
         self.status = status
-        self.field = field
         self.code = code
 
 
 class ClientGone(Exception):
     """The client closed its connection, or did not read what it asked for."""
-
-
-def invalid(field: str, value: object, expected: str) -> ApiError:
-    """Status 400 for a field's value."""
-    return ApiError(400, f"{field} is {brief(value)}, expected {expected}", field)
 
 
 def api_error(error: BaseException) -> ApiError:
@@ -66,6 +60,8 @@ def api_error(error: BaseException) -> ApiError:
     The text of errors that are not the client's is left out: it may hold parts of a prompt."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, RequestError):
+        return ApiError(400, str(error), error.field)
     if isinstance(error, RequestRefused):
         refused = error.refused
         code = "context_length_exceeded" if refused.kind == "too long" else None

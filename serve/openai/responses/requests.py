@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....runtime.chat.openai import messages as forms
+from ....runtime.chat.openai.messages import ROLES
+from ....runtime.chat.openai.tools import Tools
 from ....runtime.chat.replies import call_of
 from ....runtime.serving.prompt import Chat
-from ...answers import messages as forms
-from ...answers.messages import chat_of
-from ...answers.tools import Tools
 from ...service import Service
 from ...wire.errors import ApiError, invalid
-from ..requests import ROLES, effort_words
+from ..requests import effort_words
 from .tools import flat_name, tools_of
 from .types import Item, ResponsesRequest
 
@@ -40,7 +40,7 @@ def conversation(service: Service, body: ResponsesRequest) -> tuple[Chat, Tools]
         messages.append(answer)
     effort = effort_words(body.reasoning.effort if body.reasoning else None)
     extra = {**effort, **(body.chat_template_kwargs or {})}
-    return chat_of(messages if items else [], tools.offered, extra, "input"), tools
+    return Chat.of(messages if items else [], tools.offered, extra, "input"), tools
 
 
 def _check_stateless(body: ResponsesRequest) -> None:
@@ -58,7 +58,7 @@ def _add(answer: dict[str, Any], item: Item, path: str) -> None:
     """Add an item to the answer that it is a part of."""
     if item.type == "reasoning":
         parts = item.content if isinstance(item.content, list) else item.summary
-        text = "\n".join(part.text or "" for part in parts or ())
+        text = "\n".join(part.get("text") or "" for part in parts or ())
         if text:
             answer["reasoning_content"] = text
     elif item.type == "function_call":

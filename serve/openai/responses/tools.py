@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...answers.tools import Choice, Tools, function, named, skipped
+from ....runtime.chat.openai.tools import Choice, Tools, chosen, function, named
 from ...service import Service
 from ...wire.errors import ApiError, invalid
-from ..requests import chosen_tools
 from .types import Function, NamedChoice, ResponsesRequest, Tool
 
 Spaces = Mapping[str, tuple[str, str]]
@@ -41,16 +40,15 @@ def spaces_of(tools: Sequence[Tool] | None) -> Spaces:
 def tools_of(service: Service, body: ResponsesRequest) -> Tools:
     """The tools, and the choice among them."""
     tools = list(_functions(service, body.tools or (), "tools"))
-    wanted = body.tool_choice
-    choice: Choice = "auto"
-    if isinstance(wanted, NamedChoice):
+    choice: Choice | None
+    if isinstance(wanted := body.tool_choice, NamedChoice):
         if wanted.type != "function":
             raise invalid("tool_choice.type", wanted.type, "function")
         name = flat_name(wanted.namespace, wanted.name or "")
         choice = named(name, tools, "tool_choice.name")
-    elif wanted is not None:
+    else:
         choice = wanted
-    return chosen_tools(tools, choice, body.parallel_tool_calls)
+    return chosen(tools, choice, body.parallel_tool_calls)
 
 
 def _functions(
@@ -64,7 +62,7 @@ def _functions(
     for i, tool in enumerate(tools):
         at = f"{path}[{i}]"
         if tool.type not in kinds:
-            skipped(service, at, tool.type)
+            service.skip_tool(at, tool.type)
             continue
         if not tool.name:
             raise ApiError(400, f"{at}.name is missing, expected one", f"{at}.name")

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from ....runtime.chat.openai.fields import ResponseFormat
+from ....runtime.chat.openai.messages import Part
 from ...answers.fields import Constrained
-from ...answers.messages import Part
-from ..types import ResponseFormat
 
 
 class Item(msgspec.Struct, kw_only=True):
