@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .runtime.attend.registry import *
     from .runtime.axes import register as register
     from .runtime.chat.conversation import Conversation as Conversation
+    from .runtime.chat.openai.completions import Completions as Completions
     from .runtime.context import Context as Context
     from .runtime.draft import DraftModel as DraftModel
     from .runtime.draft import Ngram as Ngram
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {
+    "Completions": ".runtime.chat.openai.completions",
     "Context": ".runtime.context",
     "Conversation": ".runtime.chat.conversation",
     "DraftModel": ".runtime.draft",

@@ -3,8 +3,7 @@
 `kvarn.compat` can stand in for the module: `sys.modules["llama_cpp"] = kvarn.compat`.
 """
 
-from .arguments import CompatError as CompatError
+from ..runtime.chat.openai.errors import RequestError as RequestError
 from .arguments import LlamaGrammar as LlamaGrammar
 from .arguments import LlamaPromptLookupDecoding as LlamaPromptLookupDecoding
 from .llama import Llama as Llama
-from .llama import LlamaState as LlamaState

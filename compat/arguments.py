@@ -7,73 +7,59 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..runtime.draft import Ngram
+from .. import KvarnError, Ngram
+from ..runtime.chat.openai.errors import RequestError, invalid
 from ..runtime.draft.base import MOST_TOKENS
 from ..runtime.sampling import Constraint
-from ..system.errors import KvarnError
 from ..system.reading import MOST_TEXT, read_file
 
-RANDOM_SEEDS = (None, -1, 0xFFFFFFFF)
 KV_TYPES = {None: "f16", 1: "f16", 8: "q8_0", 2: "q4_0"}
 """ggml's numbers of types → kvarn's names."""
-OF_SPEED = frozenset(
+OF_MODEL = frozenset(
+    "n_ctx n_threads seed last_n_tokens_size verbose lora_path lora_scale draft_model "
     "split_mode main_gpu tensor_split use_mmap use_mlock n_batch n_ubatch n_threads_batch "
     "offload_kqv flash_attn op_offload swa_full no_perf numa logits_all embedding f16_kv n_parts "
-    "n_gpu_layers".split()
+    "n_gpu_layers local_dir_use_symlinks".split()
 )
-"""Arguments of a model that concern speed, memory or what may be asked, and no result."""
+"""Arguments of a model with any value: most concern speed or memory, and no result."""
 _VALUES: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("chat_format chat_handler tokenizer kv_overrides lora_base".split(), ()),
-    **dict.fromkeys("stopping_criteria logits_processor cache_dir".split(), ()),
+    **dict.fromkeys("stopping_criteria logits_processor cache_dir device suffix".split(), ()),
     **dict.fromkeys("rope_scaling_type pooling_type attention_type yarn_ext_factor".split(), (-1,)),
     **dict.fromkeys("vocab_only spm_infill yarn_orig_ctx".split(), (0,)),
     **dict.fromkeys("tfs_z yarn_attn_factor yarn_beta_slow".split(), (1,)),
-    **dict.fromkeys("functions additional_files".split(), ([],)),
+    **dict.fromkeys("functions function_call additional_files".split(), ()),
     **dict.fromkeys("type_k type_v".split(), (1, 8, 2)),
     "yarn_beta_fast": (32,),
     "rope_freq_base": (0, 10000),  # LangChain always sends its own default
     "rope_freq_scale": (0, 1),
     "normalize": (True,),
-    "device": ("cpu",),
-    "suffix": ("",),
-    "function_call": ("none",),
-    "local_dir_use_symlinks": ("auto",),
 }
 """Arguments that change results → the values, beside None, that kvarn takes."""
 
 
-class CompatError(KvarnError, ValueError):
-    """An argument of llama-cpp-python that kvarn does not have, or not with this value."""
-
-
 @contextmanager
 def value_errors() -> Iterator[None]:
-    """Errors of kvarn as `CompatError`, which is a ValueError, as programs expect it here."""
+    """Errors of kvarn as `RequestError`, which is a ValueError, as programs expect it here."""
     try:
         yield
     except KvarnError as error:
-        raise CompatError(in_arguments(str(error))) from error
+        # A context without room names options of the command line.
+        message = str(error).replace("--ctx", "n_ctx")
+        message = message.replace("--kv-type (q8_0, q4_0)", "type_k and type_v (8, 2)")
+        raise RequestError(message) from error
 
 
-def in_arguments(message: str) -> str:
-    """A message about a context, with arguments in the place of the command line's options."""
-    kinds = "type_k and type_v (8, 2)"
-    return message.replace("--ctx", "n_ctx").replace("--kv-type (q8_0, q4_0)", kinds)
-
-
-def refusal(call: str, name: str, value: object, expected: str) -> CompatError:
-    """The error for an argument's value."""
-    return CompatError(f"{call}: {name} is {value!r:.80}, expected {expected}")
-
-
-def check(call: str, given: Mapping[str, Any], but: Collection[str] = ()) -> None:
-    """Raises `CompatError` for arguments that kvarn does not have, or not with their values."""
-    for name in (name for name in given if name not in but):
-        if name not in _VALUES:
-            raise CompatError(f"{call}: kvarn has no argument {name!r:.40}")
-        value, values = given[name], _VALUES[name]
-        if value is not None and value not in values:
-            raise refusal(call, name, value, " or ".join(map(repr, (None, *values))))
+def said(given: Mapping[str, Any], known: Collection[str] | None = None) -> dict[str, Any]:
+    """The arguments that are not None. known: all that there are; None: who takes them knows.
+    Raises `RequestError` for those that kvarn does not have, or not with their values."""
+    for name, values in _VALUES.items():
+        if (value := given.get(name)) is not None and value not in values:
+            raise invalid(name, value, " or ".join(map(repr, (None, *values))))
+    others = {name: x for name, x in given.items() if x is not None and name not in _VALUES}
+    if known is not None and (unknown := others.keys() - known):
+        raise RequestError(f"there is no argument {min(unknown)!r:.40}")
+    return others
 
 
 class LlamaGrammar(Constraint):
@@ -86,7 +72,6 @@ class LlamaGrammar(Constraint):
         return cls("gbnf", grammar)
 
     @classmethod
-    @value_errors()
     def from_file(cls, file: str | Path, verbose: bool = True) -> LlamaGrammar:
         """A grammar from a file of GBNF."""
         return cls.from_string(read_file(Path(file), MOST_TEXT).decode("utf-8", "replace"))

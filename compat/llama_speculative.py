@@ -1,5 +1,3 @@
 """For programs that import it from `llama_cpp`, under whose name no relative import works."""
 
-from kvarn.compat.arguments import LlamaPromptLookupDecoding
-
-__all__ = ["LlamaPromptLookupDecoding"]
+from kvarn.compat.arguments import LlamaPromptLookupDecoding  # noqa: F401

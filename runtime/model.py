@@ -228,9 +228,13 @@ class Model:
         pooling: "mean" of all tokens, or the "last" one. truncate: cut texts that have more tokens
         than the training length. Raises `EmbeddingError` as `Embedder.embed`.
         """
+        return self.embedder(pooling).embed(texts, truncate=truncate)
+
+    def embedder(self, pooling: str = "mean") -> Embedder:
+        """What `embed` asks, for programs that take either kind of model."""
         if pooling not in ("mean", "last"):
             raise EmbeddingError(f"pooling is {pooling!r:.40}, expected mean or last")
-        return Embedder(DecoderReader(self), pooling, self.name).embed(texts, truncate=truncate)
+        return Embedder(DecoderReader(self), pooling, self.name)
 
     def open(self, request: ContextRequest) -> Context:
         """The context that is asked for. Raises what `context` raises."""

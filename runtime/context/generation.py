@@ -197,10 +197,17 @@ class Generation:
 
         return guess
 
-    def pieces(self) -> Iterator[str]:
-        """Read the prompt, then yield text; text that may begin a stop string is held back."""
-        answer = self.text()
+    def pieces(
+        self, special: bool = False, sampled: Callable[[int], None] | None = None
+    ) -> Iterator[str]:
+        """Read the prompt, then yield text; text that may begin a stop string is held back.
+
+        special: the text spells out control tokens. sampled: gets each token, before its text.
+        """
+        answer = self.text(special)
         for token in self.ids():
+            if sampled is not None:
+                sampled(token)
             if text := answer.push(token):
                 yield text
             if answer.stop:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.compat import CompatError, Llama, LlamaGrammar
+from kvarn.compat import Llama, LlamaGrammar, RequestError
 from kvarn.runtime.loading.default_model import default_model_path
 
 PROMPT = "The captain of the ship"
@@ -120,11 +120,11 @@ def test_an_echo_has_the_log_probabilities_of_the_prompt(llm: Llama, model: kvar
 
 
 def test_an_empty_prompt_and_a_size_that_is_none_are_named(llm: Llama) -> None:
-    with pytest.raises(CompatError, match="the prompt is empty"):
+    with pytest.raises(RequestError, match="the prompt is empty"):
         llm([])
-    with pytest.raises(CompatError, match="Llama: n_ctx is 'x', expected a number of tokens"):
+    with pytest.raises(RequestError, match="n_ctx is 'x', expected a number of tokens"):
         Llama(str(default_model_path()), n_ctx="x")  # type: ignore[arg-type]
-    with pytest.raises(CompatError, match="use a smaller n_ctx or a smaller type_k and type_v"):
+    with pytest.raises(RequestError, match="use a smaller n_ctx or a smaller type_k and type_v"):
         Llama(str(default_model_path()), n_ctx=10**9)
 
 
@@ -186,7 +186,7 @@ def test_an_answer_has_the_form_that_is_asked_for(llm: Llama) -> None:
         assert json.loads(said["choices"][0]["message"]["content"])["ok"] in (True, False)
     grammar = LlamaGrammar.from_string('root ::= " aye" | " nay"')
     assert llm(PROMPT, grammar=grammar)["choices"][0]["text"] in (" aye", " nay")
-    with pytest.raises(CompatError, match="exclude each other"):
+    with pytest.raises(RequestError, match="exclude each other"):
         llm.create_chat_completion(
             HELLO, tools=[TOOL], tool_choice="required", response_format={"type": "json_object"}
         )
@@ -231,7 +231,7 @@ def test_tokens_are_the_tokenizers(llm: Llama, model: kvarn.Model) -> None:
         ({"logits_processor": [print]}, "logits_processor"),
         ({"colour": 1}, "no argument 'colour'"),
         ({"top_p": 3}, "top_p is 3, expected"),
-        ({"grammar": "root"}, "expected a LlamaGrammar"),
+        ({"grammar": "root"}, "grammar is 'root', expected a Constraint"),
     ],
 )
 def test_what_would_change_an_answer_is_refused(llm: Llama, asked: Any, words: str) -> None:
@@ -258,7 +258,7 @@ def test_vectors_are_those_of_the_model(llm: Llama, model: kvarn.Model) -> None:
     said = llm.create_embedding(texts)
     assert [one["embedding"] for one in said["data"]] == vectors
     assert said["usage"]["total_tokens"] == sum(len(llm.tokenize(t.encode())) for t in texts)
-    with pytest.raises(CompatError, match="normalize is False"):
+    with pytest.raises(RequestError, match="normalize is False"):
         llm.embed("a ship", normalize=False)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kvarn.compat
-from kvarn.compat import CompatError, Llama, LlamaGrammar, LlamaPromptLookupDecoding
+from kvarn.compat import Llama, LlamaGrammar, LlamaPromptLookupDecoding, RequestError
 from kvarn.runtime.loading.default_model import default_model_path
 
 from ..models import tiny_models, tiny_text_encoders
@@ -25,7 +25,7 @@ PATH = str(default_model_path())
     [{"lora_base": "x"}, {"rope_freq_base": 5e5}, {"chat_format": "llama-2"}, {"type_k": 99}],
 )
 def test_a_model_that_would_be_another_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(CompatError, match=next(iter(options))):
+    with pytest.raises(RequestError, match=next(iter(options))):
         Llama(PATH, verbose=False, **options)
 
 
@@ -40,7 +40,7 @@ def test_types_of_keys_and_values_arrive() -> None:
     n_bytes = []
     for llm in (small, large):
         llm.eval(range(5, 60))
-        n_bytes.append(llm._context.n_bytes)
+        n_bytes.append(llm._completions.context.n_bytes)
     assert n_bytes[0] < n_bytes[1]
 
 
@@ -57,7 +57,7 @@ def test_a_model_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         assert made.n_ctx() == 32 and made.model_path == PATH
     to = Path("z")
     assert asked == [("x/y", {"file": "*q8_0.gguf", "to": to}), ("x/y", {"file": "", "to": to})]
-    with pytest.raises(CompatError, match="cache_dir"):
+    with pytest.raises(RequestError, match="cache_dir"):
         Llama.from_pretrained("x/y", "a.gguf", cache_dir="z")
 
 
@@ -66,13 +66,13 @@ def test_tools_need_no_package_where_nothing_has_to_be_called(tmp_path: Path) ->
     code = f"""
 import sys
 sys.modules["msgspec"] = sys.modules["llguidance"] = None
-from kvarn.compat import CompatError, Llama
+from kvarn.compat import RequestError, Llama
 llm = Llama({PATH!r}, n_ctx=512, verbose=False)
 asked = dict(tools={[TOOL]!r}, max_tokens=4)
 assert llm.create_chat_completion({HELLO!r}, **asked)["choices"]
 try:
     llm.create_chat_completion({HELLO!r}, **asked, tool_choice="required")
-except CompatError as error:
+except RequestError as error:
     print(error)
 """
     run = printed(code)
@@ -87,10 +87,10 @@ def test_a_model_draws_the_same_with_a_draft() -> None:
     llm = Llama(PATH, n_ctx=256, verbose=False)
     prompt = "The ship sank. The ship sank. The ship"
     assert drafting(prompt, **asked)["choices"] == llm(prompt, **asked)["choices"]
-    assert drafting._context.stats.as_dict()["drafted_tokens"] > 0
-    with pytest.raises(CompatError, match="draft_model is <function"):
+    assert drafting._completions.context.stats.as_dict()["drafted_tokens"] > 0
+    with pytest.raises(RequestError, match="draft_model is <function"):
         Llama(PATH, draft_model=lambda ids: ids, verbose=False)
-    with pytest.raises(CompatError, match="max_tokens"):
+    with pytest.raises(RequestError, match="max_tokens"):
         LlamaPromptLookupDecoding(num_pred_tokens=0)
 
 
@@ -117,8 +117,10 @@ def test_an_adapter_is_added(tmp_path: Path) -> None:
     loaded = [kvarn.load(model_path, lora=f"{path}:2"), kvarn.load(model_path)]
     for llm, model in zip((adapted, plain), loaded):
         llm.eval(range(5, 20))
-        assert (llm._context.logits == model.context(64).prefill(list(range(5, 20)))).all()
-    assert (plain._context.logits != adapted._context.logits).any()
+        assert (
+            llm._completions.context.logits == model.context(64).prefill(list(range(5, 20)))
+        ).all()
+    assert (plain._completions.context.logits != adapted._completions.context.logits).any()
     with pytest.raises(kvarn.KvarnError, match="no such file or folder"):
         Llama(str(model_path), lora_path=str(tmp_path / "none.gguf"), verbose=False)
 
@@ -134,8 +136,8 @@ def test_a_text_encoder_makes_vectors_and_no_text(tmp_path: Path) -> None:
     assert (llm.n_embd(), llm.n_ctx()) == (embedder.n_embd, embedder.n_ctx)
     assert llm.metadata["general.architecture"] == "bert"
     for ask in (lambda: llm("a"), lambda: llm.create_chat_completion(HELLO), lambda: llm.eval([5])):
-        with pytest.raises(CompatError, match="is a text encoder: it makes vectors, and no text"):
+        with pytest.raises(RequestError, match="is a text encoder: it makes vectors, and no text"):
             ask()
     llm.close()
-    with pytest.raises(CompatError, match="text encoders take none"):
+    with pytest.raises(RequestError, match="text encoders take none"):
         Llama(str(path), lora_path="x", verbose=False)
