@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from kvarn.jit import kernel_cache
+from kvarn.jit import kernel_cache, threads
 from lab.peers.model import Shape, write_model
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test sees what the user of this machine has pulled, packed or said."""
     os.environ["KVARN_HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def workers_share_the_cores() -> None:
+    """Kernels of each worker of pytest-xdist have as many threads as its part of the cores: more
+    would wait for those of the others. Tests of threads say how many; other processes have all."""
+    n_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if n_workers > 1:
+        threads.set_threads(max(1, threads.max_threads() // n_workers))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -62,13 +62,14 @@ def decoded(context: Context, ids: list[int]) -> list[np.ndarray]:
 def read(context: Context, ids: list[int]) -> list[np.ndarray]:
     """Tokens around the ends of two segments, one of them again after a cut, in other threads, and
     after a part of the centre was read again."""
-    most = threads.max_threads()
+    before = on_engine(threads.n_threads)
+    on_engine(threads.set_threads, threads.max_threads())
     context.prefill(ids[:2035])
     rows = decoded(context, ids[2035:2060])
     context.truncate(2041)
     on_engine(threads.set_threads, 1)
     rows += decoded(context, ids[2100:2110])
-    on_engine(threads.set_threads, most)
+    on_engine(threads.set_threads, before)
     context.truncate(1500)
     context.prefill(ids[1600:2040])
     context.decode(ids[0], ids[1:3])

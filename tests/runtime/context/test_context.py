@@ -224,14 +224,14 @@ def test_recorded_tokens_have_the_bits_of_tokens_run_layer_by_layer(tiny: Model)
     ids = ids_of(tiny, 1040)
     recorded, plain = tiny.context(1100), tiny.context(1100)
     plain._cache._graphs = None
-    most, seen = threads.max_threads(), []
+    before, most, seen = on_engine(threads.n_threads), threads.max_threads(), []
     for context in (recorded, plain):
         context.prefill(ids[:1020])
         rows = []
         for i, token in enumerate(ids[1020:]):
             on_engine(threads.set_threads, most if i < 12 else 1)
             rows.append(context.decode(token).copy())
-        on_engine(threads.set_threads, most)
+        on_engine(threads.set_threads, before)
         seen.append(np.stack(rows))
     assert recorded._cache.graphs
     np.testing.assert_array_equal(*seen)
