@@ -80,9 +80,10 @@ def check_read(make: together.Make, ids: list[int], read: Context) -> None:
             np.testing.assert_array_equal(read.decode(token), context.decode(token))
 
 
-@pytest.mark.parametrize("name", [case.name for case in tiny_cases.CASES])
+@pytest.mark.parametrize("name", [case.name for case in tiny_cases.CASES if case.n_layers < 40])
 def test_architectures(name: str, tmp_path: Path) -> None:
-    """Short prompts, whose passes are filled up with rows, and longer ones."""
+    """Short prompts, whose passes are filled up with rows, and longer ones. Without models of many
+    layers, after each of which passes through all run: there are smaller ones of their kind."""
     model = tiny_case(name, tmp_path)
     make = partial(model.context, 256)
     decoding = Decoding(model, [make] * 2, [together.prompt(model, i, 20 + i) for i in range(2)])
