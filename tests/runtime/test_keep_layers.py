@@ -107,7 +107,7 @@ def expected(q, k, v, history) -> NDArray[np.float64]:
     return out
 
 
-@pytest.mark.parametrize("kinds", [("f16", "f16"), ("q4_0", "q8_0")])
+@pytest.mark.parametrize("kinds", [("f16", "f16"), ("q8_0", "q4_0")])
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
 def test_survivors_and_outputs_are_the_papers(keep: Evicting, kinds: tuple[str, str]) -> None:
     """One chunk that fills the slots and evicts, then tokens one by one."""
