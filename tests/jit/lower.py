@@ -8,6 +8,7 @@ variant chosen, takes the LLVM IR that Numba emits, and has LLVM lower it for th
 """
 
 import base64
+import gc
 import os
 import pickle
 import re
@@ -70,6 +71,7 @@ def lower(kernel: Any, signature: Sequence[Any], target: str | Target) -> str:
 
 
 def _main(goal_text: str, *rest: str) -> None:
+    gc.disable()  # Numba makes much that stays
     from kvarn.jit import variant
 
     goal = Target(*pickle.loads(base64.b64decode(goal_text)))
