@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import best_reference
 from kvarn.ops.select import ExactScratch, Lists, Range, Wanted, largest
 from lab.methods.cover.api import SAMPLE, CoverScratch, Most, cover, draw_sample, totals_of
+
+from ...thread_counts import with_threads
 
 SEED = 5
 N, AMONG = 3000, Range(4, 2950, 3000)
@@ -130,15 +131,11 @@ def test_equal_scores_are_taken_by_the_hash_of_the_position(make_cache) -> None:
 
 
 def test_one_thread_gives_the_same_lists(make_cache, queries) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     cache, q, scoring = make_cache(64, "q8_0", "q8_0", 2, N), queries(1, 8, 64), SCORINGS[0]
-    before, results = threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         lists, counts, totals = chosen(cache, q, 100, scoring)
         results.append((totals, shorten(cache, q, lists, counts, 100, 0.2, scoring)))
-    threads.set_threads(before)
     np.testing.assert_array_equal(results[0][0], results[1][0])
     assert results[0][1] == results[1][1]
 

@@ -12,6 +12,7 @@ from kvarn.ops.select import Range
 from lab.methods.quest.api import TileScratch, bound_tiles, highest_tiles
 from lab.methods.quest.layout import dimensions_of, tile_item_bytes
 
+from ...thread_counts import with_threads
 from .tiles import tile_bounds_reference
 
 SEED = 5
@@ -172,16 +173,12 @@ def test_boxes_do_not_depend_on_how_they_were_built(make_cache) -> None:
 
 
 def test_one_thread_gives_the_same_lists(make_cache, queries) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     cache, q = make_cache(64, "f16", "f16", 2, 3000), queries(1, 8, 64)
-    before, results = threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         boxes = Boxes(cache)
         boxes.build(0, 3000)
         results.append((boxes.memory, *boxes.choose(q, Range(4, 2900, 3000), 64)))
-    threads.set_threads(before)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
 

@@ -14,6 +14,8 @@ from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import attention_reference
 
+from ...thread_counts import with_threads
+
 # head_dim, K type, V type, query heads, KV heads
 COMBINATIONS = [
     (64, "f16", "f16", 8, 1),
@@ -108,18 +110,13 @@ def test_cached_equals_uncached(make_cache, queries, index: int) -> None:
 
 
 def test_one_thread_gives_the_same_bits(make_cache, queries) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     cache = make_cache(64, "f16", "f16", 2, 2050)
     one, rows = queries(1, 8, 64), queries(133, 8, 64)
     results = []
-    before = threads.n_threads()
-    for n in (1, 2):
-        threads.set_threads(n)
+    for _ in with_threads(1, 2):
         again = make_cache(64, "f16", "f16", 2, 2050)
         np.testing.assert_array_equal(again.memory, cache.memory)
         results.append((cache.attend(one, 2049), cache.attend(rows, 1917)))
-    threads.set_threads(before)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
 

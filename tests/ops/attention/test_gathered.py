@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.attention.decode.gathered import GatheredScratch, gathered_attention
 from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import gathered_reference
+
+from ...thread_counts import with_threads
 
 TOLERANCE = 5e-6  # as dense attention
 PLAIN = Softmax(0.2)
@@ -55,15 +56,11 @@ def test_only_listed_tokens_count(make_cache, queries, head_dim, k, v, heads, kv
 
 
 def test_one_thread_gives_the_same_bits(make_cache, queries) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     cache, q = make_cache(64, "f16", "f16", 2, 2100), queries(1, 8, 64)
     index, counts = _lists(np.random.default_rng(1), 2, 2100, [1500, 700])
-    before, results = threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         results.append(_attend(cache, q, index, counts))
-    threads.set_threads(before)
     np.testing.assert_array_equal(*results)
 
 

@@ -12,6 +12,8 @@ from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import gathered_reference
 
+from ...thread_counts import with_threads
+
 TOLERANCE = 5e-6  # as dense attention
 
 
@@ -30,7 +32,6 @@ def _lists(n_rows: int, n_kv_heads: int, dense: Dense, most: int) -> tuple:
 def _attend(cache, q, lists, counts, dense: Dense, **of_softmax) -> np.ndarray:
     out = np.full_like(q, np.nan)
     scratch = ListedScratch(q.shape[1], cache.n_kv_heads, cache.layout)
-    softmax = Softmax(**{"scale": cache.layout.head_dim**-0.5} | of_softmax)
     softmax = Softmax(**{"scale": cache.layout.head_dim**-0.5} | of_softmax)
     read = ReadRows(lists, counts, dense)
     listed_attention(q, read, cache.segments, out, softmax=softmax, scratch=scratch)
@@ -92,15 +93,14 @@ def test_lists_of_more_than_a_segment_and_scores_that_differ_much(make_cache, qu
 def test_cuts_and_threads_give_the_same_bits(make_cache, queries) -> None:
     cache, dense = make_cache(64, "q8_0", "q8_0", 2, 1700), Dense(128, 896, 1024)
     lists, counts = _lists(100, 2, dense, 300)
-    q, before = queries(100, 8, 64), threads.n_threads()
-    whole = _attend(cache, q, lists, counts, dense)
-    threads.set_threads(1)
-    for cuts in ((0, 100), (0, 1, 2, 50, 97, 100)):
-        for a, b in pairwise(cuts):
+    q = queries(100, 8, 64)
+    for _ in with_threads(threads.max_threads()):
+        whole = _attend(cache, q, lists, counts, dense)
+    for _ in with_threads(1):
+        for a, b in (*pairwise((0, 100)), *pairwise((0, 1, 2, 50, 97, 100))):
             part_dense = dense._replace(start=dense.start + a)
             part = _attend(cache, q[a:b], lists[a:b], counts[a:b], part_dense)
             np.testing.assert_array_equal(part, whole[a:b])
-    threads.set_threads(before)
 
 
 def test_refuses_in_words(make_cache, queries) -> None:

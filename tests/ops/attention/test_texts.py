@@ -16,6 +16,8 @@ from kvarn.ops.device import Device
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.texts import text_attention as reference
 
+from ...thread_counts import with_threads
+
 LENGTHS = [*range(1, 8), 15, 16, 17, 31, 32, 33, ROWS, ROWS + 1, KEYS, KEYS + 1, 2 * KEYS + 17]
 
 
@@ -70,17 +72,15 @@ def test_a_texts_bits_are_its_own() -> None:
     """Beside other texts, and with another number of threads."""
     lengths = [200, 3, 29, 64]
     qkv = _rows(sum(lengths), (4, 2), 64)
-    together, before = _attend(qkv, lengths, 20), threads.n_threads()
-    threads.set_threads(1)
-    try:
+    for _ in with_threads(threads.max_threads()):
+        together = _attend(qkv, lengths, 20)
+    for _ in with_threads(1):
         first = 0
         for n in lengths:
             rows = slice(first, first + n)
             alone = _attend(tuple(np.ascontiguousarray(x[rows]) for x in qkv), [n], 20)
             np.testing.assert_array_equal(alone, together[rows])
             first += n
-    finally:
-        threads.set_threads(before)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -13,13 +13,10 @@ from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import add_attention, key_norms, move_slots, set_positions
 from kvarn.ops.reference.attention import read_kv
 
+from ...thread_counts import with_threads
+from .slots import column
+
 SCALE = 0.3
-
-
-def column(n_segs: int, n_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    raw = np.zeros(n_segs * n_bytes + 64, np.uint8)
-    memory = raw[-raw.ctypes.data % 64 :][: n_segs * n_bytes].reshape(n_segs, n_bytes)
-    return memory, memory.ctypes.data + n_bytes * np.arange(n_segs, dtype=np.int64)
 
 
 class Cache:
@@ -97,12 +94,9 @@ def test_sums_are_those_of_the_softmax(n: int, start: int, softcap: float, optio
 
 def test_cuts_and_threads() -> None:
     """Threads change no bit, cuts change roundings."""
-    cache, before = Cache(1200), threads.n_threads()
-    runs = []
-    for count, cuts in ((1, ()), (min(2, threads.max_threads()), ()), (1, (1000, 1001, 1100))):
-        threads.set_threads(count)
-        runs.append(cache.sums(900, cuts=cuts))
-    threads.set_threads(before)
+    cache, all_cuts = Cache(1200), ((), (), (1000, 1001, 1100))
+    counts = with_threads(1, min(2, threads.max_threads()), 1)
+    runs = [cache.sums(900, cuts=cuts) for cuts, _ in zip(all_cuts, counts, strict=True)]
     np.testing.assert_array_equal(runs[0], runs[1])
     np.testing.assert_allclose(runs[0], runs[2], rtol=1e-5)
 

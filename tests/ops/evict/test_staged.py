@@ -16,6 +16,7 @@ from kvarn.ops.evict import (
 )
 from kvarn.ops.reference.attention import attention_reference, read_kv
 
+from ...thread_counts import with_threads
 from .slots import CASES, Slots, filled
 
 
@@ -87,14 +88,11 @@ def _one_by_one(q, old, new, targets, softmax: Softmax):
 
 
 def test_threads_give_the_same_bytes() -> None:
-    n_slots, n, most = 4_200, 4_240, min(2, threads.max_threads())
-    runs, before = [], threads.n_threads()
-    for count in (1, most):
-        threads.set_threads(count)
+    n_slots, n, runs = 4_200, 4_240, []
+    for _ in with_threads(1, min(2, threads.max_threads())):
         slots, q, k, v = filled((64, "q8_0", "q4_0", 8, 2, n_slots, 16), n)
         slots.replace(q[n_slots:], k[n_slots:], v[n_slots:], n_slots)
         runs.append(np.concatenate([part.ravel() for part in slots.memory]))
-    threads.set_threads(before)
     np.testing.assert_array_equal(*runs)
 
 

@@ -20,6 +20,8 @@ from kvarn.ops.reference.experts import expert_reference, route_reference
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES
 
+from ...thread_counts import with_threads
+
 TYPES = [name for name, t in QUANT_TYPES.items() if t.treatment in ("native", "repacked")]
 ROUTING = Routing(5, 2, normalised=True)
 ACTIVATIONS = ("silu", "gelu", "clamped-silu")
@@ -169,17 +171,9 @@ def test_any_number_of_threads_gives_the_same_bits(
     type_name: str, random_rows: Callable[..., np.ndarray]
 ) -> None:
     n_ff = 18 if type_name == "BF16" else 1024 if type_name == "Q5_K" else 1120
-    layer, before, results = (
-        Layer(random_rows, (type_name,) * 3, n_ff=n_ff),
-        threads.n_threads(),
-        [],
-    )
-    try:
-        for n in range(1, threads.max_threads() + 1):
-            threads.set_threads(n)
-            results.append([layer.run(*layer.inputs(t)) for t in (1, 3, 9, 40)])
-    finally:
-        threads.set_threads(before)
+    layer, results = Layer(random_rows, (type_name,) * 3, n_ff=n_ff), []
+    for _ in with_threads(*range(1, threads.max_threads() + 1)):
+        results.append([layer.run(*layer.inputs(t)) for t in (1, 3, 9, 40)])
     for others in results[1:]:
         for other, first in zip(others, results[0]):
             np.testing.assert_array_equal(other, first)

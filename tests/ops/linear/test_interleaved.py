@@ -11,6 +11,8 @@ from kvarn.ops.reference.linear import linear_reference, rounded_activations
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES
 
+from ...thread_counts import with_threads
+
 # Two bytes, four and one before the words; with and without fifth bits; tables.
 TYPES = ["Q4_0", "Q5_1", "MXFP4"]
 
@@ -71,13 +73,8 @@ def test_a_token_has_the_same_bits_in_any_batch(type_name, random_rows):
 def test_any_number_of_threads_gives_the_same_bits(random_rows):
     # 79 panels: threads take two and more, and some of the last take fewer.
     rows, x, results = random_rows("Q4_0", 1264, 512), normal(3, 512), []
-    before = threads.n_threads()
-    try:
-        for n in range(1, threads.max_threads() + 1):
-            threads.set_threads(n)
-            results.append(product(prepared("Q4_0", rows, 512), x))
-    finally:
-        threads.set_threads(before)
+    for _ in with_threads(*range(1, threads.max_threads() + 1)):
+        results.append(product(prepared("Q4_0", rows, 512), x))
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0])
     same = linear_reference(x, QUANT_TYPES["Q4_0"], rows)

@@ -21,6 +21,8 @@ from kvarn.ops.reference.linear import (
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES
 
+from ...thread_counts import with_threads
+
 # Columns and rows around the kernels' steps: 1 and 4 blocks of 32, 16 rows, vectors of 16.
 SHAPES = {
     1: ((1, 1), (17, 172), (33, 1030), (15, 31)),
@@ -77,14 +79,9 @@ def test_any_number_of_threads_gives_the_same_bits(type_name, random_rows):
     # Panels of 16 rows by the four, alone and a short one; threads that take 32 rows and more.
     rows = random_rows(type_name, 1237, 512)
     x = np.random.default_rng(0).normal(size=(9, 512)).astype(np.float32)
-    before = threads.n_threads()
     results = []
-    try:
-        for n in range(1, threads.max_threads() + 1):
-            threads.set_threads(n)
-            results.append([product(type_name, rows, x[:t]) for t in (9, 3, 1)])
-    finally:
-        threads.set_threads(before)
+    for _ in with_threads(*range(1, threads.max_threads() + 1)):
+        results.append([product(type_name, rows, x[:t]) for t in (9, 3, 1)])
     for others in results[1:]:
         for other, first in zip(others, results[0]):
             np.testing.assert_array_equal(other, first)

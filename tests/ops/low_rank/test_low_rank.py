@@ -15,6 +15,7 @@ from kvarn.ops.low_rank import LowRank, LowRankScratch, add_low_rank, thin_bytes
 from kvarn.ops.low_rank.thin import PAIR, ThinMatrix
 
 from ...programs import printed
+from ...thread_counts import with_threads
 
 F32 = NDArray[np.float32]
 
@@ -77,15 +78,10 @@ def test_vectors_have_the_bits_that_they_have_alone() -> None:
     x = np.random.default_rng(0).normal(size=(70, 1030)).astype(np.float32)
     before = np.random.default_rng(1).normal(size=(70, 1237)).astype(np.float32)
     alone = np.concatenate([add(a, b, x[i : i + 1], before[i : i + 1]) for i in range(70)])
-    n_threads = threads.n_threads()
-    try:
-        for n in {1, threads.max_threads()}:
-            threads.set_threads(n)
-            for n_tokens in (1, 2, 3, 4, 6, 64, 70):
-                found = add(a, b, x[:n_tokens], before[:n_tokens])
-                np.testing.assert_array_equal(found, alone[:n_tokens])
-    finally:
-        threads.set_threads(n_threads)
+    for _ in with_threads(1, threads.max_threads()):
+        for n_tokens in (1, 2, 3, 4, 6, 64, 70):
+            found = add(a, b, x[:n_tokens], before[:n_tokens])
+            np.testing.assert_array_equal(found, alone[:n_tokens])
 
 
 def test_adapters_of_several_matrices_are_added_in_a_recorded_graph() -> None:
@@ -106,16 +102,11 @@ def test_adapters_of_several_matrices_are_added_in_a_recorded_graph() -> None:
 
 def test_a_recorded_graph_has_memory_for_all_threads_that_may_come() -> None:
     """Another model may be loaded with more: each thread's memory lies in what was allocated."""
-    scratch, n_threads = LowRankScratch(8), threads.n_threads()
-    try:
-        threads.set_threads(1)
-        memory = scratch.buffers(16)
-        threads.set_threads(threads.max_threads())
-        assert scratch.buffers(16) == memory
-        (allocated,) = scratch._buffers.values()
-        assert allocated.nbytes >= threads.max_threads() * memory.n_bytes
-    finally:
-        threads.set_threads(n_threads)
+    scratch, most = LowRankScratch(8), threads.max_threads()
+    of_few, of_most = (scratch.buffers(16) for _ in with_threads(1, most))
+    assert of_few == of_most
+    (allocated,) = scratch._buffers.values()
+    assert allocated.nbytes >= most * of_few.n_bytes
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (16, 512), (17, 513)])

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops import pointwise
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference import pointwise as reference
+
+from ...thread_counts import with_threads
 
 # Rows x columns: one element, less than a vector, a vector and one more, many threads' worth.
 SHAPES = [(1, 1), (1, 8), (3, 172), (5, 17), (1, 2048), (40, 2049)]
@@ -170,13 +171,10 @@ def test_adding_and_multiplying_by_a_row_and_scaling_rows_in_place(shape: tuple[
 
 
 def test_one_thread_gives_the_same_bits() -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     x, table, weight = _random(41, 9, 120), _random(41, 100), _random(1080, seed=1)
     rows = x.reshape(41, 1080)
-    results, before = [], threads.n_threads()
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         outs = [np.empty_like(rows) for _ in range(3)]
         pointwise.rms_norm(rows, weight, 1e-5, outs[0])
         pointwise.geglu(rows, rows, outs[1])
@@ -184,7 +182,6 @@ def test_one_thread_gives_the_same_bits() -> None:
         pointwise.add_rms_norm(total, rows, weight, 1e-5, outs[2])
         pointwise.rope(turned, turned[:, :4].copy(), table, "neox")
         results.append([*outs, total, turned])
-    threads.set_threads(before)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
 

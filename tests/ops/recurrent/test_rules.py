@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.cpu import CPU
 from kvarn.ops.errors import OpsError
 
+from ...thread_counts import with_threads
 from .cuts import cuts
 from .rules import Delta, Results, Rule, Scan
 
@@ -47,14 +47,10 @@ def test_any_cut_gives_the_same_bits(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", [Delta(2, 6, 80, 80, 1), Scan(6, 80, 2, 64)])
 def test_one_thread_gives_the_same_bits(rule: Rule) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
-    before, results = threads.n_threads(), []
+    results = []
     text = rule.text(150)
-    for n in (1, 2):
-        threads.set_threads(n)
+    for _ in with_threads(1, 2):
         results.append(rule.read(text, [0, 149, 150]))
-    threads.set_threads(before)
     _same_bits(*results)
 
 

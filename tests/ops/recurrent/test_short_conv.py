@@ -5,12 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.cpu import CPU
 from kvarn.ops.errors import OpsError
 from kvarn.ops.recurrent.api import gated_short_conv, short_conv
 from kvarn.ops.reference.recurrent import gated_short_conv_reference, short_conv_reference
 
+from ...thread_counts import with_threads
 from .cuts import cuts, random
 
 # Tokens, channels: less than a vector, a vector and one more, more than a strip of channels.
@@ -64,15 +64,11 @@ def test_any_cut_gives_the_same_bits(gated: bool) -> None:
 
 
 def test_one_thread_gives_the_same_bits() -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
-    x, weight, before, results = random(90, 1000), random(4, 1000), threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    x, weight, results = random(90, 1000), random(4, 1000), []
+    for _ in with_threads(1, 2):
         state, out = np.zeros((3, 1000), np.float32), np.empty_like(x)
         short_conv(x, weight, state, out, silu=True)
         results.append((out, state))
-    threads.set_threads(before)
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -6,11 +6,12 @@ What chooses takes 5 seconds to compile for each number of bits and of query hea
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import nearest_reference
 from kvarn.ops.select import Lists, Range, SignatureScratch, Wanted, nearest
+
+from ...thread_counts import with_threads
 
 SEED = 20_240_517
 
@@ -117,14 +118,10 @@ def test_a_shorter_context_forgets_a_longer_one() -> None:
 
 
 def test_one_thread_gives_the_same_lists() -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     queries, signatures = _random(np.random.default_rng(1), 32, 3, 4, 5000)
-    before, results = threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         results.append(_choose(queries, signatures, 32, Range(4, 4900, 5000), 50))
-    threads.set_threads(before)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.attention.decode.gathered import GatheredScratch, gathered_attention
@@ -16,6 +15,8 @@ from kvarn.ops.select import (
     block_means,
     means_item_bytes,
 )
+
+from ...thread_counts import with_threads
 
 BLOCK = BLOCKS = 32
 TOLERANCE = 5e-6  # as dense attention
@@ -193,16 +194,12 @@ def test_equal_keys_and_values_give_exact_attention(make_cache, queries) -> None
 
 
 def test_one_thread_gives_the_same_bits(make_cache, queries) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     cache, q = make_cache(64, "q8_0", "q8_0", 2, 35 * SEGMENT), queries(1, 8, 64)
     lists = _lists(2, cache.n_tokens, [1500, 700])
-    before, results = threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         means = Means(cache)
         results.append((means.means, means.attend(q, *lists)))
-    threads.set_threads(before)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
@@ -24,6 +23,7 @@ from kvarn.ops.select import (
     nearest_rows,
 )
 
+from ...thread_counts import with_threads
 from .test_hamming import SEED, _column
 from .test_taken import bits_of, some_taken
 
@@ -155,11 +155,9 @@ def test_rows_choose_as_alone_whatever_keys_are_stored_as(make_cache, head_dim, 
 def test_the_same_for_any_number_of_threads(make_cache) -> None:
     signed = Signed(make_cache, 32, 3, 9000)
     queries, among, wanted = signed.queries(40, 4), Range(0, 9000, 9000), Wanted(50, 200, SEED)
-    results, before = [], threads.n_threads()
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         results.append(signed.rows(queries, among, wanted))
-    threads.set_threads(before)
     for a, b in zip(*results, strict=True):
         for tokens, other in zip(a, b, strict=True):
             np.testing.assert_array_equal(tokens, other)

@@ -13,6 +13,7 @@ from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.errors import OpsError
 from kvarn.ops.select import RowMeansScratch, add_row_means
 
+from ...thread_counts import with_threads
 from .test_means import TOLERANCE, Means
 
 
@@ -122,13 +123,12 @@ def test_blocks_below_the_least_weight_count_nothing(make_cache, queries) -> Non
 def test_cuts_and_threads_give_the_same_bits(make_cache, queries) -> None:
     cache, dense = make_cache(64, "q8_0", "q8_0", 2, 6 * SEGMENT), Dense(128, 4992, 5300)
     means, q = RowMeans(cache, dense, 100, 400), queries(100, 8, 64)
-    before, want = threads.n_threads(), means.attend(q)
-    threads.set_threads(1)
-    for cuts in ((0, 100), (0, 1, 2, 50, 97, 100)):
-        for a, b in pairwise(cuts):
+    for _ in with_threads(threads.max_threads()):
+        want = means.attend(q)
+    for _ in with_threads(1):
+        for a, b in (*pairwise((0, 100)), *pairwise((0, 1, 2, 50, 97, 100))):
             got = means.attend(q[a:b], rows=slice(a, b))
             np.testing.assert_array_equal(got, want[a:b])
-    threads.set_threads(before)
 
 
 def test_refuses_in_words(make_cache, queries) -> None:

@@ -7,7 +7,6 @@ tests share them.
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.jit.launch.define import Share, kernel
 from kvarn.jit.launch.views import of_thread
 from kvarn.ops.attention import TileLayout
@@ -36,6 +35,8 @@ from kvarn.ops.select.queries import LONG_RANGE, RANGE
 from kvarn.ops.select.sketch.arguments import Scratch
 from kvarn.ops.select.sketch.sums import Sketches as SegmentSketches
 from kvarn.ops.select.sketch.sums import sum_segment
+
+from ...thread_counts import with_threads
 
 SEED = 5
 
@@ -275,16 +276,12 @@ def test_a_sample_that_misleads_loses_nothing(make_cache, queries, misleading) -
 
 
 def test_one_thread_gives_the_same_lists(make_cache, queries) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     cache, q = make_cache(64, "q8_0", "q8_0", 2, 3000), queries(1, 8, 64)
-    before, results = threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         sketches = Sketches(cache)
         sketches.add(0, 3000)
         results.append(sketches.choose(q, Range(4, 2900, 3000), 20, 60))
-    threads.set_threads(before)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import largest_reference
 from kvarn.ops.select import Range, RowSketchScratch, Wanted, best_sketched_rows
 
+from ...thread_counts import with_threads
 from .test_sketch import SEED, Sketches
 from .test_sketch_frames import frame_of
 
@@ -111,16 +111,12 @@ def test_equal_keys_and_scratch_that_was_used_before(make_cache, queries) -> Non
 
 
 def test_one_thread_gives_the_same_lists(make_cache, queries) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     cache, q = make_cache(64, "q8_0", "q8_0", 2, 9000), queries(70, 8, 64)
     sketches = Sketches(cache)
     sketches.add(0, 9000)
-    before, results = threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         results.append(_rows(sketches, q, Range(4, 8900, 8900), 50, 100))
-    threads.set_threads(before)
     for row, other_row in zip(*results, strict=True):
         for a, b in zip(row, other_row, strict=True):
             np.testing.assert_array_equal(a, b)

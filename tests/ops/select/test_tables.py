@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from kvarn.jit import threads
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import draw_reference
@@ -19,6 +18,8 @@ from kvarn.ops.select import (
     table_planes,
 )
 from kvarn.ops.select.tables.planes import RUN
+
+from ...thread_counts import with_threads
 
 NOT_DRAWN = -1e30
 
@@ -118,17 +119,13 @@ def test_tables_do_not_depend_on_when_keys_were_hashed(make_cache) -> None:
 
 
 def test_one_thread_draws_the_same(make_cache, queries) -> None:
-    if threads.max_threads() < 2:
-        pytest.skip("one thread is all there is")
     cache, q = make_cache(64, "f16", "f16", 3, RUN + 100), queries(1, 6, 64)
-    before, results = threads.n_threads(), []
-    for n in (1, 2):
-        threads.set_threads(n)
+    results = []
+    for _ in with_threads(1, 2):
         drawn = Drawn(cache, Tables(6, 40), 6)
         drawn.add(0, RUN + 100)
         drawn.draw(q, Range(0, RUN + 99, RUN + 100))
         results.append((drawn.lists, drawn.counts, drawn.log_weights))
-    threads.set_threads(before)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
 
