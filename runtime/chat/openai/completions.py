@@ -125,11 +125,9 @@ class Completions:
         context, ids, choice = self.context, answer.ids, answer.choice
         if not ids:
             raise RequestError("the prompt is empty, expected at least one token")
-        if len(ids) >= context.n_ctx:
+        if len(ids) >= (most := context.most_tokens):
             # In llama-cpp-python's words, which programs know.
-            raise RequestError(
-                f"Requested tokens ({len(ids)}) exceed context window of {context.n_ctx}"
-            )
+            raise RequestError(f"Requested tokens ({len(ids)}) exceed context window of {most}")
         sampler = self.sampler_of({**sampling, "n_probs": choice.n_top or 0})
         limit, stops = max(max_tokens or 0, 0) or None, stop_strings(stop or ()) + answer.stop
 

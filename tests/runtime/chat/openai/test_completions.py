@@ -56,6 +56,15 @@ def test_a_form_stands_behind_the_reasoning(
     assert thinking["message"]["reasoning_content"] and not thinking["message"]["content"]
 
 
+def test_a_context_that_evicts_takes_longer_prompts(model: kvarn.Model) -> None:
+    context = model.context(64, keep=kvarn.Streaming())
+    said = kvarn.Completions(context).complete(PROMPT * 20, **GREEDY)
+    assert said["usage"]["prompt_tokens"] > 64  # type: ignore[index]
+    assert said["usage"]["completion_tokens"] == 8  # type: ignore[index]
+    with pytest.raises(RequestError, match=r"Requested tokens .* exceed context window of 64"):
+        kvarn.Completions(model.context(64)).complete(PROMPT * 20)
+
+
 def test_results_of_tools_have_the_names_of_their_calls(
     model: kvarn.Model, answers: kvarn.Completions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
