@@ -41,7 +41,7 @@ _ALL = slice(None)
 
 
 class _Reply:
-    """The recorded answer to questions that differ in their varying arrays alone.
+    """The answer to questions that differ in their varying arrays alone.
 
     inputs: memory for the first of these, by which `run` then computes the arrays of the answer.
     best: what is found before, for queries or signatures at `by` of the bytes of all.
@@ -85,7 +85,7 @@ class Answers:
         self, store: HostStore[Any], facts: ShardFacts, whole: frozenset[int], n_tokens: int
     ) -> None:
         self._store, self.facts, self._whole, self._n_tokens = store, facts, whole, n_tokens
-        self._part = Part(store, facts.first, facts.stop)
+        self._part = Part(store, facts.first, facts.stop, many=True)
         self._frames: dict[int, Frame] = {}
         self._replies: dict[bytes, _Reply] = {}
         self._n_bytes = 0
@@ -125,7 +125,6 @@ class Answers:
         if len(q) > 1:
             return Message.of(Kind.ANSWER, self._part.all_of(layer, q, stop, softmax))
         whole = self._part.whole(layer, q.copy(), stop, softmax)
-        whole.record()
         return _Reply([whole.q], [whole.out, whole.masses], whole.run)
 
     def _largest(self, arrays: list[NDArray[Any]]) -> _Reply:
@@ -151,7 +150,6 @@ class Answers:
             of = query._replace(q=query.q.copy(), signatures=query.signatures.copy())
             n = among.last - self.facts.first
             best = self._part.best(layer, of, among, n, k)
-            best.record()
             self._bests[key] = best
         return best
 
@@ -265,8 +263,6 @@ def _softmax(numbers: NDArray[Any]) -> Softmax:
 
 
 def _reply_of(listed: Listed, inputs: Arrays, best: Best | None = None, by: slice = _ALL) -> _Reply:
-    listed.record()
-    listed.attend.record()
     arrays = listed.out, listed.masses, listed.lists.counts
     return _Reply(inputs, arrays, listed.run, best, by)
 

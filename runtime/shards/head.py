@@ -76,7 +76,7 @@ def bound(
     n_ctx: int,
 ) -> BoundAttend:
     """A method over the tokens of shards, and those of a store after them."""
-    local = LocalPart(Part(store, links.stop, n_ctx), store)
+    local = LocalPart(Part(store, links.stop, n_ctx, many=False), store)
     layers = model.config.attention_layers
     called = frozenset(i for i, layer in enumerate(layers) if layer.window is None)
     full = ShardedFull(links, local, called)

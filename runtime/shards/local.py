@@ -27,8 +27,8 @@ class _Kept(NamedTuple):
 
 
 class LocalPart:
-    """Attention of single tokens to a part that grows. What the next token needs, too, is recorded
-    then: it reads its ranges from numbers that are set for each."""
+    """Attention of single tokens to a part that grows. What is the same for the next token runs
+    again, and reads its ranges from numbers that are set for each."""
 
     def __init__(self, part: Part, store: KVStore) -> None:
         self.part, self._store = part, store
@@ -86,12 +86,10 @@ class LocalPart:
         objects: tuple[object, ...],
         make: Callable[[], W],
     ) -> W:
-        """The layer's work of the token before, recorded, where it was made for the same; or new
-        work, for once."""
+        """The layer's work of the token before, where it was made for the same, or new work."""
         kept = self._kept.get((kind, layer))
         if kept is None or kept.numbers != numbers or not all(map(is_, kept.objects, objects)):
             work = make()
             self._kept[kind, layer] = _Kept(work, numbers, objects)
             return work
-        kept.work.record()
         return cast(W, kept.work)  # its kind is in the key

@@ -90,11 +90,11 @@ class Query(NamedTuple):
 
 
 class Part:
-    """Tokens first … stop - 1 of a store, for layers that hold all; first: a multiple of 1,024.
-    Its methods run on the engine's thread."""
+    """Tokens first … stop - 1 of a store, for layers that hold all; first: a multiple of 1,024;
+    many: see `Tokens`. Its methods run on the engine's thread."""
 
-    def __init__(self, store: KVStore, first: int, stop: int) -> None:
-        self.first, self.stop, self._store = first, stop, store
+    def __init__(self, store: KVStore, first: int, stop: int, *, many: bool) -> None:
+        self.first, self.stop, self._store, self._many = first, stop, store, many
         self._layout, self._kv_heads = store.layout, store.n_kv_heads
         self._of_rows: dict[int, AttentionScratch] = {}
         self._gathered: dict[int, GatheredScratch] = {}
@@ -183,7 +183,7 @@ class Part:
             scratch = GatheredScratch(n_heads, self._kv_heads, self._layout, room)
             _keep(self._gathered, n_heads, scratch)
         segments = np.asarray(self._store.segments(layer))
-        tokens = Tokens(segments, self.first, softmax, scratch)
+        tokens = Tokens(segments, self.first, softmax, scratch, self._many)
         return Listed(self._store.device, q, lists, find, tokens)
 
     def room_for(self, among: Range, n_heads: int, best: Best | None) -> int:

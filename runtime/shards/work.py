@@ -1,7 +1,7 @@
 """What a process computes for one token, on arrays of its own.
 
-It runs as it is, or is recorded first, where the same will be asked of other queries: an
-interpreter that is no longer in the CPU's caches needs 100 µs for what a recorded call needs 5.
+What runs again, for other queries, is recorded: an interpreter that is no longer in the CPU's
+caches needs 100 µs for what a recorded call needs 5.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...ops.arrays import F32, I64, U64
 from ...ops.attention.decode.gathered import GatheredScratch, gathered_attention
 from ...ops.attention.softmax import Softmax
-from ...ops.device import Device, Numbers
+from ...ops.device import Device, Numbers, Recorded
 from ...ops.select import Lists
 
 NOTHING = np.float32(-1e30)
@@ -23,16 +23,23 @@ NOTHING = np.float32(-1e30)
 
 
 class Launches:
-    """Operations of a device: `launch` calls them, and is kept, as it has the memory they use."""
+    """Operations of a device: `launch` calls them, and is kept, as it has the memory they use. The
+    second run records them, unless they may not be recorded: many a work is asked for once."""
 
-    def __init__(self, device: Device, launch: Callable[[], None]) -> None:
-        self._device, self._launch = device, launch
-        self.run, self._recorded = launch, False
+    def __init__(self, device: Device, launch: Callable[[], None], records: bool = True) -> None:
+        self._device, self._launch, self._records = device, launch, records
+        self._recorded: Recorded | None = None
+        self._ran = False
 
-    def record(self) -> None:
-        """Have `run` run a recording of them from now on."""
-        if not self._recorded:
-            self.run, self._recorded = self._device.record(self._launch).run, True
+    def run(self) -> None:
+        """Run them."""
+        if self._recorded is None and self._ran and self._records:
+            self._recorded = self._device.record(self._launch)
+        self._ran = True
+        if self._recorded is None:
+            self._launch()
+        else:
+            self._recorded.run()
 
 
 class Best:
@@ -44,7 +51,6 @@ class Best:
 
     def __init__(self, by: NDArray[Any], entries: U64, launches: Launches) -> None:
         self.by, self.entries, self._launches = by.data.cast("B"), entries, launches
-        self.record = launches.record
         self._found = b""
 
     def run(self) -> None:
@@ -67,7 +73,6 @@ class Whole:
     def __init__(self, q: F32, out: F32, left: F32, last: Numbers, attend: Launches) -> None:
         self.q, self.out, self.last, self._left, self._attend = q, out, last, left, attend
         self.masses: F32 = np.empty((1, *left.shape), np.float32)
-        self.record = attend.record
 
     def run(self) -> None:
         """Fill out and masses."""
@@ -76,19 +81,23 @@ class Whole:
 
 
 class Tokens(NamedTuple):
-    """A layer's tokens, the first of those that may be read, and how these are."""
+    """A layer's tokens, the first of those that may be read, and how these are.
+
+    many: many are read. Recorded attention to few would wake all threads for them, as nobody knows
+    then how few they are.
+    """
 
     segments: I64
     first: int
     softmax: Softmax
     scratch: GatheredScratch
+    many: bool
 
 
 class Listed:
     """Attention of q (1, H, E) to a list of tokens of each KV head, and its masses (1, H, 2).
 
-    find: fills the lists. `record` is about that alone: with `attend` recorded, too, also few
-    tokens wake all threads, as nobody knows then how few.
+    find: fills the lists.
     """
 
     def __init__(
@@ -97,14 +106,15 @@ class Listed:
         self.q, self.lists, self._tokens = q, lists, tokens
         self.out, self.masses = np.empty_like(q), np.empty((1, q.shape[1], 2), np.float32)
         self._read = np.empty_like(lists.counts)
-        self._find, self.attend = Launches(device, find), Launches(device, self._launch)
-        self.record = self._find.record
+        self._find = Launches(device, find)
+        self._attend = Launches(device, self._launch, tokens.many)
 
     def _launch(self) -> None:
-        (segments, _, softmax, scratch), listed = self._tokens, self.lists.tokens
+        tokens = self._tokens
         gathered_attention(
-            self.q, listed, self._read, segments, self.out, softmax=softmax, scratch=scratch
-        )
+            self.q, self.lists.tokens, self._read, tokens.segments, self.out,
+            softmax=tokens.softmax, scratch=tokens.scratch,
+        )  # fmt: skip
 
     def run(self) -> None:
         """Fill the lists, out, and masses."""
@@ -114,7 +124,7 @@ class Listed:
         empty = [j for j, n in enumerate(counts.tolist()) if not n]
         if empty:  # their first token is read, and counts for nothing below
             listed[empty, 0] = self._tokens.first
-        self.attend.run()
+        self._attend.run()
         self.masses[0] = self._tokens.scratch.masses
         if empty:
             self.masses.reshape(len(counts), -1, 2)[empty] = NOTHING, 1.0

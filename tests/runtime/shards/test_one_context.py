@@ -209,15 +209,16 @@ def test_an_answer_depends_on_the_question_and_the_pack_alone(pack: Path) -> Non
             shard.answer(Message.of(Kind.NEAREST, best))  # and then nothing: the head has gone
 
 
-def test_answers_are_recorded_once_for_all_queries(pack: Path) -> None:
-    """And few are kept of heads that name other tokens each time."""
-    rng, shard = np.random.default_rng(0), Shard(pack, 1, 3)
-    replies, numbers = shard._answers._replies, np.array([0, 0.5, 0])
-    for k in (100, 100, 101):
+def test_answers_that_are_asked_for_again_are_recorded(pack: Path) -> None:
+    """Once for all queries; those of another number of tokens are others."""
+    rng, shard, recorded = np.random.default_rng(0), Shard(pack, 1, 3), []
+    bests = shard._answers._bests
+    for k in (100, 101, 100, 100):
         q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
         shard.answer(Message.of(Kind.LARGEST, [np.array([0, 1024, 3072, k]), q]))
-        shard.answer(Message.of(Kind.ROWS, [numbers, q]))
-        assert len(replies) == 2 + (k == 101)
+        recorded.append([best._launches._recorded for best in bests.values()])
+    assert recorded[:2] == [[None], [None, None]]
+    assert recorded[2][0] is recorded[3][0] is not None and recorded[3][1:] == [None]
 
 
 def test_few_bytes_of_recorded_answers_are_kept(
