@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +19,8 @@ from kvarn.runtime.keep.scored.queries import BLOCK, Queries
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.disk.checking.verify import verify
 
-from ..kv_layers import with_kv_layers
 from .reading import ids_of
+from .test_keep import with_windows
 
 BUDGET, N = 130, 700
 SOME = [kvarn.NaCl(BUDGET), kvarn.H2O(BUDGET), kvarn.L2Norm(BUDGET)]
@@ -93,15 +92,6 @@ def test_a_pack_of_other_options_is_refused(tiny: Model, tmp_path: Path) -> None
     ):  # fmt: skip
         with pytest.raises(kvarn.KvarnError, match="it was made to keep at most 130 tokens"):
             tiny.context(1000, keep=other, store=disk)
-
-
-def with_windows(model: Model, *windows: int | None) -> Model:
-    layers = zip(model.config.kv_layers, windows)
-    changed = copy(model)
-    changed.config = with_kv_layers(
-        model.config, (replace(layer, window=window) for layer, window in layers)
-    )
-    return changed
 
 
 @pytest.mark.parametrize("windows", [(24, None), (None, 700), (24, 48)])
