@@ -13,8 +13,9 @@ import msgspec
 from ...system.terminal import say_lines
 from ...system.text import one_line
 
-PROBES = ("/health", "/beginnings")
-"""What tells whether the server is ready, and what it has read (`kvarn route`)."""
+PROBES = ("/health", "/metrics", "/beginnings")
+"""What programs ask again and again: whether the server is ready, its counters, and what it has
+read (`kvarn route`)."""
 _PATH = 120
 """Characters of a path that are worth a line."""
 
@@ -28,7 +29,7 @@ class Log:
     ) -> None:
         """One request that has ended, unless it was a probe that found all well: programs that
         watch the server send many. `path` has no query: keys may stand there."""
-        if (method, status) == ("GET", 200) and path in PROBES:
+        if method in ("GET", "HEAD") and status == 200 and path in PROBES:
             return
         path = one_line(path, _PATH)
         fields = {"status": status, "seconds": round(seconds, 4), **numbers}

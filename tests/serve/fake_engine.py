@@ -50,7 +50,7 @@ class FakeEngine:
     reason: str = ""
     restarts: int = 0
     facts: Ready | None = FACTS
-    counters: dict[str, float] = field(default_factory=lambda: {"tokens_read_total": 7.0})
+    counters: dict[str, float] = field(default_factory=lambda: {"prompt_tokens": 7.0})
     notices: list[str] = field(default_factory=list)
     asked: list[tuple[Prompt, dict[str, Any]]] = field(default_factory=list)
     remembered: list[dict[str, Any]] = field(default_factory=list)

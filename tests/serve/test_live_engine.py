@@ -17,6 +17,7 @@ import httpx
 import ollama
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kvarn import Conversation, Sampler, load
 from kvarn.runtime.loading.default_model import default_model_path
@@ -66,6 +67,24 @@ def test_texts_are_those_of_the_model(client: openai.OpenAI) -> None:
     assert client.completions.create(**asked).choices[0].text == expected
     chunks = client.completions.create(**asked, stream=True)
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected
+
+
+def test_metrics_say_in_a_sentence_what_they_count(at: str, client: openai.OpenAI) -> None:
+    client.completions.create(model="default", prompt=TEXT, max_tokens=4)
+    end, families = time.monotonic() + 30, {}
+    while "kvarn_generated_tokens" not in families:
+        assert time.monotonic() < end
+        answer = httpx.get(f"{at}/metrics")
+        assert answer.status_code == 200, answer.text
+        families = {one.name: one for one in text_string_to_metric_families(answer.text)}
+    for name, family in families.items():
+        words = family.documentation.split()
+        assert len(words) > 3 and words[0][0].isupper() and words[-1].endswith("."), name
+    gauges = {name for name, family in families.items() if family.type == "gauge"}
+    assert gauges == {
+        *("kvarn_http_requests_running", "kvarn_engine_ready", "kvarn_active", "kvarn_waiting"),
+        *("kvarn_library_bytes", "kvarn_library_texts"),
+    }
 
 
 def test_the_lens_shows_texts_of_the_prompt(at: str) -> None:

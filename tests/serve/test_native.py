@@ -84,7 +84,7 @@ def test_counters_grow(http: httpx.Client, engine: FakeEngine) -> None:
     def asked() -> float:
         text = http.get("/metrics").text
         pattern = r'kvarn_http_requests_total{method="GET",path="/props",status="200"} (\S+)'
-        assert "# TYPE kvarn_tokens_read_total counter\nkvarn_tokens_read_total 7.0\n" in text
+        assert "# TYPE kvarn_prompt_tokens_total counter\nkvarn_prompt_tokens_total 7.0\n" in text
         return float(match[1]) if (match := re.search(pattern, text)) else 0.0
 
     before = asked()

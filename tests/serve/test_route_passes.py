@@ -258,7 +258,10 @@ def test_a_status_that_http_has_not_is_no_answer(behind: Server, status: int) ->
 
 def test_probes_that_find_all_well_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log("text")
-    for path, status in (("/health", 200), ("/beginnings", 200), ("/health", 503), ("/", 200)):
+    for path in ("/health", "/metrics", "/beginnings"):
+        log.request("GET", path, 200, 0.0, {})
+        log.request("HEAD", path, 200, 0.0, {})
+    for path, status in (("/health", 503), ("/", 200)):
         log.request("GET", path, status, 0.0, {})
     logged = [line.split()[3:5] for line in capsys.readouterr().err.splitlines()]
     assert logged == [["/health", "503"], ["/", "200"]]
