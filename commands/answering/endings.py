@@ -27,6 +27,8 @@ def tell_end(answer: Answer, n_passages: int) -> None:
 
 
 def _shortened(text: str) -> str:
-    """A passage on one line."""
+    """A passage on one line, which ends with a whole word."""
     words = " ".join(text.split())
-    return f"… {words[:_SHOWN]} …"
+    if len(words) > _SHOWN and words[_SHOWN] != " ":
+        words = words[:_SHOWN].rpartition(" ")[0] or words
+    return f"… {words[:_SHOWN].rstrip()} …"

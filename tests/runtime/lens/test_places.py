@@ -1,5 +1,6 @@
 """Places are those where the texts were put; tokens are bytes, or three of them."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +43,8 @@ def tokenizer(size: int, text: str) -> tuple[Any, list[int]]:
     data = text.encode()
     pieces = [data[i : i + size] for i in range(0, len(data), size)]
     known = SimpleNamespace(
-        piece=lambda id: pieces[id], decode=lambda ids: b"".join(pieces[i] for i in ids).decode()
+        piece=lambda id: pieces[id],
+        decode=lambda ids: b"".join(pieces[i] for i in ids).decode("utf-8", "replace"),
     )
     return known, list(range(len(pieces)))
 
@@ -86,3 +88,28 @@ def test_passages_end_with_what_was_read_as_one_text() -> None:
         ("The wheel", "message 3, line 1"),
         ("The mill.", "message 1, line 1"),
     ]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_passages_hold_whole_words(size: int) -> None:
+    text = "The miller's daughter carried the grain — wheat’s heaviest — to Kestrelham's mill. " * 3
+    known, tokens = tokenizer(size, text)
+    for peak in range(len(tokens)):
+        weights = np.zeros(len(tokens))
+        weights[peak] = 1
+        (told,) = quotes_of(known, tokens, weights, [Source(0, len(tokens))])
+        assert told.start <= max(0, peak - AROUND) and told.stop >= min(len(tokens), peak + AROUND)
+        words = set(re.findall(r"[\w'’]+", told.text))
+        assert words <= set(re.findall(r"[\w'’]+", text)), told.text
+
+
+def test_a_script_without_spaces_is_cut_anywhere() -> None:
+    text = "水車小屋のそばに粉屋が立っていた" * 9
+    pieces = [letter.encode() for letter in text]
+    known: Any = SimpleNamespace(
+        piece=lambda id: pieces[id], decode=lambda ids: b"".join(pieces[i] for i in ids).decode()
+    )
+    weights = np.zeros(len(pieces))
+    weights[70] = 1
+    (told,) = quotes_of(known, range(len(pieces)), weights, [Source(0, len(pieces))])
+    assert (told.start, told.stop) == (70 - AROUND, 70 + AROUND + 1)
