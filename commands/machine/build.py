@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
 
 from ...models.config.architectures import TEXT_ENCODERS
 from ...ops.attention.layout import KV_TYPES
 from ...runtime.embedding.rehearsal import TextRehearsal
 from ...runtime.gguf import open_gguf
-from ...runtime.rehearsal import all_rehearsals, rehearsals
+from ...runtime.rehearsal import Rehearsal, all_rehearsals, rehearsals
 from ...system.errors import KvarnError
 from ...system.terminal import show
 from ..options.context import (
@@ -21,7 +20,7 @@ from ..options.context import (
 )
 from ..options.model import ModelRequest
 from ..options.model_options import add_model_options
-from ..terminal.compiling import Task, compile_all
+from ..terminal.compiling import compile_all, compile_missing
 from ..terminal.interrupt import on_ctrl_c
 
 
@@ -44,16 +43,16 @@ def run(options: argparse.Namespace) -> int:
     if folder is None:
         raise KvarnError("compiled kernels cannot be kept: `kvarn doctor` tells why")
     request, path = request_from(options), ModelRequest.of(options).file()
-    tasks: Sequence[Task]
+    rehearsed: list[Rehearsal] = []
     if request.attend.selects or request.keep.evicts(1 << 20):
-        tasks = rehearsals(path, request.store.types(), [request.attend], [request.keep])
-    elif not options.kv_type and open_gguf(path).architecture in TEXT_ENCODERS:
-        tasks = [TextRehearsal(path)]
-    else:
+        rehearsed = rehearsals(path, request.store.types(), [request.attend], [request.keep])
+    elif options.kv_type or open_gguf(path).architecture not in TEXT_ENCODERS:
         kinds = [options.kv_type] if options.kv_type else [(name, name) for name in KV_TYPES]
-        tasks = all_rehearsals(path, kinds)
+        rehearsed = all_rehearsals(path, kinds)
     began = time.perf_counter()
     with on_ctrl_c(lambda: f"stopped: {folder} keeps what was compiled"):
-        compile_all(tasks, show)
+        if rehearsed:
+            compile_missing(rehearsed, show)
+        compile_all(rehearsed or [TextRehearsal(path)], show)
     show(f"ready after {time.perf_counter() - began:.1f} s, in {folder}")
     return 0

@@ -30,6 +30,9 @@ _log = logging.getLogger("kvarn")
 
 WORKER_BYTES = 512 << 20
 """Memory of a process that compiles, beside the model's matrices that it repacks."""
+FINDING_SECONDS = 120.0
+"""Without a missing kernel or another task, after which looking for kernels is given up; a task
+takes a few seconds."""
 
 
 class Task(Protocol):
@@ -93,7 +96,7 @@ def compile_all(tasks: Sequence[Task], say: Callable[[str], None]) -> int:
     from concurrent.futures import as_completed
 
     total = 0
-    with _pool(min(_workers(tasks), len(tasks)), say) as (pool, shown):
+    with _pool(min(_workers(tasks), len(tasks)), say) as (pool, shown, _):
         running = {pool.submit(_timed, task): task for task in tasks}
         for done, future in enumerate(as_completed(running), 1):
             compiled, seconds = future.result()
@@ -107,25 +110,47 @@ def compile_all(tasks: Sequence[Task], say: Callable[[str], None]) -> int:
 def compile_missing(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> None:
     """Compile the kernels that the tasks need and report that.
 
-    One process runs the tasks without launches, to find the kernels, and all compile them as they
-    are found. Nobody compiles a kernel twice, or waits for one that another process compiles.
+    A process of its own runs the tasks without launches, to find the kernels, and the others
+    compile them as they are found. Nobody compiles a kernel twice, or waits for one that another
+    process compiles.
     """
-    from concurrent.futures import as_completed
-
     n_workers, begin = _workers(tasks), time.perf_counter()
-    with _pool(n_workers, say) as (pool, shown):
-        finding = [pool.submit(_find, tasks, n_workers)]
-        others = [pool.submit(_compile_found) for _ in range(n_workers - 1)]
-        compiled = sum(future.result() for future in as_completed(finding + others))
+    with _pool(n_workers, say) as (pool, shown, found):
+        compiling = [pool.submit(_compile_found) for _ in range(n_workers)]
+        if fault := _find_all(tasks, found):
+            shown.clear()
+            say(fault)
+        for _ in compiling:
+            found.put(None)
+        compiled = sum(future.result() for future in compiling)
         shown.clear()
         say(f"compiled {compiled} functions in {time.perf_counter() - begin:.1f} s")
+
+
+def _find_all(tasks: Sequence[Rehearsal], found: Queue[LazyKernel | None]) -> str:
+    """Have a process put the missing kernels of the tasks into the queue. Returns why it ended
+    early, or ""."""
+    from multiprocessing import get_context
+
+    spawning = get_context("spawn")
+    alive = spawning.Value("d", time.monotonic())
+    finder = spawning.Process(target=_find, args=(tasks, found, alive), daemon=True)
+    finder.start()
+    while finder.is_alive():
+        finder.join(TICK_SECONDS)
+        if time.monotonic() - alive.value > FINDING_SECONDS:
+            finder.kill()
+            finder.join()
+            return f"looking for kernels stopped after {FINDING_SECONDS:.0f} s without a new one"
+    return "" if finder.exitcode == 0 else "the process that looked for kernels ended early"
 
 
 @contextmanager
 def _pool(
     n_workers: int, say: Callable[[str], None]
-) -> Iterator[tuple[ProcessPoolExecutor, Elapsed]]:
-    """Processes that compile, and what shows how far they are. A line says if one ends early."""
+) -> Iterator[tuple[ProcessPoolExecutor, Elapsed, Queue[LazyKernel | None]]]:
+    """Processes that compile, what shows how far they are, and the queue of what they compile. A
+    line says if one ends early."""
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -135,7 +160,7 @@ def _pool(
     pool = ProcessPoolExecutor(n_workers, spawning, _begin, (n_compiled, found))
     try:
         with Elapsed(lambda: _progress(n_compiled.value)) as shown:
-            yield pool, shown
+            yield pool, shown, found
     except BrokenProcessPool:
         say("a process that compiled kernels ended early (out of memory?)")
     finally:
@@ -149,25 +174,26 @@ def _workers(tasks: Sequence[Task]) -> int:
 
 
 class _Worker:
-    """State of a worker: kernels that were found, then None for each worker."""
+    """State of a process that compiles: kernels that were found, then None for each such one."""
 
     found: Queue[LazyKernel | None]
 
 
-def _find(tasks: Sequence[Rehearsal], n_workers: int) -> int:
-    """Put the missing kernels of the tasks into the queue, then compile some; see
-    `_compile_found`."""
+def _find(tasks: Sequence[Rehearsal], found: Queue[LazyKernel | None], alive: Any) -> None:
+    """Put the missing kernels of the tasks into the queue. alive: is told the time of each."""
+    end_with_parent()
     warnings.simplefilter("ignore")  # of numbers, which have no meaning here
-    try:
-        for task in tasks:
-            try:
-                task.find_kernels(_Worker.found.put)
-            except Exception as error:  # a check of such numbers can end it
-                _log.info("looking for kernels of %s ended early: %r", task.name, error)
-    finally:
-        for _ in range(n_workers):
-            _Worker.found.put(None)
-    return _compile_found()
+
+    def put(kernel: LazyKernel) -> None:
+        alive.value = time.monotonic()
+        found.put(kernel)
+
+    for task in tasks:
+        alive.value = time.monotonic()
+        try:
+            task.find_kernels(put)
+        except Exception as error:  # a check of such numbers can end it
+            _log.info("looking for kernels of %s ended early: %r", task.name, error)
 
 
 def _compile_found() -> int:

@@ -111,6 +111,38 @@ def test_each_kernel_that_is_found_is_compiled_once(
     assert [line.partition(" in ")[0] for line in said] == ["compiled 0 functions"]
 
 
+class Hanging(Finding):
+    """Stands for a rehearsal that does not end."""
+
+    def find_kernels(self, find: Callable[[OfKernel], None]) -> None:
+        find(OfKernel("a", self.log))
+        time.sleep(3600)
+
+
+class Dying(Finding):
+    """Stands for a rehearsal that ends its process."""
+
+    def find_kernels(self, find: Callable[[OfKernel], None]) -> None:
+        os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        (Hanging, "looking for kernels stopped after 12 s without a new one"),
+        (Dying, "the process that looked for kernels ended early"),
+    ],
+)
+def test_looking_for_kernels_ends_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: type[Finding], line: str
+) -> None:
+    monkeypatch.setattr(compiling, "FINDING_SECONDS", 12.0)
+    said: list[str] = []
+    compile_missing([task("", tmp_path / "log")], said.append)
+    assert [one.partition(" in ")[0] for one in said] == [line, "compiled 0 functions"]
+    assert task is Dying or (tmp_path / "log").read_text() == "a\n"
+
+
 SLEEPS = """
 import time
 from kvarn.commands.terminal.compiling import compile_all
