@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from .commands import COMMANDS, REAL_MODEL
 from .commands.parsing.parser import build_parser, module_of
 from .system.errors import message_of
+from .system.spelling import as_flag, spelled
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
 from .system.values import WrongValue
 
@@ -30,7 +31,11 @@ kvarn runs language models from GGUF files, on the CPU, with long contexts.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the process's exit code; SystemExit where argparse ends it."""
     open_streams()
-    words = sys.argv[1:] if arguments is None else arguments
+    with spelled(as_flag):
+        return _main(sys.argv[1:] if arguments is None else arguments)
+
+
+def _main(words: Sequence[str]) -> int:
     try:
         if not words:
             show(FIRST_STEPS.format(real=REAL_MODEL))

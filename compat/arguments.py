@@ -12,6 +12,7 @@ from ..runtime.chat.openai.errors import RequestError, invalid
 from ..runtime.draft.base import MOST_TOKENS
 from ..runtime.sampling import Constraint
 from ..system.reading import MOST_TEXT, read_file
+from ..system.spelling import as_argument, spelled
 
 KV_TYPES = {None: "f16", 1: "f16", 8: "q8_0", 2: "q4_0"}
 """ggml's numbers of types → kvarn's names."""
@@ -42,12 +43,15 @@ _VALUES: Mapping[str, tuple[Any, ...]] = {
 def value_errors() -> Iterator[None]:
     """Errors of kvarn as `RequestError`, which is a ValueError, as programs expect it here."""
     try:
-        yield
+        with spelled(_argument):
+            yield
     except KvarnError as error:
-        # A context without room names options of the command line.
-        message = str(error).replace("--ctx", "n_ctx")
-        message = message.replace("--kv-type (q8_0, q4_0)", "type_k and type_v (8, 2)")
-        raise RequestError(message) from error
+        raise RequestError(str(error)) from error
+
+
+def _argument(word: str) -> str:
+    """The argument that kvarn's option is here, for messages that name it."""
+    return "type_k and type_v, 8 or 2" if word == "kv_type" else as_argument(word)
 
 
 def said(given: Mapping[str, Any], known: Collection[str] | None = None) -> dict[str, Any]:

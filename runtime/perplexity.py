@@ -11,6 +11,7 @@ import numpy as np
 
 from ..ops.arrays import F32, F64
 from ..system.errors import KvarnError
+from ..system.spelling import spelt
 
 if TYPE_CHECKING:
     from .context import Context
@@ -54,7 +55,7 @@ def perplexity(
     if len(ids) < 2 * n_ctx:
         raise KvarnError(
             f"the text has {len(ids):,} tokens; perplexity over pieces of {n_ctx:,} needs at least "
-            f"{2 * n_ctx:,}: use a longer text or a smaller --ctx"
+            f"{2 * n_ctx:,}: use a longer text or a smaller {spelt('ctx')}"
         )
     chunks = min(len(ids) // n_ctx, max_chunks or len(ids))
     return _estimates(model, ids, chunks, model.context(n_ctx, store=store, prefill=prefill))

@@ -11,6 +11,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from .errors import message_of
+from .spelling import Spelling, current, spell
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -34,7 +35,8 @@ def helped(n: int, helper: Help, task: Any, say: Say) -> Iterator[None]:
 
     spawning = get_context("spawn")
     lines: Queue[str] = spawning.Queue()
-    processes = [spawning.Process(target=_help, args=(helper, task, lines)) for _ in range(n)]
+    given = helper, task, lines, current()
+    processes = [spawning.Process(target=_help, args=given) for _ in range(n)]
     try:
         for process in processes:
             process.start()
@@ -57,8 +59,9 @@ def helped(n: int, helper: Help, task: Any, say: Say) -> Iterator[None]:
         say("a process that took a part of the work ended early")
 
 
-def _help(helper: Help, task: Any, lines: Queue[str]) -> None:
+def _help(helper: Help, task: Any, lines: Queue[str], spelling: Spelling) -> None:
     end_with_parent()
+    spell(spelling)
     try:
         helper(task, lines.put)
     except Exception as error:

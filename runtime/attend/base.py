@@ -12,6 +12,7 @@ from ...ops.arrays import F32, I32, I64, U32
 from ...ops.attention.softmax import Softmax
 from ...ops.device import Device, Scratch
 from ...system.errors import KvarnError
+from ...system.spelling import spelt
 from ..loading.model_info import ModelInfo
 from ..methods import Method, Progress
 from ..store import KVStore
@@ -62,7 +63,7 @@ class Attend(Method, ABC):
     def host_only(self) -> str:
         """The option for which K and V must be in the host's memory, such as "--tail means"; "" if
         they can be in a GPU's."""
-        return f"--method {self.name}"
+        return f"{spelt('method')} {self.name}"
 
     def shortened(self) -> Attend:
         """The method as it is rehearsed, in a context of a thousand tokens."""

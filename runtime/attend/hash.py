@@ -17,6 +17,7 @@ from ...models.config import ModelConfig
 from ...ops.arrays import F32, I32, U64
 from ...ops.select import Range, SignedKeys, Wanted
 from ...system.errors import KvarnError
+from ...system.spelling import spelt
 from ...system.values import Budget
 from ..loading.model_info import ModelInfo
 from ..methods import option
@@ -88,7 +89,7 @@ class Hash(Tailed):
 
     @property
     def host_only(self) -> str:
-        return super().host_only if self.rerank == 1 else "--rerank"
+        return super().host_only if self.rerank == 1 else spelt("rerank")
 
     def encoder_or_simhash(self, model: ModelInfo) -> tuple[Encoder, str]:
         """What computes signatures, and a line for the user where these are not learned."""
@@ -112,9 +113,9 @@ class Hash(Tailed):
             learned = read_sidecar(Path(self.encoders), model.file)
         if learned is not None and self.bits not in (None, learned.bits):
             raise AttendError(
-                f"the hash encoders of {model.name} have {learned.bits} bits and --bits "
-                f"{self.bits} was asked for: omit --bits, train others with `kvarn learn --bits "
-                f"{self.bits}`, or use --encoders simhash"
+                f"the hash encoders of {model.name} have {learned.bits} bits and {spelt('bits')} "
+                f"{self.bits} was asked for: omit {spelt('bits')}, train others with `kvarn learn "
+                f"--bits {self.bits}`, or use {spelt('encoders')} simhash"
             )
         return learned
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from ...system.spelling import spelt
 from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
@@ -35,7 +36,7 @@ class Tailed(Budgeted, OverSlots, ABC):
 
     @property
     def host_only(self) -> str:
-        return super().host_only or (f"--tail {self.tail}" if self.tail != "none" else "")
+        return super().host_only or (f"{spelt('tail')} {self.tail}" if self.tail != "none" else "")
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         index = self.make_choice(model, store)

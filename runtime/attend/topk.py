@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...system.spelling import spelt
 from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
@@ -51,7 +52,7 @@ class TopK(Tailed):
 
     @property
     def host_only(self) -> str:
-        return f"--index {self.index}" if self.index != "sketch" else super().host_only
+        return f"{spelt('index')} {self.index}" if self.index != "sketch" else super().host_only
 
     def make_slot_index(self, model: ModelInfo, store: SlotStore) -> SlotIndex:
         over = FlatIndex if self.index == "flat" else SlotSketches

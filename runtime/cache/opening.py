@@ -9,6 +9,7 @@ from ...models.config.layers import AttentionConfig
 from ...ops.attention.layout import SEGMENT, TileLayout
 from ...ops.attention.softmax import Softmax
 from ...ops.device import Scratch
+from ...system.spelling import spelt
 from ..attend import ATTENDS, Attend, Full, LayerView
 from ..keep import Evicting, Keep, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
@@ -68,7 +69,9 @@ def _notice(keep: Keep, n_ctx: int) -> str:
     """A line where a keep method that could evict does not."""
     if not isinstance(keep, Evicting):
         return ""
-    return f"nothing is evicted: --keep-budget {keep.budget} has room for all {n_ctx} tokens"
+    return (
+        f"nothing is evicted: {spelt('keep_budget')} {keep.budget} has room for all {n_ctx} tokens"
+    )
 
 
 def _open_slots(

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...ops.arrays import I64
 from ...ops.attention.layout import n_segments
+from ...system.spelling import spelt
 from ..attend import LayerView
 from ..keep import KeepError, LayerSlots, SlotParts
 from ..keep.scored import ScoredSlots
@@ -109,8 +110,8 @@ class ScoredCache(SlotCache):
             if before + n_tokens > self._n_ctx and not slots.keep.every:
                 raise KeepError(
                     f"keep {slots.keep.name} holds {before + n_tokens:,} tokens and the attend "
-                    f"method chooses among {self._n_ctx:,} at most: use a larger --ctx, or "
-                    "--keep-every N"
+                    f"method chooses among {self._n_ctx:,} at most: use a larger "
+                    f"{spelt('ctx')}, or {spelt('keep_every')} N"
                 )
 
     def _reserve(self, start: int, n_tokens: int) -> None:
@@ -123,7 +124,8 @@ class ScoredCache(SlotCache):
                 raise StoreError(
                     f"holding {needed:,} tokens of a prompt whole needs another "
                     f"{human_bytes(more)} of KV cache and {human_bytes(available)} of memory are "
-                    "available: use a shorter prompt, a smaller --kv-type, or --keep streaming"
+                    f"available: use a shorter prompt, a smaller {spelt('kv_type')}, or "
+                    f"{spelt('keep')} streaming"
                 )
         store.reserve(reserved)
         if needed > self.layers[0].scratch.n_ctx:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ops.arrays import U32
 from ...ops.device import Array, Numbers, Places, Recorded
+from ...system.spelling import spelt
 from ..attend import BoundAttend, LayerView
 from ..memory import human_bytes
 from ..methods import Progress
@@ -112,7 +113,7 @@ class WholeCache(KVCache):
             self._tell(
                 f"the pack has no index for this method: made {human_bytes(n_bytes)} of it in "
                 f"memory, in {self._index_seconds:.1f} s; `kvarn pack index NAME` with the "
-                "same --method keeps it"
+                f"same {spelt('method')} keeps it"
             )
 
     def kept(self, layer: int, n_tokens: int) -> U32:

@@ -15,6 +15,7 @@ from ...jit.kernel_cache import on_compile
 from ...jit.launch.launcher import Stopped
 from ...system import terminal
 from ...system.errors import message_of
+from ...system.spelling import spell
 from ...system.text import one_line
 from ...system.values import WrongValue
 from ..axes import RequestError
@@ -48,6 +49,7 @@ class Entry:
         if is_own:
             sys.stdout = sys.stderr = _Lines(self.library.log)
         terminal.hand_to(self.library.log)
+        spell(str)
         on_compile(_Compiling(self.library.log))
         return 1
 

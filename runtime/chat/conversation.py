@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...system.errors import KvarnError
 from ...system.files import write_file
 from ...system.reading import MOST_TEXT, read_file
+from ...system.spelling import spelt
 from ..context.reading.prompt import n_common, prompt_ids
 from ..sampling import Sampler
 from ..tokenizer import Rendered
@@ -180,7 +181,7 @@ class Conversation:
             raise ConversationError(
                 f"the conversation has {len(ids)} tokens{after}, which leaves no room for an "
                 f"answer in a context of {self.context.most_tokens}: /undo, /reset, or start with "
-                "a larger --ctx"
+                f"a larger {spelt('ctx')}"
             )
         self.prompt = text, len(ids)
         return ids

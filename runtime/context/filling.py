@@ -16,6 +16,7 @@ from ...ops.arrays import F32
 from ...ops.attention.layout import SEGMENT
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError
+from ...system.spelling import spelt
 from ..cache import KVCache
 from ..engine import on_engine
 from ..memory import available_bytes, human_bytes
@@ -96,7 +97,7 @@ class Filling:
             raise FillError(
                 f"filling a context of {n_tokens:,} tokens needs {human_bytes(needed)} more of KV "
                 f"cache and index, and {human_bytes(available)} of memory is available: use a "
-                "smaller depth or --kv-type, or --kv DIR"
+                f"smaller depth or {spelt('kv_type')}, or {spelt('store')} DIR"
             )
 
     def fill_segment(self, n_tokens: int) -> None:

@@ -13,6 +13,7 @@ from ...models.tensors import repacked_bytes
 from ...models.text_encoders import TextEncoderWeights
 from ...ops.cpu import CPU
 from ...ops.reference.quants import dequantise
+from ...system.spelling import spelt
 from ...system.text import brief
 from ..engine import on_engine
 from ..gguf import open_gguf
@@ -111,7 +112,7 @@ def _pooling(file: GGUFFile, name: str, asked: str | None) -> str:
     if chosen is None:
         kind = "does not say how its tokens make one vector" if encodes else "generates text"
         ways = "mean or cls" if encodes else "mean or last, to make vectors of its hidden states"
-        raise EmbeddingError(f"{name} {kind} ({file.architecture}): give --pooling {ways}")
+        raise EmbeddingError(f"{name} {kind} ({file.architecture}): give {spelt('pooling')} {ways}")
     if chosen == "rank" and not scores:
         raise EmbeddingError(
             f"{name} ({file.architecture}) has no classifier that scores texts (tensors cls): "
@@ -120,6 +121,6 @@ def _pooling(file: GGUFFile, name: str, asked: str | None) -> str:
     if chosen == "cls" and not encodes:
         raise EmbeddingError(
             f"{name} ({file.architecture}) reads forwards, and its first token knows nothing of "
-            "the text: give --pooling mean or last"
+            f"the text: give {spelt('pooling')} mean or last"
         )
     return chosen

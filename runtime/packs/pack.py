@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...system.errors import KvarnError
+from ...system.spelling import spelt
 from ..attend import ATTENDS
 from ..context.reading.prompt import n_common, prompt_ids
 from ..home import home
@@ -117,7 +118,7 @@ def text_ids(model: Model, text: str | Sequence[int], n_ctx: int | None) -> Sequ
         raise KvarnError("nothing to read: the text is empty")
     limit = model.config.n_ctx_train
     if len(ids) > (n_ctx or limit):
-        use = f"use --ctx {len(ids)}"
+        use = f"use {spelt('ctx')} {len(ids)}"
         if len(ids) > limit >= (n_ctx or limit):
             use = (
                 f"use a part of it, or a model that was trained on more ({model.name} was on "
@@ -156,7 +157,7 @@ def index_pack(
     if not attend.selects:
         raise PackError(
             path,
-            "an index is of a method that chooses tokens: give --method "
+            f"an index is of a method that chooses tokens: give {spelt('method')} "
             + ", ".join(name for name, method in ATTENDS.items() if method.selects),
         )
     questions = SparsePrefill().around(attend)

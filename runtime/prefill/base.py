@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from ...system.errors import KvarnError
+from ...system.spelling import spelt
 from ..methods import Method
 
 if TYPE_CHECKING:
@@ -32,19 +33,20 @@ class Prefill(Method, ABC):
     @property
     def host_only(self) -> str:
         """See `Attend.host_only`."""
-        return f"--prefill {self.name}"
+        return f"{spelt('prefill')} {self.name}"
 
     def check(self, attend: Attend, keep: Keep, n_ctx: int) -> None:
         """Raise `PrefillError` if it cannot be combined with `attend`, or `keep` evicts tokens that
         it needs, in a context of that size."""
         if attend.exact_prompts and not self.is_exact_within(n_ctx):
             raise PrefillError(
-                f"--prefill {self.name} cannot be combined with --shards: use --prefill exact"
+                f"{spelt('prefill')} {self.name} cannot be combined with {spelt('shards')}: use "
+                f"{spelt('prefill')} exact"
             )
         if self.needs_all_tokens and keep.evicts(n_ctx):
             raise PrefillError(
-                f"--prefill {self.name} may read any token before, and --keep {keep.name} evicts "
-                "some: use --keep all or --prefill exact"
+                f"{spelt('prefill')} {self.name} may read any token before, and {spelt('keep')} "
+                f"{keep.name} evicts some: use {spelt('keep')} all or {spelt('prefill')} exact"
             )
 
     def shortened(self) -> Prefill:

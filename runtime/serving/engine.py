@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from ...models.config import ModelConfig
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError, message_of
+from ...system.spelling import as_flag, spell
 from ..context.batch import Batch
 from ..context.planning.plan import question_prefill
 from ..context.planning.request import ContextRequest
@@ -279,6 +280,7 @@ class Engine:
 
 def main(descriptor: int) -> int:
     """Run an engine over the socket that has this descriptor; the exit code."""
+    spell(as_flag)  # who started the server can change what messages name
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server, too, gets Ctrl-C, and says `Stop`
     connection = Connection[ToEngine](socket.socket(fileno=descriptor), ToEngine)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...system.spelling import spelt
 from ..attend import Attend, AttendError, BoundAttend, Full, Hash, TopK
 from ..loading.model_info import ModelInfo
 from ..methods import called
@@ -20,17 +21,17 @@ def unserved(method: Attend, choice: str) -> str | None:
     if type(method) is Full:
         return None
     if type(method) not in (Hash, TopK):
-        return f"--method {method.name}"
+        return f"{spelt('method')} {method.name}"
     assert isinstance(method, Hash | TopK)
     if method.tail != "none":
-        return f"--tail {method.tail}"
+        return f"{spelt('tail')} {method.tail}"
     if method.probe:
-        return "--probe"
+        return spelt("probe")
     if isinstance(method, Hash):
-        return "--rerank" if method.rerank != 1 else None
+        return spelt("rerank") if method.rerank != 1 else None
     if method.index == "flat" or choice == "each":
         return None
-    return f"--index {method.index} with --shards-choice all"
+    return f"{spelt('index')} {method.index} with {spelt('shards_choice')} all"
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ class Sharded(Attend):
             raise AttendError(f"choice is {self.choice!r:.40}, expected {' or '.join(CHOICES)}")
         if (reason := unserved(self.method, self.choice)) is not None:
             raise AttendError(
-                f"shards do not serve {reason}: use --method full, --method hash, or --method topk "
-                "with --index flat or --shards-choice each"
+                f"shards do not serve {reason}: use {spelt('method')} full, hash, or topk with "
+                f"{spelt('index')} flat or {spelt('shards_choice')} each"
             )
 
     @property
     def host_only(self) -> str:
-        return "--shards"
+        return spelt("shards")
 
     @property
     def selects(self) -> bool:  # type: ignore[override]
@@ -82,6 +83,6 @@ class Sharded(Attend):
         if not isinstance(store, DiskStore) or store.saves:
             raise AttendError(
                 f"{called(self.method)} over shards continues after their pack, which does not "
-                "change: give --pack NAME (in Python, store=Disk(path, read_only=True))"
+                f"change: give {spelt('pack')} NAME (in Python, store=Disk(path, read_only=True))"
             )
         return opened(self.shards, self.method, self.choice == "each", model, store, n_ctx)

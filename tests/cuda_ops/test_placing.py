@@ -129,36 +129,36 @@ def test_what_does_not_fit_is_refused_with_what_would(model) -> None:
     assert isinstance(model.context(3 * 1024, kv_on="gpu").store, ResidentStore)
     with pytest.raises(
         kvarn.KvarnError,
-        match=r"^--kv-on gpu: 4,096 tokens need .* of the GPU's memory for KV cache, indexes and "
-        r"buffers, and .* are free: at most 3,072 tokens fit: use --ctx 3072, a smaller --kv-type "
-        r"or --kv-on host$",
+        match=r"^kv_on gpu: 4,096 tokens need .* of the GPU's memory for KV cache, indexes and "
+        r"buffers, and .* are free: at most 3,072 tokens fit: use n_ctx 3072, a smaller store  "
+        r"type or kv_on host$",
     ):
         model.context(4096, kv_on="gpu")
     free(model, 1000)
     assert model.most_tokens() == 0
-    with pytest.raises(kvarn.KvarnError, match=r"1000 B are free: use --kv-on host$"):
+    with pytest.raises(kvarn.KvarnError, match=r"1000 B are free: use kv_on host$"):
         model.context(4096, kv_on="gpu")
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("--keep streaming", {"keep": kvarn.Streaming(budget=32)}),
-        ("--method magicpig", {"attend": kvarn.MagicPig()}),
-        ("--tail means", {"attend": kvarn.TopK(tail="means")}),
-        ("--tail means", {"attend": kvarn.Hash(tail="means")}),
-        ("--index flat", {"attend": kvarn.TopK(index="flat")}),
-        ("--rerank", {"attend": kvarn.Hash(rerank=2)}),
-        ("--probe", {"attend": kvarn.Hash(probe=4)}),
-        ("--prefill sparse", {"prefill": kvarn.SparsePrefill(index="sketch")}),
-        ("--prefill blocks", {"prefill": kvarn.BlocksPrefill()}),
+        ("keep streaming", {"keep": kvarn.Streaming(budget=32)}),
+        ("attend magicpig", {"attend": kvarn.MagicPig()}),
+        ("tail means", {"attend": kvarn.TopK(tail="means")}),
+        ("tail means", {"attend": kvarn.Hash(tail="means")}),
+        ("index flat", {"attend": kvarn.TopK(index="flat")}),
+        ("rerank", {"attend": kvarn.Hash(rerank=2)}),
+        ("probe", {"attend": kvarn.Hash(probe=4)}),
+        ("prefill sparse", {"prefill": kvarn.SparsePrefill(index="sketch")}),
+        ("prefill blocks", {"prefill": kvarn.BlocksPrefill()}),
     ],
 )
 def test_what_needs_the_host_is_refused_by_name(model, name: str, options: dict[str, Any]) -> None:
     with pytest.raises(kvarn.KvarnError) as told:
         model.context(256, kv_on="gpu", **options)
     why = f"{name} needs K and V in the host's memory"
-    assert str(told.value) == f"--kv-on gpu: {why}: use --kv-on host"
+    assert str(told.value) == f"kv_on gpu: {why}: use kv_on host"
     context = model.context(256, **options)
     assert not isinstance(context.store, ResidentStore)
     assert context.notices[0].endswith(f"where the CPU attends to them: {why}")
@@ -177,7 +177,7 @@ def test_types_and_heads_without_kernels_are_refused_by_name(model, monkeypatch)
 def test_the_host_is_taken_when_asked_for(model) -> None:
     context = model.context(64, kv_on="host")
     assert not isinstance(context.store, ResidentStore)
-    assert context.notices[0].endswith("attends to them: as --kv-on host says")
+    assert context.notices[0].endswith("attends to them: as kv_on host says")
 
 
 def test_questions_are_read_exactly_on_a_gpu(model, path: Path, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_where_k_and_v_are_needs_a_gpu(tiny_path: Path, capsys: pytest.CaptureFi
         kvarn.load(tiny_path, kv_on="disk")
     with pytest.raises(kvarn.KvarnError, match="K and V cannot be on 'disk': expected auto, gpu"):
         kvarn.load(tiny_path).context(64, kv_on="disk")
-    with pytest.raises(kvarn.KvarnError, match="--kv-on gpu: the model is not on a GPU"):
+    with pytest.raises(kvarn.KvarnError, match="kv_on gpu: the model is not on a GPU"):
         kvarn.load(tiny_path, kv_on="gpu").context(64)
     assert kvarn.load(tiny_path).context(64).where == ""
 

@@ -155,7 +155,7 @@ def test_going_beyond_the_training_length_is_told_once(
     for keep in (None, kvarn.Streaming(20)):  # whose size was chosen
         longer = model.context(128, keep=keep)
         longer.prefill(ids_of(model, 100))
-        line = f"--ctx 128 is more than the 64 tokens {model.name} was trained on"
+        line = f"n_ctx 128 is more than the 64 tokens {model.name} was trained on"
         assert longer.notices.count(line) == 1
     assert len(told) == 1
 

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from ....models.config import ModelConfig
 from ....system.files import new_file
+from ....system.spelling import spelt
 from ...gguf import GGUFFile, open_gguf
 from ...loading.fingerprint import fingerprint
 from ..base import AttendError
@@ -200,7 +201,7 @@ class _Reader:
             raise AttendError(
                 f"{self.file.path}: the hash encoders are for the model {facts.base!r} with "
                 f"fingerprint {facts.fingerprint}, and {self.model.path.name} has fingerprint "
-                f"{of_model}: train others with `kvarn learn`, or use --encoders simhash"
+                f"{of_model}: train others with `kvarn learn`, or use {spelt('encoders')} simhash"
             )
         numbers = [i for i, layer in enumerate(self.config.kv_layers) if layer.window is None]
         part = self._embedded if facts.embedded else self._tensors

@@ -22,6 +22,7 @@ from ....ops.select import (
     table_planes,
 )
 from ....ops.select.tables.planes import RUN
+from ....system.spelling import spelt
 from ...loading.model_info import ModelInfo
 from ...memory import human_bytes
 from ...store import Column, KVStore
@@ -71,7 +72,7 @@ class TableIndex(CentredIndex):
         each = SEGMENT * config.n_kv_layers * config.n_kv_heads * tables.item_bytes
         needed = n_segments(n_ctx) * each
         if self._most_bytes is not None:
-            allowed, whose = self._most_bytes, f"--index-bytes {self._most_bytes}"
+            allowed, whose = self._most_bytes, f"{spelt('index_bytes')} {self._most_bytes}"
         else:
             free = store.free_bytes
             saved = max(store.saved_items(f"{self._name}-c{n}") for n in STAGES)
@@ -82,7 +83,8 @@ class TableIndex(CentredIndex):
         raise AttendError(
             f"hash tables {tables.bits}x{tables.number} of a context of {n_ctx:,} tokens need "
             f"{needed:,} bytes ({human_bytes(needed)}), more than {whose}: use fewer tables, such "
-            "as --tables 8x75, a smaller --ctx, or a larger --index-bytes"
+            f"as {spelt('tables')} 8x75, a smaller {spelt('ctx')}, or a larger "
+            f"{spelt('index_bytes')}"
         )
 
     def cover(self, layer: LayerView, start: int, stop: int) -> None:

@@ -9,6 +9,7 @@ from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ....ops.cpu import CPU
 from ....ops.device import Device, KVDevice
 from ....system.errors import KvarnError
+from ....system.spelling import spelt
 from ...cache import Axes, open_cache
 from ...memory import human_bytes
 from ...prefill import Exact
@@ -50,13 +51,14 @@ class KVPlanner:
         device = self._device
         if not isinstance(device, KVDevice):
             if kv_on == "gpu":
-                raise StoreError("--kv-on gpu: the model is not on a GPU: use --device cuda, too")
+                use = f"use {spelt('device')} cuda, too"
+                raise StoreError(f"{spelt('kv_on')} gpu: the model is not on a GPU: {use}")
             return Placement(self._store, CPU, "")
         if kv_on == "host":
-            return self._on_host("as --kv-on host says")
+            return self._on_host(f"as {spelt('kv_on')} host says")
         if reason := self._needs_host(n_ctx, device):
             if kv_on == "gpu":
-                raise StoreError(f"--kv-on gpu: {reason}: use --kv-on host")
+                raise StoreError(f"{spelt('kv_on')} gpu: {reason}: use {spelt('kv_on')} host")
             return self._on_host(reason)
         needed, (free, allocated) = self.bytes_for(n_ctx), device.memory_left()
         spare = 0 if kv_on == "gpu" else int(SPARE * (free + allocated))
@@ -70,11 +72,13 @@ class KVPlanner:
         if kv_on == "auto":
             return self._on_host(short + (", of which a tenth is spared" if needed <= free else ""))
         if not (fits := self.most_tokens(n_ctx)):
-            raise StoreError(f"--kv-on gpu: {short}: use --kv-on host")
-        smaller = "" if self._store.types() == ("q4_0", "q4_0") else ", a smaller --kv-type"
+            raise StoreError(f"{spelt('kv_on')} gpu: {short}: use {spelt('kv_on')} host")
+        smaller = (
+            "" if self._store.types() == ("q4_0", "q4_0") else f", a smaller {spelt('kv_type')}"
+        )
         raise StoreError(
-            f"--kv-on gpu: {short}: at most {fits:,} tokens fit: use --ctx {fits}{smaller} or "
-            "--kv-on host"
+            f"{spelt('kv_on')} gpu: {short}: at most {fits:,} tokens fit: use {spelt('ctx')} "
+            f"{fits}{smaller} or {spelt('kv_on')} host"
         )
 
     def most_tokens(self, limit: int) -> int:
@@ -113,7 +117,8 @@ class KVPlanner:
         prefill, evicts = request.prefill or Exact(), request.keep.evicts(n_ctx)
         reason = request.attend.host_only or prefill.host_only
         if reason or evicts:
-            return f"{reason or f'--keep {request.keep.name}'} needs K and V in the host's memory"
+            reason = reason or f"{spelt('keep')} {request.keep.name}"
+            return f"{reason} needs K and V in the host's memory"
         try:
             device.check_served(TileLayout(self._model.config.head_dim, *self._store.types()))
         except KvarnError as error:

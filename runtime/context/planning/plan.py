@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....ops.cpu import CPU
+from ....system.spelling import spelt
 from ....system.values import LARGEST
 from ...engine import on_engine
 from ...memory import available_bytes, human_bytes
@@ -109,7 +110,7 @@ def _size(model: Model, request: ContextRequest, n_saved: int, kv_on: str) -> tu
     keep, limit = request.keep, model.config.n_ctx_train
     if request.n_ctx is not None:
         n_ctx = request.n_ctx or limit
-        return n_ctx, beyond_training(model, "--ctx", n_ctx)
+        return n_ctx, beyond_training(model, spelt("ctx"), n_ctx)
     if keep.evicts(limit):
         return limit, ""
     fits = request.store.tokens_in(model.config, available_bytes())
@@ -128,7 +129,7 @@ def _size(model: Model, request: ContextRequest, n_saved: int, kv_on: str) -> tu
         return limit, ""
     return fits, (
         f"memory has room for {fits:,} of {limit:,} tokens of context; "
-        "--kv-type q8_0 halves the need"
+        f"{spelt('kv_type')} q8_0 halves the need"
     )
 
 
@@ -150,7 +151,7 @@ def _reading(model: Model, request: ContextRequest, n_ctx: int) -> tuple[Prefill
     store = request.store
     if (asked := request.prefill) is not None:
         prefill = asked.following() if store.follows_pack else asked
-        line = f"--prefill {asked.name}: what follows a pack is read {prefill.name}"
+        line = f"{spelt('prefill')} {asked.name}: what follows a pack is read {prefill.name}"
         return prefill, "" if prefill == asked else line
     if not store.follows_pack:
         return recorded(store.recorded_prefill()), ""
@@ -159,5 +160,5 @@ def _reading(model: Model, request: ContextRequest, n_ctx: int) -> tuple[Prefill
         return prefill, ""
     return prefill, (
         f"questions are read like generated tokens, sparsely (k {prefill.k}, after the first "
-        f"{prefill.from_:,} tokens): --prefill exact reads all"
+        f"{prefill.from_:,} tokens): {spelt('prefill')} exact reads all"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ....system.spelling import spelt
 from ...token_ids import TokenIds
 from .prompt import ContextError, check_readable, n_shared
 
@@ -32,7 +33,7 @@ class ContextTokens:
         if len(saved.tokens) > cache.most_tokens:
             raise ContextError(
                 f"the pack holds {len(saved.tokens)} tokens and the context has room for "
-                f"{cache.most_tokens}: use a larger --ctx"
+                f"{cache.most_tokens}: use a larger {spelt('ctx')}"
             )
         read = saved.tokens  # of millions, there is no second copy
         self.tokens = read if isinstance(read, TokenIds) else TokenIds(read)

@@ -7,6 +7,7 @@ from operator import index
 from typing import SupportsIndex
 
 from ....system.errors import KvarnError
+from ....system.spelling import spelt
 from ...prefill import CHUNK as CHUNK  # noqa: PLC0414 - a name imported as itself is exported
 from ...tokenizer import Rendered, Tokenizer
 
@@ -65,7 +66,7 @@ def check_readable(ids: Sequence[int], n_held: int, n_vocab: int, most_tokens: i
         more, held = (" more", f" and holds {n_held:,}") if n_held else ("", "")
         raise ContextError(
             f"{len(ids):,}{more} tokens do not fit: the context has room for {most_tokens:,}"
-            f"{held}; use a larger context (--ctx) or a shorter prompt"
+            f"{held}; use a larger context ({spelt('ctx')}) or a shorter prompt"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 import numpy as np
 
 from ....ops.attention.layout import KV_TYPES, layout_of
+from ....system.spelling import spelt
 from ...methods import option
 from ..base import SlotPlan, StoreError
 from ..centre import has_centre, mean_keys
@@ -214,15 +215,15 @@ class Disk(Store):
             kept, asked = manifest.slots or "all tokens", slots or "all tokens"
             raise PackError(
                 path,
-                f"it was made to keep {kept}, asked for is {asked}: give the same --keep, "
-                "--keep-budget and --ctx, or make another pack",
+                f"it was made to keep {kept}, asked for is {asked}: give the same {spelt('keep')}, "
+                f"{spelt('keep_budget')} and {spelt('ctx')}, or make another pack",
             )
         if not self.read_only and path == Path(self.path) and manifest.prefill != self.prefill:
             read, wanted = manifest.prefill or "exact", self.prefill or "exact"
             raise PackError(
                 path,
-                f"its prompts were read with --prefill {read}, and {wanted} is asked for: omit the "
-                "--prefill options, or make another pack",
+                f"its prompts were read with {spelt('prefill')} {read}, and {wanted} is asked for: "
+                f"omit the {spelt('prefill')} options, or make another pack",
             )
         check_model(path, manifest.model, model)
         layers = zip(manifest.windows, model.config.kv_layers)
@@ -235,15 +236,15 @@ class Disk(Store):
             raise PackError(
                 path,
                 f"its KV cache is K {manifest.k_type}, V {manifest.v_type}, asked for is K {k}, "
-                f"V {v}: omit --kv-type, or make another pack",
+                f"V {v}: omit {spelt('kv_type')}, or make another pack",
             )
         if manifest.long_rope != long_rope:
             sides = ("beyond", "up to") if manifest.long_rope else ("up to", "beyond")
             raise PackError(
                 path,
                 f"it was made for contexts {sides[0]} {model.config.n_ctx_orig} tokens, asked for "
-                f"is one {sides[1]} that length, with other rope factors: change --ctx, or make "
-                "another pack",
+                f"is one {sides[1]} that length, with other rope factors: change {spelt('ctx')}, "
+                "or make another pack",
             )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....system.spelling import spelt
 from ....system.text import one_line
 from .errors import OtherModel
 from .format.adapters import listed
@@ -40,7 +41,8 @@ def check_model(path: Path, made: ModelFacts, model: ModelInfo) -> None:
         raise OtherModel(
             path,
             f"it was made with adapters {listed(made.adapters)}, found {listed(facts.adapters)}",
-            f"{'give the same' if made.adapters else 'leave out'} --lora, or make another pack",
+            f"{'give the same' if made.adapters else 'leave out'} {spelt('lora')}, or make another "
+            "pack",
             f"it was made with adapters {_named(made)}, found {_named(facts)}",
         )
     if not made.same_model(facts):

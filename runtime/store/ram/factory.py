@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....ops.arrays import F32
 from ....ops.attention.layout import TileLayout, layout_of
+from ....system.spelling import spelt
 from ...memory import available_bytes, human_bytes
 from ..base import SlotPlan, StoreError
 from ..centre import has_centre, mean_keys
@@ -72,7 +73,8 @@ class Ram(Store):
                 needed,
                 available,
                 f"a context of {n_ctx:,} tokens",
-                f"at most {self.tokens_in(config, available):,} tokens fit; use a smaller --ctx",
+                f"at most {self.tokens_in(config, available):,} tokens fit; use a smaller "
+                + spelt("ctx"),
             )
 
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
@@ -87,7 +89,7 @@ class Ram(Store):
         store = SlotStore(self.layout(config), slots.sizes, config.n_kv_heads, slots.whole)
         kept = f"keeping {max(slots.sizes):,} tokens"
         self._check_room(
-            store.bytes_needed(), available_bytes(), kept, "use a smaller --keep-budget"
+            store.bytes_needed(), available_bytes(), kept, f"use a smaller {spelt('keep_budget')}"
         )
         return store
 
@@ -99,7 +101,8 @@ class Ram(Store):
     def _check_room(self, needed: int, available: int, purpose: str, advice: str) -> None:
         """`StoreError` if `purpose` needs more memory than there is."""
         if needed > available:
-            smaller = "" if self.k == self.v == "q4_0" else " or a smaller --kv-type (q8_0, q4_0)"
+            can_shrink = not self.k == self.v == "q4_0"
+            smaller = f" or a smaller {spelt('kv_type')} (q8_0, q4_0)" if can_shrink else ""
             raise StoreError(
                 f"{purpose} needs {human_bytes(needed)} of KV cache (K {self.k}, V {self.v}) and "
                 f"{human_bytes(available)} of memory is available: {advice}{smaller}"

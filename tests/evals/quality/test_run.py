@@ -165,7 +165,7 @@ def test_a_question_about_a_sparse_context_is_decoded_exactly(
         ),
         (
             {"arms": (replace(STREAMING, reading=SparsePrefill()),)},
-            "--prefill sparse may read any token before, and --keep streaming evicts some",
+            "prefill sparse may read any token before, and keep streaming evicts some",
         ),
     ],
 )

@@ -193,7 +193,7 @@ def test_other_bits_are_refused(path: Path) -> None:
     put_beside(path, 64)
     model = load(path)
     assert model.context(100, Hash(bits=64)) and model.context(100, Hash())
-    with pytest.raises(AttendError, match=r"have 64 bits and --bits 32 was asked for.*--encoders"):
+    with pytest.raises(AttendError, match=r"have 64 bits and bits 32 was asked for.*use encoders"):
         model.context(100, Hash(bits=32))
 
 

@@ -124,8 +124,8 @@ def test_models_that_make_vectors_score_nothing(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "pooling", "words"),
     [
-        (TinyEncoder(pooling=None), None, "give --pooling mean or cls"),
-        (TinyEncoder(pooling=0), None, "give --pooling mean or cls"),
+        (TinyEncoder(pooling=None), None, "give pooling mean or cls"),
+        (TinyEncoder(pooling=0), None, "give pooling mean or cls"),
         (TinyEncoder(pooling=9), None, "bert.pooling_type is 9, expected 0 to 4"),
         (TinyEncoder(), "rank", "no classifier"),
         (TinyEncoder(), "max", "pooling is 'max', expected one of mean, cls, last, rank"),
@@ -152,7 +152,7 @@ def own_states(model: kvarn.Model, ids: list[int]) -> np.ndarray:
 
 def test_models_that_generate_pool_their_hidden_states() -> None:
     path = kvarn.load().path
-    with pytest.raises(EmbeddingError, match=r"generates text .*: give --pooling mean"):
+    with pytest.raises(EmbeddingError, match=r"generates text .*: give pooling mean"):
         kvarn.load_embedder(path)
     with pytest.raises(EmbeddingError, match="its first token knows nothing"):
         kvarn.load_embedder(path, pooling="cls")

@@ -45,7 +45,7 @@ def test_nothing_else_writes_to_a_pack_whose_blocks_are_read(model: Model, tmp_p
         build_pack_in_blocks(model, pack, ids_of(model, N, seed=1), BLOCKS, CTX)
     with pytest.raises(PackError, match="its KV cache is K f16, V f16, asked for is K q8_0"):
         build_pack_in_blocks(model, Disk(pack, "q8_0", "q8_0"), ids, BLOCKS, CTX)
-    with pytest.raises(PackError, match="with --prefill blocks:2048, and blocks:1024 is asked"):
+    with pytest.raises(PackError, match="with prefill blocks:2048, and blocks:1024 is asked"):
         build_pack_in_blocks(model, pack, ids, BlocksPrefill(1024), CTX)
     with sharing(pack), sharing(pack):
         with pytest.raises(PackBusy):
@@ -82,7 +82,7 @@ def test_joining_may_fail_and_is_done_again(
         patch.setattr(Writer, "_put", fails)
         with pytest.raises(PackError, match="cannot be written: Input/output error"):
             build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)
-    with pytest.raises(PackError, match="with --prefill blocks:2048, and blocks:4096 is asked"):
+    with pytest.raises(PackError, match="with prefill blocks:2048, and blocks:4096 is asked"):
         build_pack_in_blocks(model, pack, ids, BlocksPrefill(4096), CTX)  # whose parts are whole
     assert pack_info(pack).n_tokens == 1024 and not verify(pack)
     build_pack_in_blocks(model, pack, ids, BLOCKS, CTX)

@@ -135,7 +135,5 @@ def test_columns_that_no_method_has_any_more_are_left_as_they_are(
 
 
 def test_methods_without_an_index_are_refused(model: Model, plain: Path) -> None:
-    with pytest.raises(
-        PackError, match="an index is of a method that chooses tokens: give --method"
-    ):
+    with pytest.raises(PackError, match="an index is of a method that chooses tokens: give attend"):
         index_pack(model, plain, kvarn.Full(), N_CTX)

@@ -108,11 +108,11 @@ def test_a_pack_says_how_it_was_read_and_refuses_another(
         (replace(BLOCKS, rest="sparse"), r"blocks:1024 \(then sparse: index .*\)"),
     ):
         with pytest.raises(
-            PackError, match=rf"with --prefill blocks:1024, and {asked} is asked for: omit"
+            PackError, match=rf"with prefill blocks:1024, and {asked} is asked for: omit"
         ):
             model.context(N + 100, store=Disk(pack), prefill=other)
     build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
-    with pytest.raises(PackError, match="with --prefill exact, and blocks:1024 is asked for"):
+    with pytest.raises(PackError, match="with prefill exact, and blocks:1024 is asked for"):
         model.context(100, store=Disk(tmp_path / "exact"), prefill=BLOCKS)
     block = replace(BLOCKS, rest="block")
     build_pack(model, tmp_path / "block", ids_of(model, N), N + 100, prefill=block)
@@ -147,7 +147,7 @@ def test_what_follows_a_pack_reads_all_of_it(pack: Path, model: Model, tmp_path:
     ids = ids_of(model, 50)
     for store in (Disk(pack, read_only=True), Disk(tmp_path / "child", parent=pack)):
         with model.context(N + 100, store=store, prefill=BLOCKS) as context:
-            told = "--prefill blocks: what follows a pack is read exact"
+            told = "prefill blocks: what follows a pack is read exact"
             assert context.plan.prefill == Exact() and told in context.notices
             context.prefill(ids)
     assert pack_info(tmp_path / "child").prefill == "exact"

@@ -133,17 +133,17 @@ def test_sketches_are_kept_with_their_centre(sketched: Path, model: Model, tmp_p
 
 
 def test_another_mode_is_refused_with_both_named(pack: Path, model: Model, tmp_path: Path) -> None:
-    own = r"read with --prefill sparse \(index simhash-32-20240517, k 40, from 1024, tail\)"
+    own = r"read with prefill sparse \(index simhash-32-20240517, k 40, from 1024, tail\)"
     for other, asked in (
         (Exact(), "exact"),
         (replace(SPARSE, k=41), r"sparse \(index simhash-32-20240517, k 41, from 1024, tail\)"),
         (replace(SPARSE, tail="none"), r"sparse \(index simhash-32-20240517, k 40, from 1024\)"),
     ):
-        with pytest.raises(PackError, match=f"{own}, and {asked} is asked for: omit the --prefill"):
+        with pytest.raises(PackError, match=f"{own}, and {asked} is asked for: omit the prefill"):
             model.context(N + 100, store=Disk(pack), prefill=other)
     model.context(N + 100, Hash(bits=64), store=Disk(pack)).close()  # of generated tokens
     build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
-    with pytest.raises(PackError, match=r"read with --prefill exact, and sparse \("):
+    with pytest.raises(PackError, match=r"read with prefill exact, and sparse \("):
         model.context(100, store=Disk(tmp_path / "exact"), prefill=SPARSE)
 
 

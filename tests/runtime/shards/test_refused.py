@@ -164,8 +164,8 @@ def test_words_that_are_no_address(address: str) -> None:
         (kvarn.TopK(), "--index sketch"),
         (kvarn.Hash(rerank=2), "--rerank"),
         (kvarn.Hash(tail="means"), "--tail means"),
-        (kvarn.MagicPig(), "--method magicpig"),
-        (kvarn.Auto(), "--method auto"),
+        (kvarn.MagicPig(), "attend magicpig"),
+        (kvarn.Auto(), "attend auto"),
         (kvarn.Hash(probe=1), "--probe"),
     ],
 )
@@ -182,7 +182,7 @@ def test_contexts_that_do_not_follow_a_pack(model: kvarn.Model, pack: Path) -> N
             context.truncate(3000)
             with pytest.raises(ShardError, match=r"holds tokens up to 5,120, .* cut to 3,000"):
                 context.decode(1)
-        with pytest.raises(KvarnError, match="--prefill sparse cannot be combined"):
+        with pytest.raises(KvarnError, match="prefill sparse cannot be combined"):
             store = kvarn.Disk(pack, read_only=True)
             attend = over([shard.address], kvarn.Hash())
             model.context(9000, attend, store=store, prefill=kvarn.SparsePrefill())

@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_refused_with_both_sides(
             STREAMING,
             r"made to keep at most 40 tokens \(keep hashevict bits=16.*asked for is at most",
         ),
-        (kvarn.HashEvict(41), r"at most 40 .* at most 41 .*--keep-budget"),
+        (kvarn.HashEvict(41), r"at most 40 .* at most 41 .*budget of keep"),
         (kvarn.HashEvict(40, seed=1), r"seed=0 .* seed=1 "),
         (kvarn.KeepAll(), r"at most 40 tokens .* asked for is all tokens"),
     ):
