@@ -3,6 +3,8 @@
 import copyreg
 from typing import Any
 
+from .spelling import spelt
+
 
 class KvarnError(Exception):
     """One line: the task, what kvarn found and expected, and what to do.
@@ -13,6 +15,11 @@ class KvarnError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
+
+class WrongUsage(KvarnError):
+    """What was asked for cannot be, whatever files and memory hold: a value that an option cannot
+    have, an option or a word that is missing, has no effect, or excludes another."""
 
 
 class OutOfDeviceMemory(KvarnError):
@@ -38,7 +45,7 @@ def message_of(error: BaseException) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}"
     if isinstance(error, MemoryError):
-        return "out of memory: use a smaller model, --ctx or --kv-type"
+        return f"out of memory: use a smaller model, {spelt('ctx')} or {spelt('kv_type')}"
     return (
         f"unexpected {type(error).__name__}: {str(error) or 'it says no more'} "
         "(a fault of kvarn: KVARN_DEBUG=1 shows where)"

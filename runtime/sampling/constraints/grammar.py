@@ -9,13 +9,22 @@ from functools import lru_cache
 from typing import Any
 
 from ....system.extras import how_to_install
-from ....system.text import one_line
-from ..errors import SamplingError
+from ....system.text import one_line, shown
+from ..errors import BadOption, SamplingError
 from .lark import expanded, triggered
 
 _WHITE_SPACE = r"( |\n{1,2}[ \t]{0,20})"
 """White space between JSON tokens, at most once in a place; llama.cpp's bounds."""
+_NAMES = {
+    "json_schema": "JSON schema",
+    "json_object": "JSON object",
+    "gbnf": "GBNF grammar",
+    "lark": "Lark grammar",
+}
+"""Kind of a constraint → its name in messages, where that is another."""
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|.)", re.DOTALL)
+_BAD_REGEX = re.compile(r"regex parse error:\n +([^\n]*)\n[ ^]*\nerror: ([^\n]*)")
+"""Of Rust's crate regex: the expression, a line that points into it, what is wrong with it."""
 _GBNF_SPECIAL = '"\\[]'
 
 
@@ -42,13 +51,18 @@ def grammar_of(
     return json.dumps({"grammars": [{"lark_grammar": lark}, {**body, "name": "body"}]})
 
 
-def refused(kind: str, message: str) -> SamplingError:
+def refused(kind: str, message: str) -> BadOption:
     """The error for a constraint that llguidance refuses, in one line."""
-    lines = [line.strip() for line in message.splitlines()]
-    shown = [line for line in lines if line and not re.match(r"\d+ \||\^", line)]
-    text = re.sub(r"^(at )?\d+\(\d+\): ", "", " ".join(shown))
-    name = kind.replace("_", " ")
-    return SamplingError(f"sampling: the {name} cannot be used: {one_line(text, 300)}")
+    if match := _BAD_REGEX.search(message):
+        expression, fault = match.groups()
+        text = fault if kind == "regex" else f"regex {shown(expression)}: {fault}"
+    else:
+        lines = [line.strip() for line in message.splitlines()]
+        told = [line for line in lines if line and not re.match(r"\d+ \||\^", line)]
+        text = re.sub(r"^(at )?\d+\(\d+\): ", "", " ".join(told))
+    return BadOption(
+        f"sampling: the {_NAMES.get(kind, kind)} cannot be used: {one_line(text, 300)}"
+    )
 
 
 def _body(kind: str, value: str, control: Mapping[str, int]) -> dict[str, Any]:
