@@ -56,6 +56,10 @@ def option(
     return field(default=default, metadata={_METADATA: Option(help, kind, metavar, choices)})
 
 
+_COUNT, _COUNTS = Option("", int), ("int", "int | None", int)
+"""How counts are read that have no option; their types, as fields are annotated."""
+
+
 class Method:
     """The options of one method, as a user writes them; a subclass is a frozen dataclass."""
 
@@ -81,12 +85,19 @@ class Method:
         """Choices of options that need kernels of their own, to be compiled by `kvarn build`."""
         return (cls(),)
 
-    def check_choices(self, error: type[KvarnError], of: str = "") -> None:
-        """Raise `error` for an option that has none of its choices. of: begins the message."""
-        for name, declared in self.options().items():
-            if declared.choices and (value := getattr(self, name)) not in declared.choices:
-                expected = ", ".join(declared.choices)
-                raise error(f"{of}{name} is {value!r}, expected one of {expected}")
+    def check_fields(self, error: type[KvarnError], of: str = "") -> None:
+        """Raise `error` for a field of counts that is none, and an option that has none of its
+        choices; a count as text becomes a number. of: begins the message."""
+        declared = self.options()
+        for one in fields(self):  # type: ignore[arg-type]
+            option, value = declared.get(one.name, _COUNT), getattr(self, one.name)
+            if (one.type not in _COUNTS and not option.choices) or value is one.default:
+                continue
+            try:
+                object.__setattr__(self, one.name, option.read(value))
+            except WrongValue as wrong:
+                name = one.name.rstrip("_")
+                raise error(f"{of}{name} is {value!r:.80}, expected {wrong.expected}") from None
 
 
 def called(method: Method) -> str:

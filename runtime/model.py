@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..models.weights import Weights
 from ..ops.arrays import F32
 from ..ops.cpu import CPU
 from ..ops.device import Device
-from ..system.values import count
+from ..system.values import count_named
 from .attend import Attend, Full
 from .attend.encoders import Learned
 from .attend.encoders.sidecar import find_encoders
@@ -200,12 +199,10 @@ class Model:
 
         It is empty, or holds what the pack of `store=Disk(…)` holds. Raises `StoreError` if the KV
         cache of that many tokens does not fit in memory, or the pack cannot be used; `PrefillError`
-        if prompts cannot be read as `prefill` says; `WrongValue` for a text that is no count;
-        `ContextError` for an argument of a wrong type.
+        if prompts cannot be read as `prefill` says; `WrongValue` for a size that is no count;
+        `ContextError` for another argument of a wrong type.
         """
-        size = count(n_ctx) if isinstance(n_ctx, str) else n_ctx
-        if size is not None and (not isinstance(size, Integral) or size < 1):
-            raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
+        size = None if n_ctx is None else count_named("n_ctx", n_ctx, 1)
         axes = {"attend": attend, "keep": keep, "store": store, "prefill": prefill}
         for name, value in axes.items():
             kind, example = _EXPECTED[name]

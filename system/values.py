@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral
 
-from .errors import KvarnError
+from .errors import KvarnError, WrongUsage
 from .text import brief, shown
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -24,7 +24,7 @@ EXPECTED = "a share (more than 0% to 100%) or a count of tokens from 1 on"
 """The values of a budget, for messages."""
 
 
-class WrongValue(KvarnError):
+class WrongValue(WrongUsage):
     """An option cannot have this value.
 
     expected: the values that it can have. where: the option's name, if it has one.
@@ -53,6 +53,14 @@ def count(value: object, least: int = 0, most: int = LARGEST, units: bool = True
     if number is None or not least <= number <= most:
         raise WrongValue(f"a whole number from {least} to {most}", value)
     return number
+
+
+def count_named(name: str, value: object, least: int = 0) -> int:
+    """`count`, whose error names the argument."""
+    try:
+        return count(value, least)
+    except WrongValue as wrong:
+        raise wrong.within(name) from None
 
 
 def n_bytes(value: object) -> int:

@@ -11,7 +11,7 @@ from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
 from ..store.ram.slots import SlotStore
-from .base import AttendError, BoundAttend
+from .base import BoundAttend
 from .full import FullAttention
 from .topk import TopK
 
@@ -41,11 +41,6 @@ class Auto(TopK):
     budget_unit: str = "query-head"
     tail: str = "means"
     full_up_to: int = option(8192, "read every token as long as there are at most N", int)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.full_up_to < 0:
-            raise AttendError(f"full-up-to is {self.full_up_to}, expected 0 or more")
 
     @classmethod
     def variants(cls) -> tuple[Auto, ...]:

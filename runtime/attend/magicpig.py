@@ -61,8 +61,6 @@ class MagicPig(Sparse):
         self.key_tables()
         if self.index_bytes is not None and self.index_bytes < 1:
             raise AttendError(f"index-bytes is {self.index_bytes}, expected at least 1")
-        if self.table_seed < 0:
-            raise AttendError(f"table-seed is {self.table_seed}, expected 0 or more")
 
     def key_tables(self) -> Tables:
         """The tables that the option names; `AttendError` for others than there can be."""

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from ...system.values import count_named
 from ..sampling import NotFinite, Sampler
 from ..stats import Clock
 from ..stops import StopMatcher, stop_strings
@@ -104,7 +105,7 @@ class Generation:
         self.last_token: int | None = None
         self.n_tokens = 0
         self._prompt = prompt
-        self._max_tokens = max_tokens
+        self._max_tokens = None if max_tokens is None else count_named("max_tokens", max_tokens)
         sampler = sampler if sampler is not None else context.model.sampler()
         self.sampler: SamplerState = sampler.start(
             context.model.tokenizer if sampler.needs_tokenizer else None

@@ -37,6 +37,7 @@ class Evicting(Keep):
     )
 
     def __post_init__(self) -> None:
+        self.check_fields(KeepError, f"keep {self.name}: ")
         budget = Budget.named(f"keep {self.name}: budget", self.budget, KeepError)
         object.__setattr__(self, "budget", budget)
         if budget.number:
@@ -88,11 +89,6 @@ class Evicting(Keep):
         """The budget as a number of slots, in a context of `n_ctx` tokens."""
         assert isinstance(self.budget, Budget)
         return self.budget.tokens(n_ctx)
-
-    def _check_not_negative(self, *options: str) -> None:
-        for name in options:
-            if (value := getattr(self, name)) < 0:
-                raise KeepError(f"keep {self.name}: {name} is {value}, expected 0 or more")
 
     def _check(self, n_slots: int, what: str) -> None:
         if n_slots <= self.protected:

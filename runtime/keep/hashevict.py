@@ -50,14 +50,9 @@ class HashEvict(Evicting):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not BITS[0] <= self.bits <= BITS[1]:
             raise KeepError(f"keep hashevict: {self.bits} bits, expected {BITS[0]} to {BITS[1]}")
-        self._check_not_negative("seed", "sinks", "recent")
-        if self.against not in AGAINST:
-            raise KeepError(
-                f"keep hashevict: against {self.against!r}, expected {' or '.join(AGAINST)}"
-            )
-        super().__post_init__()
 
     @property
     def protected(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import KeepError
 from .evicting import Evicting
 from .slots import Ring
 
@@ -27,11 +26,6 @@ class Streaming(Evicting):
         "the first 4 and the newest: StreamingLLM's set, without its renumbering"
     )
     sinks: int = 4
-
-    def __post_init__(self) -> None:
-        if self.sinks < 0:
-            raise KeepError(f"keep streaming: {self.sinks} sinks, expected 0 or more")
-        super().__post_init__()
 
     @property
     def protected(self) -> int:

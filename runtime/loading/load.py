@@ -12,6 +12,7 @@ from ...models.tensors import re_encoded_bytes, repacked_bytes
 from ...ops.cpu import CPU
 from ...system.errors import KvarnError
 from ...system.text import one_line
+from ...system.values import count_named
 from ..engine import on_engine
 from ..gguf import GGUFFile, open_gguf
 from ..memory import available_bytes, human_bytes
@@ -46,9 +47,11 @@ def load(
     lora: low-rank adapters to add to the model, each a GGUF file, "FILE" or "FILE:SCALE".
     Raises `GGUFError` for a file that cannot be read, `ModelError` for a model that cannot be run,
     `AdapterError` for an adapter that does not fit it, and `KvarnError` if memory does not suffice
-    for its matrices, or the device cannot be used.
+    for its matrices, or the device cannot be used; `WrongValue` for `threads` that are no count.
     """
     check_kv_on(kv_on)
+    if threads is not None:
+        threads = count_named("threads", threads, 1)
     named = adapter_files(lora)
     file = open_gguf(Path(path) if path is not None else default_model_path())
     if isinstance(device, str):

@@ -12,6 +12,7 @@ import numpy as np
 from ...ops.arrays import F32
 from ...ops.attention.arguments import Dense
 from ...ops.attention.prefill.listed import ListedScratch, ReadRows, listed_attention
+from ...system.spelling import spelt
 from ...system.values import count
 from ..attend import Attend, BoundAttend
 from ..attend.sparse import Sparse
@@ -75,17 +76,12 @@ class BlocksPrefill(Prefill):
     )
 
     def __post_init__(self) -> None:
+        self.check_fields(PrefillError, "prefill blocks: ")
         if self.size < CHUNK or self.size % CHUNK:
             raise PrefillError(
                 f"prefill blocks:{self.size}: expected a multiple of {CHUNK} tokens, from "
                 f"{CHUNK} on"
             )
-        if self.until is not None and self.until < 0:
-            raise PrefillError(f"until of blocks is {self.until}, expected 0 or more")
-        if self.rest not in RESTS:
-            raise PrefillError(f"rest of blocks is {self.rest!r}, expected {', '.join(RESTS)}")
-        if self.windows not in WINDOWS:
-            raise PrefillError(f"windows of blocks is {self.windows!r}, expected across or stop")
 
     @classmethod
     def variants(cls) -> tuple[BlocksPrefill, ...]:
@@ -98,7 +94,7 @@ class BlocksPrefill(Prefill):
     def check(self, attend: Attend, keep: Keep, n_ctx: int) -> None:
         super().check(attend, keep, n_ctx)
         if isinstance(attend, Sparse):
-            self._check_window(attend.window, "--window")
+            self._check_window(attend.window, spelt("window"))
 
     def resolved(self, model: ModelInfo) -> BlocksPrefill:
         window = max(layer.window or 0 for layer in model.config.kv_layers)
@@ -108,8 +104,9 @@ class BlocksPrefill(Prefill):
     def _check_window(self, window: int, whose: str) -> None:
         if self.size < window:
             raise PrefillError(
-                f"--prefill {self.name}: a block has {self.size:,} tokens, fewer than the window "
-                f"of {window:,} ({whose}): use --prefill {self.name}:{-(-window // CHUNK) * CHUNK}"
+                f"{spelt('prefill')} {self.name}: a block has {self.size:,} tokens, fewer than the "
+                f"window of {window:,} ({whose}): use {spelt('prefill')} {self.name}:"
+                f"{-(-window // CHUNK) * CHUNK}"
             )
 
     def for_prompt(self, n_tokens: int) -> BlocksPrefill:

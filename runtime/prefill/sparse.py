@@ -71,18 +71,11 @@ class SparsePrefill(Prefill):
     )
 
     def __post_init__(self) -> None:
+        self.check_fields(PrefillError, "sparse prefill: ")
         if self.k < LEAST_K:
             raise PrefillError(
                 f"sparse prefill cannot choose {self.k} tokens for each query head: expected "
                 f"{LEAST_K} or more"
-            )
-        if self.index is not None and self.index not in INDEXES:
-            raise PrefillError(
-                f"sparse prefill has no index {self.index!r}: expected {' or '.join(INDEXES)}"
-            )
-        if self.tail not in TAILS:
-            raise PrefillError(
-                f"tail of sparse prefill is {self.tail!r}, expected {' or '.join(TAILS)}"
             )
         if self.rerank is not None:
             check_rerank(self.rerank, "sparse prefill", PrefillError)
@@ -91,9 +84,6 @@ class SparsePrefill(Prefill):
                     "rerank of sparse prefill is for index hash: sketches always have twice as "
                     "many candidates as are wanted"
                 )
-        for name, value in (("from", self.from_), ("probe", self.probe)):
-            if value < 0:
-                raise PrefillError(f"{name} of sparse prefill is {value}, expected 0 or more")
 
     @classmethod
     def variants(cls) -> tuple[SparsePrefill, ...]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .constraints import Constraint
-from .errors import SamplingError
+from .errors import BadOption
 from .order import ADAPTIVE, DEFAULT_ORDER, samplers_named
 
 MOST_BREAKER_BYTES = 40
@@ -28,7 +28,7 @@ class _Rule(NamedTuple):
 _KINDS = {Real: "a number", Integral: "a whole number", bool: "True or False"}
 _RULES = (
     _Rule(
-        "temp presence_penalty frequency_penalty top_n_sigma",
+        "presence_penalty frequency_penalty top_n_sigma",
         Real,
         math.isfinite,
         "a finite number",
@@ -41,7 +41,7 @@ _RULES = (
     ),
     _Rule("repeat_penalty", Real, lambda x: 0 < x < math.inf, "a number above 0"),
     _Rule(
-        "dry_multiplier dynatemp_range dynatemp_exponent mirostat_tau mirostat_eta",
+        "temp dry_multiplier dynatemp_range dynatemp_exponent mirostat_tau mirostat_eta",
         Real,
         lambda x: 0 <= x < math.inf,
         "a finite number from 0",
@@ -54,7 +54,7 @@ _RULES = (
         "a number from 0 to 1, or a negative one for none",
     ),
     _Rule("adaptive_decay", Real, lambda x: 0 <= x <= 0.99, "a number from 0 to 0.99"),
-    _Rule("top_k", Integral, lambda n: True, ""),
+    _Rule("top_k", Integral, lambda n: n >= -1, "-1 or 0 (all), or more"),
     _Rule(
         "repeat_last_n dry_penalty_last_n",
         Integral,
@@ -75,8 +75,8 @@ class SamplingOptions:
     xtc → temperature → draw. `samplers` names other steps in another order, as a sequence or as
     "top_k;temperature". With `mirostat`, only the bias, the constraint and the temperature count.
 
-    `temp <= 0` is greedy; with a `dynatemp_range` r, temperatures are from temp − r to temp + r, by
-    the entropy. `top_k = 0`, `top_p = 1`, `min_p = 0`, `typical_p = 1`, `top_n_sigma <= 0`,
+    `temp = 0` is greedy; with a `dynatemp_range` r, temperatures are from temp − r to temp + r, by
+    the entropy. `top_k = 0` (or -1), `top_p = 1`, `min_p = 0`, `typical_p = 1`, `top_n_sigma <= 0`,
     `xtc_probability = 0`, `repeat_penalty = 1`, `dry_multiplier = 0`, the other penalties 0 and a
     `…_last_n` of 0 turn a step off; a `…_last_n` of -1 looks at the whole context.
     `adaptive_target` counts where `samplers` name `adaptive_p`, which draws. `ignore_eos` forbids
@@ -122,9 +122,11 @@ class SamplingOptions:
         for names, kind, fits, expected in _RULES:
             for name in names.split():
                 value = getattr(self, name)
-                self._check(name, isinstance(value, kind), _KINDS[kind])
+                is_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+                self._check(name, is_kind, _KINDS[kind])
                 self._check(name, fits(value), expected)
-        self._check("seed", self.seed is None or isinstance(self.seed, Integral), "a whole number")
+        is_seed = isinstance(self.seed, Integral) and not isinstance(self.seed, bool)
+        self._check("seed", self.seed is None or is_seed, "a whole number")
         self._check("seed", self.seed is None or self.seed >= 0, "a number from 0, or none")
         self._check("constraint", isinstance(self.constraint, Constraint | None), "a Constraint")
         bias = self._checked_bias()
@@ -136,7 +138,7 @@ class SamplingOptions:
         self._check("dry_sequence_breakers", _are_texts(breakers), "a list of texts")
         for text in breakers:
             if not 0 < len(text.encode("utf-8", "surrogatepass")) <= MOST_BREAKER_BYTES:
-                raise SamplingError(
+                raise BadOption(
                     f"sampling: dry_sequence_breakers have {text!r:.50}, expected texts of 1 to "
                     f"{MOST_BREAKER_BYTES} bytes"
                 )
@@ -144,18 +146,18 @@ class SamplingOptions:
 
     def _checked_bias(self) -> dict[int, float]:
         if not isinstance(self.logit_bias, Mapping | None):
-            raise SamplingError(
+            raise BadOption(
                 f"sampling: logit_bias is {self.logit_bias!r:.50}, expected {{token: bias, …}}"
             )
         bias = dict(self.logit_bias or {})
         for token, value in bias.items():
             if not isinstance(token, Integral) or not isinstance(value, Real):
-                raise SamplingError(
+                raise BadOption(
                     f"sampling: logit_bias gives token {token!r:.50} the bias {value!r:.50}, "
                     "expected numbers"
                 )
             if token < 0 or math.isnan(value) or value == math.inf:
-                raise SamplingError(
+                raise BadOption(
                     f"sampling: logit_bias gives token {token} the bias {value}, "
                     "expected ids from 0 and finite numbers, or -inf to forbid a token"
                 )
@@ -163,9 +165,7 @@ class SamplingOptions:
 
     def _check(self, name: str, valid: bool, expected: str) -> None:
         if not valid:
-            raise SamplingError(
-                f"sampling: {name} is {getattr(self, name)!r:.50}, expected {expected}"
-            )
+            raise BadOption(f"sampling: {name} is {getattr(self, name)!r:.50}, expected {expected}")
 
     @property
     def penalises(self) -> bool:
@@ -191,7 +191,7 @@ class SamplingOptions:
         """Raises `SamplingError` for an option that has no effect beside the others."""
         if self.adaptive_target >= 0 and not self._uses(ADAPTIVE):
             reason = "mirostat draws" if self.mirostat else f"samplers do not name {ADAPTIVE}"
-            raise SamplingError(
+            raise BadOption(
                 f"sampling: adaptive_target is {self.adaptive_target}, but {reason}: "
                 f"add {ADAPTIVE} to samplers and omit mirostat, or omit adaptive_target"
             )

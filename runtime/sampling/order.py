@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from .errors import SamplingError
+from .errors import BadOption
 
 _LETTERS = {
     "penalties": "e",
@@ -48,7 +48,7 @@ def _named(name: str) -> str:
         return known
     close = get_close_matches(_plain(name), _NAMES, 1)
     hint = f": did you mean {_NAMES[close[0]]}?" if close else ""
-    raise SamplingError(
+    raise BadOption(
         f"sampling: samplers name {name!r:.40}, expected some of {', '.join(_LETTERS)}{hint}"
     )
 
@@ -60,7 +60,7 @@ def samplers_lettered(letters: str) -> tuple[str, ...]:
     """
     names = {letter: name for name, letter in _LETTERS.items()}
     if unknown := next((letter for letter in letters if letter not in names), ""):
-        raise SamplingError(
+        raise BadOption(
             f"sampling: samplers have the letter {unknown!r}, expected some of {''.join(names)}"
         )
     return tuple(names[letter] for letter in letters)

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 from ....models.config import ModelConfig
 from ....ops.device import KVDevice
+from ....system.spelling import spelt
 from ....system.values import Budget
 from ...loading.model_info import ModelInfo
 from ...methods import option
@@ -45,13 +46,10 @@ class Sparse(Attend, ABC):
     )
 
     def __post_init__(self) -> None:
-        for name in ("sink", "window", "probe"):
-            if getattr(self, name) < 0:
-                raise AttendError(f"{name} is {getattr(self, name)}, expected 0 or more")
+        self.check_fields(AttendError)
         if self.window < 1:
             raise AttendError("window is 0, expected at least 1: the newest token is always read")
         self.dense(_MOST_LAYERS)
-        self.check_choices(AttendError)
 
     @abstractmethod
     def most(self, stored: int, group: int, share: float) -> int:
@@ -112,7 +110,7 @@ class OverSlots(Sparse, ABC):
 
     @property
     def host_only(self) -> str:
-        return "--probe" if self.probe else ""
+        return spelt("probe") if self.probe else ""
 
     @property
     def needs_all_tokens(self) -> bool:

@@ -42,7 +42,7 @@ class Scored(Evicting):
     once.
     Scores are F = the sum, over the last queries (the proxies), of the rows of their causal softmax
     over the tokens in slots, and over the query heads that share a KV head. Raises `KeepError` for
-    budgets as `Evicting`, and for a negative `every`.
+    budgets as `Evicting`, and for an `every` that is no count.
     """
 
     holds_prompts: ClassVar[bool] = True
@@ -56,10 +56,6 @@ class Scored(Evicting):
     """Whether queries score; without them, none are kept."""
     sums_all: ClassVar[bool] = False
     """Whether all queries are proxies; what they score is then summed while the prompt is read."""
-
-    def __post_init__(self) -> None:
-        self._check_not_negative("every")
-        super().__post_init__()
 
     @property
     def protected(self) -> int:

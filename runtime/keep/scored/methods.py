@@ -73,12 +73,12 @@ class SnapKV(Scored):
     pooling: int = 7
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.window < 1 or self.pooling < 1 or self.pooling % 2 == 0:
             raise KeepError(
                 f"keep snapkv: a window of {self.window} and pooling over {self.pooling}, expected "
                 "1 or more, and an odd number"
             )
-        super().__post_init__()
         if 0 < self.every < self.window:
             raise KeepError(
                 f"keep snapkv: every is {self.every}, fewer than the {self.window} tokens whose "
@@ -130,10 +130,6 @@ class L2Norm(Scored):
     sinks: int = option(0, "first tokens that stay in any case (default 0)", int)
     recent: int = option(0, "last tokens that stay in any case (default 0)", int)
 
-    def __post_init__(self) -> None:
-        self._check_not_negative("sinks", "recent")
-        super().__post_init__()
-
     @property
     def protected(self) -> int:
         return self.sinks + self.recent
@@ -162,10 +158,6 @@ class KeepRandom(Scored):
     summary: ClassVar[str] = "after the prompt, tokens drawn at random: a baseline for the others"
     uses_queries: ClassVar[bool] = False
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        self._check_not_negative("seed")
-        super().__post_init__()
 
     def scores(self, slots: ScoredSlots, n_held: int) -> F32:
         return np.zeros((slots.store.n_kv_heads, n_held), np.float32)

@@ -96,8 +96,6 @@ class NaCl(Scored):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.check_choices(KeepError, "keep nacl: ")
-        self._check_not_negative("seed")
         try:
             object.__setattr__(self, "proxies", _proxies(self.proxies))
         except WrongValue as wrong:

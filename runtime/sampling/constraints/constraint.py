@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from ..errors import SamplingError
+from ..errors import BadOption
 from .form import Form, Kind
 from .grammar import check
 
@@ -40,23 +40,23 @@ class Constraint(Form):
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise SamplingError(
+            raise BadOption(
                 f"sampling: a constraint is of kind {self.kind!r:.50}, expected one of "
                 f"{', '.join(KINDS)}"
             )
         if not isinstance(self.value, str):
-            raise SamplingError(f"sampling: {self.kind} is {self.value!r:.50}, expected a text")
+            raise BadOption(f"sampling: {self.kind} is {self.value!r:.50}, expected a text")
         texts = self.trigger
         if not isinstance(texts, tuple) or not all(isinstance(t, str) and t for t in texts):
-            raise SamplingError(f"sampling: trigger is {texts!r:.50}, expected texts")
+            raise BadOption(f"sampling: trigger is {texts!r:.50}, expected texts")
         if not isinstance(self.after, str) or (self.after and texts):
-            raise SamplingError(
+            raise BadOption(
                 f"sampling: after is {self.after!r:.50}, expected a text, and none with a trigger"
             )
         try:
             "".join((self.value, self.after, *texts)).encode()
         except UnicodeEncodeError:
-            raise SamplingError(
+            raise BadOption(
                 f"sampling: {self.kind} holds half a character (a lone surrogate), expected Unicode"
             ) from None
         check(self.kind, self.value, texts, self.after)

@@ -67,7 +67,7 @@ def test_a_line_says_what_it_does(tiny: Model) -> None:
 
 
 def test_full_stays_the_default() -> None:
-    with pytest.raises(AttendError, match="full-up-to is -1, expected 0 or more"):
+    with pytest.raises(AttendError, match="full_up_to is -1, expected a whole number from 0"):
         Auto(full_up_to=-1)
     assert kvarn.Hash().budget == Budget.parse("2%")
     assert kvarn.TopK().budget == Budget.parse("1%")

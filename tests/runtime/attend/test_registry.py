@@ -81,13 +81,13 @@ class TestARegisteredMethod:
         run = [*self.RUN, "-m", str(tiny_path)]
         assert main([*run, "--method", "nth", "--step", "3"]) == 0
         assert capsys.readouterr().out
-        assert main([*run, "--step", "3"]) == 1
+        assert main([*run, "--step", "3"]) == 2
         assert "--step has no effect with --method full: it belongs to --method nth" in (
             capsys.readouterr().err
         )
         assert main([*run, "--method", "nth", "--step", "0"]) == 1
         assert "step is 0, expected 1 or more" in capsys.readouterr().err
-        assert main([*run, "--method", "nth", "--record-selections", "file"]) == 1
+        assert main([*run, "--method", "nth", "--record-selections", "file"]) == 2
         assert "--method nth attends to all" in capsys.readouterr().err
 
     def test_gives_the_options_of_eval(self) -> None:

@@ -1,6 +1,7 @@
 """Contexts: what was read decides what comes next, however it was cut into calls."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Ram, StoreError
+from kvarn.system.values import WrongValue
 
 from ...models import tiny_cases, tiny_models
 from ..reading import ids_of
@@ -126,10 +128,22 @@ def test_bad_prompts_are_refused_and_change_nothing(
 
 
 def test_a_context_larger_than_memory_says_what_it_needs(tiny: Model) -> None:
-    with pytest.raises(StoreError, match=r"needs .* TiB of KV cache .* tokens fit"):
-        tiny.context(10**11)
-    with pytest.raises(ContextError, match="at least one token"):
+    with pytest.raises(
+        StoreError, match=r"needs .* TiB of KV cache .* tokens fit; use a smaller n_ctx or"
+    ):
+        tiny.context(2**31 - 1)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, float("nan"), "x", True, 2**31])
+def test_numbers_that_count_nothing_are_refused(tiny: Model, value: Any) -> None:
+    with pytest.raises(WrongValue, match=r"^n_ctx: expected a whole number from 1 to"):
+        tiny.context(value)
+    with pytest.raises(WrongValue, match=r"^n_ctx: "):
         tiny.context(0)
+    with pytest.raises(WrongValue, match=r"^max_tokens: expected a whole number from 0 to"):
+        tiny.context(64).generate("one", max_tokens=value)
+    with pytest.raises(WrongValue, match=r"^threads: expected a whole number from 1 to"):
+        kvarn.load(tiny.path, threads=value)
 
 
 def test_text_and_ids_read_the_same(tiny: Model) -> None:

@@ -253,22 +253,22 @@ def test_refusals_in_words(model: Model) -> None:
     for words, options in {
         "blocks:700: expected a multiple of 512 tokens, from 512 on": {"size": 700},
         "blocks:0: expected a multiple": {"size": 0},
-        "until of blocks is -1": {"until": -1},
-        "rest of blocks is 'none', expected exact, sparse, block": {"rest": "none"},
-        "windows of blocks is 'none', expected across or stop": {"windows": "none"},
+        "until is -1, expected a whole": {"until": -1},
+        "rest is 'none', expected one of exact, sparse, block": {"rest": "none"},
+        "windows is 'none', expected one of across, stop": {"windows": "none"},
     }.items():
         with pytest.raises(PrefillError, match=words):
             BlocksPrefill(**options)
-    with pytest.raises(PrefillError, match=r"--prefill blocks may read any .* --keep streaming"):
+    with pytest.raises(PrefillError, match=r"^prefill blocks may read any .* keep streaming"):
         model.context(1000, keep=kvarn.Streaming(200), prefill=BLOCKS)
-    with pytest.raises(PrefillError, match=r"1,024 tokens, fewer than the window of 1,100 \(--win"):
+    with pytest.raises(PrefillError, match=r"1,024 tokens, fewer than the window of 1,100 \(win"):
         model.context(1000, TopK(window=1100), prefill=BLOCKS)
     windowed = kvarn.load()
     window = max(layer.window or 0 for layer in windowed.config.kv_layers)
     if window > 512:
         with pytest.raises(PrefillError, match=rf"512 tokens, fewer .* {window:,} \(layers of"):
             windowed.context(1000, prefill=BlocksPrefill(512))
-    assert BLOCKS.host_only == "--prefill blocks"
+    assert BLOCKS.host_only == "prefill blocks"
 
 
 def test_words_name_it_and_its_size() -> None:

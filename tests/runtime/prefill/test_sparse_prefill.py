@@ -230,16 +230,16 @@ def test_more_is_covered_by_more(model: Model, kind: str) -> None:
 def test_refusals_in_words(model: Model) -> None:
     for words, options in {
         "cannot choose 15 tokens .* expected 16 or more": {"k": 15},
-        "no index 'lsh': expected hash or sketch": {"index": "lsh"},
-        "tail of sparse prefill is 'sample', expected means or none": {"tail": "sample"},
-        "from of sparse prefill is -1": {"from_": -1},
-        "probe of sparse prefill is -1": {"probe": -1},
+        "index is 'lsh', expected one of ": {"index": "lsh"},
+        "tail is 'sample', expected one of ": {"tail": "sample"},
+        "sparse prefill: from is -1": {"from_": -1},
+        "probe is -1": {"probe": -1},
         "rerank of sparse prefill is 0, expected 1 to 64": {"rerank": 0},
         "rerank of sparse prefill is for index hash": {"rerank": 2, "index": "sketch"},
     }.items():
         with pytest.raises(PrefillError, match=words):
             SparsePrefill(**options)
-    with pytest.raises(PrefillError, match=r"--keep streaming evicts .*: use --keep all"):
+    with pytest.raises(PrefillError, match=r"keep streaming evicts .*: use keep all"):
         model.context(1000, keep=kvarn.Streaming(200), prefill=SPARSE)
     model.context(100, keep=kvarn.Streaming(200), prefill=SPARSE).close()  # nothing is evicted
 

@@ -209,7 +209,7 @@ def test_a_fresh_seed_can_be_repeated() -> None:
 def test_greedy_takes_the_first_of_equals_and_heeds_bias() -> None:
     logits = np.array([0, 3, 1, 3], np.float32)
     assert Sampler(temp=0).start().sample(logits) == 1
-    assert Sampler(temp=-1, logit_bias={1: -np.inf}).start().sample(logits) == 3
+    assert Sampler(temp=0, logit_bias={1: -np.inf}).start().sample(logits) == 3
     state = Sampler(temp=0, repeat_penalty=2.0).start()
     state.accept(1)
     assert state.sample(logits) == 3

@@ -72,6 +72,11 @@ def test_a_target_that_nothing_heeds_is_refused() -> None:
     ("option", "value"),
     [
         ("temp", float("nan")),
+        ("temp", -1.0),
+        ("temp", True),
+        ("top_k", -2),
+        ("top_k", True),
+        ("seed", True),
         ("top_p", 1.5),
         ("top_p", -0.1),
         ("min_p", 2.0),
