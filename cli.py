@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 from .commands import COMMANDS, REAL_MODEL
 from .commands.parsing.parser import build_parser, module_of
-from .system.errors import message_of
+from .system.errors import WrongUsage, message_of
 from .system.spelling import as_flag, spelled
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
-from .system.values import WrongValue
 
 FIRST_STEPS = """\
 kvarn runs language models from GGUF files, on the CPU, with long contexts.
@@ -82,4 +81,4 @@ def _exit_code(error: BaseException) -> int:
             say(str(error))
         return 130
     say(" ".join(message_of(error).split()))
-    return 2 if isinstance(error, WrongValue) else 1
+    return 2 if isinstance(error, WrongUsage) else 1

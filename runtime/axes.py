@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ..system.errors import KvarnError
+from ..system.errors import KvarnError, WrongUsage
 from ..system.values import WrongValue
 from .attend import ATTENDS, Attend
 from .keep import KEEPS, Keep
@@ -25,8 +25,9 @@ Spell = Callable[[str], str]
 """How the user wrote a word: "keep_budget" → "--keep-budget"."""
 
 
-class RequestError(KvarnError):
-    """Words that have no effect together, or exclude each other."""
+class RequestError(WrongUsage):
+    """Words of a context that have no effect together, exclude each other, or have values that
+    methods refuse."""
 
 
 class _Names(tuple[str, ...]):
@@ -76,7 +77,7 @@ class Axis(Generic[M]):
     def chosen(self, words: Mapping[str, Any], spell: Spell = str) -> M:
         """The method that the words name, with the options among them; None: not said.
 
-        Raises `RequestError` for options that it does not know, or that are given twice.
+        Raises `RequestError` for options that it does not know, refuses, or that are given twice.
         """
         method, given = self._read(words.get(self.word) or self.default)
         name = method.name
@@ -92,25 +93,26 @@ class Axis(Generic[M]):
             if fields[name] in given:
                 raise RequestError(f"{words[self.word]} and {spell(word)} say the same: omit one")
             given[fields[name]] = value
-        return method(**given)
+        return made(method, given)
 
     def named(self, text: str) -> type[M]:
-        """The method that `text` names, whatever follows a colon; `KvarnError` for others."""
+        """The method that `text` names, whatever follows a colon; `RequestError` for others."""
         name = text.partition(":")[0]
         if name not in self.methods:
             known = ", ".join(self.methods)
-            raise KvarnError(f"unknown {self.word} {name!r}, expected one of {known}")
+            raise RequestError(f"unknown {self.word} {name!r}, expected one of {known}")
         return self.methods[name]
 
     def parsed(self, text: str, common: Mapping[str, Any]) -> M:
         """The method that `text` names: `hash`, or with options as `topk:index=flat:sink=8`.
 
-        common: options for methods that have them, unless `text` gives others. Raises `KvarnError`
-        for unknown methods and options, `WrongValue` for their values.
+        common: options for methods that have them, unless `text` gives others. Raises
+        `RequestError` for unknown methods and options and for what the method refuses, `WrongValue`
+        for values of another kind.
         """
         method, given = self._read(text)
         known = method.options()
-        return method(**{field: x for field, x in common.items() if field in known} | given)
+        return made(method, {field: x for field, x in common.items() if field in known} | given)
 
     def _read(self, text: str) -> tuple[type[M], dict[str, Any]]:
         """The method and the options that `text` gives."""
@@ -123,7 +125,7 @@ class Axis(Generic[M]):
                 option, value = _written(method.short), setting
             if option not in fields:
                 names = ", ".join(fields) or "none"
-                raise KvarnError(
+                raise RequestError(
                     f"{text}: {self.word} {name} has the options {names}, not {option!r}"
                 )
             try:
@@ -131,6 +133,14 @@ class Axis(Generic[M]):
             except WrongValue as wrong:
                 raise wrong.within(f"{text}: {option}") from wrong
         return method, options
+
+
+def made(method: type[M], options: dict[str, Any]) -> M:
+    """The method with these options; `RequestError` where it refuses them."""
+    try:
+        return method(**options)
+    except KvarnError as error:
+        raise RequestError(str(error)) from error
 
 
 ATTEND_AXIS: Axis[Attend] = Axis("method", ATTENDS, "full")

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import KvarnError
+from .errors import KvarnError, WrongUsage
 from .files import kind_of
 
 MOST_TEXT = 256 << 20
@@ -47,9 +47,9 @@ def read_text(path: Path, limit: int = MOST_TEXT) -> bytes:
 
 
 def check_stdin_once(paths: Iterable[Path]) -> None:
-    """Raises `InputRefused` where standard input is named twice: its end is read once."""
+    """Raises `WrongUsage` where standard input is named twice: its end is read once."""
     if sum(path == STDIN for path in paths) > 1:
-        raise InputRefused("standard input (-) is named more than once: it can be read only once")
+        raise WrongUsage("standard input (-) is named more than once: it can be read only once")
 
 
 def read_stdin(limit: int = MOST_TEXT) -> bytes:

@@ -17,13 +17,14 @@ from ...runtime.loading.adapter_files import adapter_files
 from ...runtime.packs import MAX_TOKENS
 from ...runtime.packs.notes import whole_packs
 from ...runtime.store.disk.format.manifest import NAME
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
+from ...system.spelling import as_flag
 from ...system.terminal import generate, say, show, show_json
 from ...system.values import count
 from ..notices import tell_of_template
 from ..opening import Workload, compile_for, load_model, opened
 from ..options.cluster import add_ray_options, check_ray_options
-from ..options.context import add_attend_options, flag
+from ..options.context import add_attend_options
 from ..options.generation import (
     add_max_tokens_option,
     add_sampling_options,
@@ -112,7 +113,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     source, sampling = ModelRequest.of(options), sampling_from(options)
     if not options.question.strip():
-        raise KvarnError("the question is empty: kvarn ask PACK … QUESTION")
+        raise WrongUsage("the question is empty: kvarn ask PACK … QUESTION")
     check_ray_options(options)
     if options.ray is not None:
         from .ask_cluster import ask_on_ray
@@ -121,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     names = [each for name in options.packs for each in _packs_of(name)]
     names += [name for folder in options.folders for name in _packs_in(folder)]
     if not names:
-        raise KvarnError("no packs: kvarn ask PACK … QUESTION, or --packs FOLDER QUESTION")
+        raise WrongUsage("no packs: kvarn ask PACK … QUESTION, or --packs FOLDER QUESTION")
     requests = {name: _request(options, name) for name in names}
     heads = {name: (request, request.store.head()) for name, request in requests.items()}
     answers: list[dict[str, Any]] = []
@@ -179,7 +180,7 @@ def _request(options: argparse.Namespace, name: str) -> ContextRequest:
             f"pack {name}: no such folder; `kvarn pack ls` lists the packs; a question of several "
             "words needs quotes"
         )
-    return ContextRequest.of({**vars(options), "pack": name}, flag)
+    return ContextRequest.of({**vars(options), "pack": name}, as_flag)
 
 
 def _load(source: ModelRequest, request: ContextRequest, head: PackHead) -> Model:

@@ -12,9 +12,9 @@ from ...cluster.ray_start import connected
 from ...cluster.ray_workers import RayWorkers
 from ...cluster.shelf import Asking
 from ...runtime.context.planning.request import ContextRequest
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
+from ...system.spelling import as_flag
 from ...system.terminal import generate, say, show, show_json
-from ..options.context import flag
 from ..terminal.progress import progress_bar
 from .best_packs import tell_fits
 from .endings import tell_end
@@ -23,11 +23,11 @@ from .endings import tell_end
 def ask_on_ray(options: argparse.Namespace, sampling: dict[str, Any]) -> int:
     """Writes the answers when they are whole, the best first. sampling: see `Sampler`."""
     if options.packs or not options.folders:
-        raise KvarnError("--ray asks the packs of a folder: kvarn ask --packs FOLDER QUESTION")
+        raise WrongUsage("--ray asks the packs of a folder: kvarn ask --packs FOLDER QUESTION")
     folders = tuple(folder.absolute() for folder in options.folders)
     asking = Asking(
         folders,
-        ContextRequest.of({**vars(options), "pack": str(folders[0] / "PACK")}, flag),
+        ContextRequest.of({**vars(options), "pack": str(folders[0] / "PACK")}, as_flag),
         options.question,
         options.model and options.model.absolute(),
         sampling,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ...system.extras import how_to_install
 from ...system.terminal import say
 from ..options.address import add_address_options, check_open
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     check_open("--host", options.host, options.no_auth, advice)
     key = options.api_key
     if key and not (key.isascii() and key.isprintable()):
-        raise KvarnError("the API key has characters that a header cannot have")
+        raise WrongUsage("the API key has characters that a header cannot have")
     replicas = route.Replicas([address(word) for word in dict.fromkeys(options.to)], key, say)
     server_settings = settings.Settings(
         Path(),
@@ -88,7 +88,7 @@ def address(word: str) -> str:
         host, port, parts = "", None, urlsplit("")
     plain = parts.scheme in ("http", "https") and not (parts.query or parts.fragment)
     if not host or not plain or "@" in parts.netloc or not word.isprintable() or " " in word:
-        raise KvarnError(
+        raise WrongUsage(
             f"--to {word!r:.100} is no server: expected HOST, HOST:PORT or http://HOST:PORT"
         )
     shown = f"[{host}]" if ":" in host else host

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.store import Disk
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ...system.files import write_file
 from ...system.terminal import generate, say
 from .. import REAL_MODEL
@@ -108,9 +108,9 @@ def _add_prompt(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.system is not None and not options.instruct:
-        raise KvarnError("--system has no effect without --instruct")
+        raise WrongUsage("--system has no effect without --instruct")
     if options.special and options.instruct:
-        raise KvarnError("--special has no effect with --instruct: what a message says is text")
+        raise WrongUsage("--special has no effect with --instruct: what a message says is text")
     source, request = ModelRequest.of(options), request_from(options)
     record, files = options.record_selections, options.files or ()
     check_recording(record, request.attend, source.path, *files)
@@ -194,7 +194,7 @@ def _prompt(options: argparse.Namespace, goes_on: bool, names_model: bool) -> st
             return None
         if not names_model:
             return DEFAULT_PROMPT
-    raise KvarnError(
+    raise WrongUsage(
         "no prompt: give one with -p TEXT, -f FILE or - (stdin), or talk with `kvarn chat`"
     )
 

@@ -19,6 +19,7 @@ from ...runtime.home import home
 from ...runtime.loading.default_model import usual_model_path
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
+from ...system.spelling import as_flag
 from ...system.terminal import say
 from ...system.values import n_bytes
 from ..options.address import add_address_options, check_open, keys_from
@@ -161,13 +162,12 @@ def _words(given: Mapping[str, Any]) -> dict[str, Any]:
     if "method" not in given:  # no option of `_add_context` was needed
         return {**words, "method": _METHOD}
     request: Any = import_module("...runtime.context.planning.request", __package__)
-    context: Any = import_module("..options.context", __package__)
     known = request.context_words().keys() - {*_MODEL_WORDS, "ctx", "store", "pack", "io"}
     for word in sorted(known & given.keys()):
         if (value := given[word]) is not None:
             words[word] = "/".join(value) if isinstance(value, tuple) else _plain(value)
     words.setdefault("method", _METHOD)
-    request.ContextRequest.of({**given, **words, "kv_type": given["kv_type"]}, context.flag)
+    request.ContextRequest.of({**given, **words, "kv_type": given["kv_type"]}, as_flag)
     return words
 
 

@@ -12,9 +12,9 @@ from ...runtime.engine import on_engine
 from ...runtime.gguf import open_gguf
 from ...runtime.home import home
 from ...runtime.memory import available_bytes, human_bytes
-from ...system.errors import KvarnError
+from ...system.errors import WrongUsage
+from ...system.spelling import as_flag
 from ...system.values import WrongValue
-from ..options.context import flag
 from ..options.drafting import draft_from
 from ..options.model import model_file
 from ..options.model_options import adapters_from, add_lora_option
@@ -58,7 +58,7 @@ def check_unused(options: argparse.Namespace) -> None:
     """Raises `KvarnError` for an option of `--fit`, which is not given."""
     for word in ("ctx", "kv_type", "method", "lora", "draft", "memory", "no_speed"):
         if getattr(options, word) not in (None, False):
-            raise KvarnError(f"{flag(word)} has no effect without --fit MODEL")
+            raise WrongUsage(f"{as_flag(word)} has no effect without --fit MODEL")
 
 
 def report(options: argparse.Namespace) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     try:
         kv = kv_types(options.kv_type or "f16")
     except WrongValue as error:
-        raise KvarnError(f"--kv-type: {error}") from None
+        raise WrongUsage(f"--kv-type: {error}") from None
     attend = ATTENDS[options.method or "full"]()
     with open_gguf(model_file(options.fit, remember=False)) as file:
         needs = on_engine(estimate, file, options.ctx, kv, attend)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...runtime.prefill import Exact
 from ...runtime.store import Disk, Ram
-from ...system.errors import KvarnError
+from ...system.errors import WrongUsage
 from ...system.terminal import show
 from ..opening import Workload, load_model
 from ..options.context import (
@@ -92,9 +92,9 @@ def run(options: argparse.Namespace) -> int:
     )
     sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]
     if not sizes:
-        raise KvarnError("nothing to measure: -p and -n are 0")
+        raise WrongUsage("nothing to measure: -p and -n are 0")
     if setting.record is not None and (len(options.n_depth) > 1 or len(sizes) > 1):
-        raise KvarnError("--record-selections takes one measurement: one -d, one -n and -p 0")
+        raise WrongUsage("--record-selections takes one measurement: one -d, one -n and -p 0")
     model = load_model(source, Workload(kv, [request.attend], [request.keep], [prefill]))
     observer = terminal()
     results = [

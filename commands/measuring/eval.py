@@ -25,7 +25,7 @@ from ..options.context import add_kv_type_option
 from ..options.files import check_output
 from ..options.model import ModelRequest
 from ..options.model_options import add_model_options
-from ..options.values import positive
+from ..options.values import positive, seed
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import terminal
 from ..terminal.tables import columns
@@ -91,7 +91,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "message, each task has an introduction, and the answer ends with the model's turn",
     )
     parser.add_argument(
-        "--seed", metavar="N", type=int, default=0, help="random seed of the contexts"
+        "--seed", metavar="N", type=seed, default=0, help="random seed of the contexts"
     )
     parser.add_argument(
         "--text",

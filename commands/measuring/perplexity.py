@@ -16,7 +16,7 @@ from ...runtime.keep import KeepAll
 from ...runtime.methods import called
 from ...runtime.perplexity import perplexity
 from ...runtime.prefill import Exact
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ...system.terminal import say, show
 from ..opening import Workload, load_model
 from ..options.arms import budgets_of, keeps_from, words
@@ -138,9 +138,9 @@ def _check(options: argparse.Namespace) -> None:
     """Raise `KvarnError` for options that have no effect together."""
     if options.decode is not None:
         if options.chunks is not None:
-            raise KvarnError("--chunks has no effect with --decode: it predicts after one piece")
+            raise WrongUsage("--chunks has no effect with --decode: it predicts after one piece")
         if options.keep_budgets is not None and options.keeps is None:
-            raise KvarnError("--keep-budget has no effect without --keep")
+            raise WrongUsage("--keep-budget has no effect without --keep")
         return
     flags = {
         "--method": options.methods,
@@ -151,7 +151,7 @@ def _check(options: argparse.Namespace) -> None:
     }
     for name, value in flags.items():
         if value is not None:
-            raise KvarnError(f"{name} has no effect without --decode T")
+            raise WrongUsage(f"{name} has no effect without --decode T")
 
 
 def _compare(options: argparse.Namespace, source: ModelRequest, request: ContextRequest) -> int:
@@ -196,7 +196,7 @@ def _keeps(options: argparse.Namespace, prefill: Prefill | None) -> dict[str, Ke
     for name, share, keep in keeps_from(options.keeps or [], options.keep_budgets or ["20%"]):
         named = f"keep {name} {share}".rstrip()
         if not keep.evicts(options.ctx):
-            raise KvarnError(
+            raise WrongUsage(
                 f"--{named} evicts none of {options.ctx:,} tokens: use a smaller --keep-budget"
             )
         if prefill is not None:

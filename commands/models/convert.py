@@ -12,7 +12,7 @@ from ...runtime.gguf import open_gguf
 from ...runtime.gguf.layout import MAGIC
 from ...runtime.home import last_pull
 from ...runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ...system.terminal import say, show_path
 from ..notices import CompilingNotice, tell_of_dropped_encoders
 from ..options.model import remember_made
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     on_compile(CompilingNotice("encoders"))
     source, name, out = _source_and_out(options.paths)
     if options.hash is not None and not options.embed_hash:
-        raise KvarnError("--hash has no effect without --embed-hash: give both")
+        raise WrongUsage("--hash has no effect without --embed-hash: give both")
     adapter = source.is_dir() and _is_adapter(source)
     if options.base is not None and not adapter:
         raise KvarnError(f"--base has no effect on {source}: it is for the folder of an adapter")
@@ -96,10 +96,10 @@ def run(options: argparse.Namespace) -> int:
 def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
     """What to read, what the model is called, the file to write."""
     if len(paths) > 2:
-        raise KvarnError(f"convert takes [SRC] OUT.gguf, found {len(paths)} names")
+        raise WrongUsage(f"convert takes [SRC] OUT.gguf, found {len(paths)} names")
     out = paths[-1]
     if out.suffix != ".gguf":
-        raise KvarnError(
+        raise WrongUsage(
             f"{out}: expected the name of the file to write, ending in .gguf: kvarn convert SRC "
             "OUT.gguf"
         )
@@ -164,7 +164,7 @@ def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
     if options.pre is not None:
         raise KvarnError(f"--pre has no effect on {source.name}, which contains its tokenizer")
     if options.embed_hash and options.type is not None:
-        raise KvarnError("--type and --embed-hash are two steps: convert first, then embed")
+        raise WrongUsage("--type and --embed-hash are two steps: convert first, then embed")
     if options.embed_hash:
         embed_encoders(source, options.hash or sidecar_path(source), out)
     elif options.type is None:

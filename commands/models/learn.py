@@ -19,7 +19,7 @@ from ..opening import Workload, load_model
 from ..options.context import add_kv_type_option
 from ..options.files import check_output
 from ..options.model import ModelRequest
-from ..options.values import count, positive
+from ..options.values import count, positive, seed
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.progress import duration
 from ..terminal.tables import columns
@@ -122,7 +122,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="softmax: each label against all other tokens (default); bce: the paper's "
         "cross-entropy",
     )
-    group.add_argument("--seed", metavar="N", type=int, default=0, help="random seed (default 0)")
+    group.add_argument("--seed", metavar="N", type=seed, default=0, help="random seed (default 0)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ...system.reading import MOST_TEXT, read_file
 from ...system.values import LOOPBACK, count
 from .values import file_path, typed
@@ -21,7 +21,7 @@ def keys_from(keys: Sequence[str] | None, file: Path | None) -> tuple[str, ...]:
         if not keys:
             raise KvarnError(f"{file} has no key: expected one on each line")
     if not all(key.isascii() and key.isprintable() and key for key in keys or ()):
-        raise KvarnError("an API key is empty or has characters that a header cannot have")
+        raise WrongUsage("an API key is empty or has characters that a header cannot have")
     return tuple(keys or ())
 
 
@@ -29,9 +29,9 @@ def check_open(option: str, host: str, closed: bool, advice: str) -> None:
     """Raise `KvarnError` where an option lets other machines ask, unless something keeps them
     out."""
     if not host:
-        raise KvarnError(f"{option} is empty, expected a name or an address")
+        raise WrongUsage(f"{option} is empty, expected a name or an address")
     if host not in LOOPBACK and not closed:
-        raise KvarnError(f"{option} {host} lets other machines ask: {advice}")
+        raise WrongUsage(f"{option} {host} lets other machines ask: {advice}")
 
 
 def add_token_options(group: argparse._ActionsContainer, help: str) -> argparse.Action:
@@ -55,7 +55,7 @@ def add_token_options(group: argparse._ActionsContainer, help: str) -> argparse.
 def _token(text: str) -> str:
     """An argparse type: what can be a token."""
     if not (text and text.isascii() and text.isprintable()):
-        raise KvarnError("a token is empty or has characters that are not printable ASCII")
+        raise WrongUsage("a token is empty or has characters that are not printable ASCII")
     return text
 
 

@@ -12,7 +12,7 @@ from ...runtime.attend import ATTENDS
 from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
 from ...runtime.keep import KEEPS, Keep
 from ...runtime.prefill import PREFILLS
-from ...system.errors import KvarnError
+from ...system.errors import WrongUsage
 from ...system.values import Budget
 from .values import positive, typed
 
@@ -94,9 +94,9 @@ def arms_from(options: argparse.Namespace) -> Iterator[Arm]:
     ]
     keeps = list(keeps_from(options.keep, options.keep_budget or [KEEP_BUDGET], EVAL_KEEPS))
     if options.budget is not None and not any(budget for _, budget in methods):
-        raise KvarnError(f"--budget has no effect with --method {','.join(options.method)}")
+        raise WrongUsage(f"--budget has no effect with --method {','.join(options.method)}")
     if options.keep_budget is not None and not any(share for _, share, _ in keeps):
-        raise KvarnError(f"--keep-budget has no effect with --keep {','.join(options.keep)}")
+        raise WrongUsage(f"--keep-budget has no effect with --keep {','.join(options.keep)}")
     prefills = [(name, PREFILL_AXIS.parsed(name, {})) for name in options.prefill]
     common = {} if options.probe is None else {"probe": options.probe}
     for prefill, reading in prefills:

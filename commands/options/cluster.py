@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...system.errors import KvarnError
+from ...system.errors import WrongUsage
 from ...system.extras import how_to_install
 from .values import positive, utf8
 
@@ -31,6 +31,6 @@ def check_ray_options(options: argparse.Namespace) -> None:
     """Raises `KvarnError` for options that have no effect, and for a GPU."""
     if options.ray is None:
         if options.ray_workers is not None:
-            raise KvarnError("--ray-workers has no effect without --ray: give both")
+            raise WrongUsage("--ray-workers has no effect without --ray: give both")
     elif getattr(options, "device", "cpu") != "cpu":
-        raise KvarnError("--ray computes on CPUs: omit --device")
+        raise WrongUsage("--ray computes on CPUs: omit --device")

@@ -15,6 +15,7 @@ from ...runtime.keep import KEEPS
 from ...runtime.methods import Kind, Method
 from ...runtime.shards.method import CHOICES
 from ...runtime.store import Disk, Ram
+from ...system.spelling import as_flag
 from ...system.text import shown
 from ..parsing.rare import USUAL, mark_rare
 from .address import add_token_options
@@ -31,7 +32,7 @@ def request_from(options: argparse.Namespace) -> ContextRequest:
 
     Raises `KvarnError` for options that have no effect together, or exclude each other.
     """
-    return ContextRequest.of(vars(options), flag)
+    return ContextRequest.of(vars(options), as_flag)
 
 
 def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -165,11 +166,6 @@ def add_kv_option(parser: argparse._ActionsContainer, folder_help: str) -> None:
     )
 
 
-def flag(word: str) -> str:
-    """How a command line writes a word: keep_budget → --keep-budget."""
-    return "--kv" if word == "store" else f"--{word.replace('_', '-')}"
-
-
 def add_axis(
     parser: argparse.ArgumentParser,
     group: argparse._ActionsContainer,
@@ -184,7 +180,7 @@ def add_axis(
     """
     summaries = "; ".join(_summary(axis, name) for name in axis.methods)
     group.add_argument(
-        flag(axis.word),
+        as_flag(axis.word),
         type=name_type,
         choices=axis.names(),
         help=f"{help}: {summaries}".replace("%", "%%"),
@@ -204,9 +200,9 @@ def add_axis(
         place = group
         if len(fields) == 1:
             (name,) = fields
-            place = headed.get(name) or parser.add_argument_group(f"{flag(axis.word)} {name}")
+            place = headed.get(name) or parser.add_argument_group(f"{as_flag(axis.word)} {name}")
             headed[name] = place
-        action = place.add_argument(flag(word), help=help, **choices)
+        action = place.add_argument(as_flag(word), help=help, **choices)
         if word not in USUAL:
             mark_rare(action)
 

@@ -6,10 +6,10 @@ import argparse
 from functools import partial
 
 from ...runtime.draft.request import DraftRequest
-from .context import flag
+from ...system.spelling import as_flag
 from .model import model_file
 
 
 def draft_from(options: argparse.Namespace) -> DraftRequest | None:
     """The draft that parsed options ask for. Raises what `DraftRequest.of` raises."""
-    return DraftRequest.of(vars(options), flag, partial(model_file, remember=False))
+    return DraftRequest.of(vars(options), as_flag, partial(model_file, remember=False))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.documents import Document, documents_in, joined
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ...system.files import check_target
 from ...system.reading import MOST_TEXT, STDIN, read_text
 from ...system.terminal import say
@@ -108,7 +108,7 @@ def check_recording(path: Path | None, attend: Attend, *inputs: Path | None) -> 
     """Refuses `--record-selections` before anything is read where nothing is selected, or the file
     cannot be written."""
     if path is not None and not attend.selects:
-        raise KvarnError(
+        raise WrongUsage(
             f"--record-selections has nothing to record: --method {attend.name} attends to all "
             "tokens"
         )

@@ -17,7 +17,7 @@ from ...runtime.home import models_made, remember_model, remember_pull
 from ...runtime.loading.adapter_files import AdapterFile, adapter_files
 from ...runtime.loading.default_model import LISTED, usual_model_path
 from ...runtime.packs.links import model_of
-from ...system.errors import KvarnError, no_such_file
+from ...system.errors import KvarnError, WrongUsage, no_such_file
 from ...system.terminal import say
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import byte_bar
@@ -164,7 +164,7 @@ def pull_repository(
 
     repo, quantisation = _parts(name)
     if quantisation and (include or exclude or file not in (None, quantisation)):
-        raise KvarnError(f"{name} names the file already: omit --file, --include and --exclude")
+        raise WrongUsage(f"{name} names the file already: omit --file, --include and --exclude")
     with on_ctrl_c(
         lambda: "stopped: files that are whole are kept; the same command pulls the rest"
     ):

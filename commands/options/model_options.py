@@ -9,7 +9,7 @@ from pathlib import Path
 from ...convert.packages import PACKAGES
 from ...runtime.loading.adapter_files import AdapterFile, adapter_files
 from ...runtime.loading.device_names import DEVICES, KV_ON
-from ...system.errors import KvarnError, no_such_file
+from ...system.errors import WrongUsage, no_such_file
 from ...system.extras import how_to_install
 from ...system.text import one_line, shown
 from ..parsing.words import nearest
@@ -119,14 +119,14 @@ def adapters_from(options: argparse.Namespace) -> tuple[AdapterFile, ...]:
     """The adapters that `--lora` names. Raises `KvarnError` for a missing file, and with a GPU."""
     files = adapter_files(getattr(options, "lora", None) or ())
     if files and getattr(options, "device", "cpu") != "cpu":
-        raise KvarnError("--lora has no kernels for GPUs: use --device cpu")
+        raise WrongUsage("--lora has no kernels for GPUs: use --device cpu")
     return files
 
 
 def check_placement(device: str, kv_on: str | None) -> None:
     """Raises `KvarnError` for `--kv-on` without a GPU."""
     if kv_on not in (None, "auto") and device == "cpu":
-        raise KvarnError(f"--kv-on {kv_on} has no effect without --device cuda: give both")
+        raise WrongUsage(f"--kv-on {kv_on} has no effect without --device cuda: give both")
 
 
 def model_word(text: str) -> Path:

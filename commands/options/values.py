@@ -18,7 +18,7 @@ WEIGHT_TYPES = (
 )
 """Names in `convert.quantize.mixes`, whose import takes half a second."""
 LARGEST_SEED = 2**32 - 1
-"""The largest of whole numbers that count nothing: in llama.cpp, a seed has 32 bits."""
+"""In llama.cpp, a seed has 32 bits."""
 
 
 def typed(kind: Callable[..., Any], *limits: int) -> Callable[[str], Any]:
@@ -39,8 +39,10 @@ positive = typed(values.count, 1)
 """A count from 1 on."""
 count = typed(values.count)
 """A count from 0 on."""
+seed = typed(partial(values.count, units=False), 0, LARGEST_SEED)
+"""What random numbers begin with."""
 integer = typed(partial(values.count, units=False), -LARGEST_SEED, LARGEST_SEED)
-"""A whole number that counts nothing, such as a seed; below 0 too."""
+"""A whole number that counts nothing; below 0 too."""
 
 
 def limit(text: str) -> int | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.embedding import POOLINGS
-from ...system.errors import KvarnError
+from ...system.errors import WrongUsage
 from ...system.files import check_target, write_file
 from ...system.terminal import say, show
 from ..options.values import utf8
@@ -50,10 +50,10 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     texts = texts_of(options, words_of(options))
     if options.query is not None and not options.query.strip():
-        raise KvarnError("--query is empty: expected a text")
+        raise WrongUsage("--query is empty: expected a text")
     if options.out is not None:
         if options.out.suffix.lower() != ".npy":
-            raise KvarnError(f"-o {options.out}: expected a NumPy file, whose name ends in .npy")
+            raise WrongUsage(f"-o {options.out}: expected a NumPy file, whose name ends in .npy")
         check_target(options.out)
     embedder = embedder_of(options, options.pooling)
     asked = texts if options.query is None else [*texts, options.query]

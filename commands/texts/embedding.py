@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.embedding.loading import load_embedder
-from ...system.errors import KvarnError
+from ...system.errors import WrongUsage
 from ...system.reading import check_stdin_once
 from ...system.terminal import say, show
 from ...system.text import one_line, shown
@@ -55,7 +55,7 @@ def words_of(options: argparse.Namespace) -> list[str]:
     words: list[str] = list(options.words)
     if options.model is None and options.hf is None:
         if not words:
-            raise KvarnError("no model is named: expected a GGUF file first")
+            raise WrongUsage("no model is named: expected a GGUF file first")
         options.model = Path(words.pop(0))
     return words
 
@@ -71,7 +71,7 @@ def texts_of(options: argparse.Namespace, words: list[str]) -> list[str]:
         first = options.words[:1]
         is_model = first == [str(options.model)]
         hint = f"the first word, {shown(first[0])}, is the MODEL; " if is_model else ""
-        raise KvarnError(f"there are no texts: {hint}expected some on the command line, or -f FILE")
+        raise WrongUsage(f"there are no texts: {hint}expected some on the command line, or -f FILE")
     return texts
 
 

@@ -13,7 +13,7 @@ from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
 from ...runtime.prefill import BlocksPrefill
 from ...runtime.store import Disk
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ...system.terminal import say
 from ..opening import Workload, load_model
 from ..options.cluster import add_ray_options, check_ray_options
@@ -97,14 +97,14 @@ def build(options: argparse.Namespace) -> int:
     if options.files_from is not None:
         options.files = listed(options.files_from)
     if options.each_block and options.each:
-        raise KvarnError("--each-block reads the blocks of one text: omit --each")
+        raise WrongUsage("--each-block reads the blocks of one text: omit --each")
     check_ray_options(options)
     if options.ray is not None and options.each:
         from .pack_cluster import build_each_on_ray
 
         return build_each_on_ray(options)
     if options.ray is not None and not options.each_block:
-        raise KvarnError(
+        raise WrongUsage(
             "--ray reads many texts, or the blocks of one: give --each or --each-block"
         )
     if options.each:
@@ -125,7 +125,7 @@ def _build_one(options: argparse.Namespace) -> int:
     head, prefill, documents = store.head(), request.prefill, documents_from(options)
     if options.each_block:
         if not isinstance(prefill, BlocksPrefill):
-            raise KvarnError("--each-block reads the blocks of a text: add --prefill blocks:N")
+            raise WrongUsage("--each-block reads the blocks of a text: add --prefill blocks:N")
         check_size(prefill)
     if not any(document.text.strip() for document in documents):
         raise KvarnError("nothing to read: the files are empty")

@@ -13,7 +13,7 @@ from ...runtime.documents import files_in
 from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
 from ...runtime.store import Disk
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ...system.reading import STDIN
 from ...system.terminal import say
 from ..opening import Workload, load_model
@@ -77,7 +77,7 @@ def packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
     """The file of each pack in the folder `output`. A pack is named like its file without the
     ending; where several files have that name, by its folder and its whole name."""
     if "/" not in output:
-        raise KvarnError(
+        raise WrongUsage(
             f"--each: -o is a folder for many packs, found the name {output}: write ./{output}/"
         )
     files: dict[Path, Path] = {}
@@ -85,7 +85,7 @@ def packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
     stems = Counter(file.stem for file in dict.fromkeys(named))
     for file in named:
         if file == STDIN:
-            raise KvarnError("--each: a text from stdin has no name: give files or folders")
+            raise WrongUsage("--each: a text from stdin has no name: give files or folders")
         file.stat()  # or an error, before the model is loaded
         alone = stems[file.stem] == 1
         pack = pack_path(output) / (file.stem if alone else "-".join(file.resolve().parts[-2:]))

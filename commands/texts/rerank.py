@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...system.errors import KvarnError
+from ...system.errors import WrongUsage
 from .embedding import add_embedding_options, embedder_of, show_scores, texts_of, words_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     words = words_of(options)
     if not words:
-        raise KvarnError("no query is given: expected MODEL, QUERY, then texts")
+        raise WrongUsage("no query is given: expected MODEL, QUERY, then texts")
     query, *rest = words
     texts = texts_of(options, rest)
     embedder = embedder_of(options, "rank")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...runtime.methods import called
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 from ..tasks import ALL_TASKS, Filler, Sample
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ BREAK = "\n"
 
 class EvalError(KvarnError):
     """An evaluation cannot be run with these tasks, lengths, methods or folder of contexts."""
+
+
+class WrongPlan(EvalError, WrongUsage):
+    """The same, whatever model and folder are."""
 
 
 Asked = Literal["apart", "decoded", "inside"]
@@ -61,19 +65,19 @@ class Plan:
     def __post_init__(self) -> None:
         for task in self.tasks:
             if task not in ALL_TASKS:
-                raise EvalError(f"unknown task {task!r}, expected some of {', '.join(ALL_TASKS)}")
+                raise WrongPlan(f"unknown task {task!r}, expected some of {', '.join(ALL_TASKS)}")
         names = [*self.tasks, *map(str, self.lengths), *map(str, self.arms)]
         for name in names:
             if names.count(name) > 1:
-                raise EvalError(f"{name} is asked for twice")
+                raise WrongPlan(f"{name} is asked for twice")
         for arm in self.arms:
             if arm.is_oracle and self.asked != "inside":
-                raise EvalError(
+                raise WrongPlan(
                     f"{arm}: the oracle knows the question before it evicts; ask with "
                     "--question inside"
                 )
             if not arm.keeps_all and arm.attend.needs_all_tokens:
-                raise EvalError(
+                raise WrongPlan(
                     f"{arm}: what evicts cannot be combined with {called(arm.attend)} attention, "
                     "which needs all tokens in order"
                 )

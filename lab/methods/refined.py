@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from kvarn.ops.arrays import F32
 from kvarn.runtime.attend import LayerView, TopK
 from kvarn.runtime.attend.sparse import Chosen, TokenIndex
+from kvarn.system.spelling import spelt
 
 if TYPE_CHECKING:
     from kvarn.ops.select import Range, Wanted
@@ -23,7 +24,7 @@ class RefinedTopK(TopK):
 
     @property
     def host_only(self) -> str:
-        return f"--method {self.name}"
+        return f"{spelt('method')} {self.name}"
 
     @classmethod
     def variants(cls) -> tuple[Self, ...]:

@@ -14,14 +14,11 @@ import _cffi_backend  # noqa: F401  without it, cffi would write to stderr that 
 from ...jit.kernel_cache import on_compile
 from ...jit.launch.launcher import Stopped
 from ...system import terminal
-from ...system.errors import message_of
+from ...system.errors import WrongUsage, message_of
 from ...system.spelling import spell
 from ...system.text import one_line
-from ...system.values import WrongValue
-from ..axes import RequestError
 from .arguments import Cancelled, InUse, Refused
 from .library import Library
-from .options import BadArgument
 
 ERROR, BUSY, CANCELLED, NOT_RUNNING, BAD_ARGUMENT = -1, -2, -3, -4, -5
 """Results of functions that failed: those of kvarn.h."""
@@ -70,7 +67,7 @@ class Entry:
             self.library.log("".join(traceback.format_exception(error)))
         text = " ".join(message_of(error).split())
         code = ERROR
-        if isinstance(error, BadArgument | RequestError | WrongValue):
+        if isinstance(error, WrongUsage):
             code = BAD_ARGUMENT
         elif isinstance(error, InUse):
             code = BUSY

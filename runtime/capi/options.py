@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...system.errors import KvarnError
+from ...system.errors import WrongUsage
 from ...system.text import brief
 from ...system.values import WrongValue, count
 from ..axes import PREFILL_AXIS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..model import Model
 
 
-class BadArgument(KvarnError):
+class BadArgument(WrongUsage):
     """A mistake of the program that calls."""
 
 

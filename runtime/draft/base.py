@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -28,7 +29,11 @@ OPTIONS: Mapping[str, str] = {
 
 
 class DraftError(KvarnError):
-    """An option of drafting is out of its range, or a model cannot draft for another."""
+    """An option of drafting cannot be used, or a model cannot draft for another."""
+
+
+class BadDraftOption(DraftError, WrongUsage):
+    """An option of drafting is out of its range, or has no effect."""
 
 
 class Draft(ABC):
@@ -81,9 +86,10 @@ class Drafter(ABC):
 
 
 def checked_option(option: str, value: float, given: str = "") -> None:
-    """Raises `DraftError` for an option out of its `LIMITS`. given: option and value as a user
+    """Raises `BadDraftOption` for an option out of its `LIMITS`. given: option and value as a user
     gave them."""
     least, most = LIMITS[option]
-    if not least <= value <= most:
-        given = f"{given}:" if given else f"drafting: {option} is {value},"
-        raise DraftError(f"{given} expected {least} to {most}")
+    kind = Real if option == "min_probability" else Integral
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
+        given = f"{given}:" if given else f"drafting: {option} is {value!r:.50},"
+        raise BadDraftOption(f"{given} expected {least} to {most}")

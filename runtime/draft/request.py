@@ -12,7 +12,7 @@ from ...models.errors import ModelError
 from ...system.errors import KvarnError
 from ...system.text import one_line, shown
 from ..gguf import GGUFFile, open_gguf
-from .base import NGRAM, OPTIONS, Draft, DraftError, checked_option
+from .base import NGRAM, OPTIONS, BadDraftOption, Draft, DraftError, checked_option
 from .model import DraftModel
 from .ngram import Ngram
 from .vocabulary import check_vocabulary
@@ -49,7 +49,9 @@ class DraftRequest:
         """
         draft = words.get("draft")
         if draft == "":
-            raise DraftError(f"{spell('draft')} is empty, expected {NGRAM} or the file of a model")
+            raise BadDraftOption(
+                f"{spell('draft')} is empty, expected {NGRAM} or the file of a model"
+            )
         draft = NGRAM if draft is True else draft or None
         used = () if draft is None else _OF_NGRAM if draft == NGRAM else _OF_MODEL
         options = {}
@@ -59,7 +61,7 @@ class DraftRequest:
             if option not in used:
                 needed = spell("draft") if draft is None else f"{spell('draft')} FILE"
                 needed = f"{spell('draft')} {NGRAM}" if option == "min_match" else needed
-                raise DraftError(f"{spell(word)} {value:g} has no effect without {needed}")
+                raise BadDraftOption(f"{spell(word)} {value:g} has no effect without {needed}")
             checked_option(option, value, f"{spell(word)} {value:.12g}")
             options[option] = value
         if draft is None:
@@ -85,7 +87,7 @@ def _opened(name: str, spell: Callable[[str], str], find: Callable[[Path], Path]
     path, word = Path(name), spell("draft")
     if name.isdecimal() and not path.exists():
         most = spell("draft_max")
-        raise DraftError(f"{word} is {name}, expected {NGRAM} or a model's file: use {most} N")
+        raise BadDraftOption(f"{word} is {name}, expected {NGRAM} or a model's file: use {most} N")
     try:
         file = open_gguf(find(path))
     except KvarnError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...system.errors import KvarnError, no_such_file
+from ...system.errors import KvarnError, WrongUsage, no_such_file
 from ...system.files import GGUF_MAGIC
 from ...system.text import one_line
 
@@ -26,7 +26,7 @@ class AdapterFile:
         if isinstance(text, AdapterFile):
             return text
         if not str(text):
-            raise KvarnError("the name of an adapter is empty: expected FILE or FILE:SCALE")
+            raise WrongUsage("the name of an adapter is empty: expected FILE or FILE:SCALE")
         path, scale = Path(text), 1.0
         if isinstance(text, str) and not path.is_file():
             name, _, number = text.rpartition(":")
@@ -51,7 +51,7 @@ class AdapterFile:
                     "`kvarn convert` makes it of a folder that PEFT saved"
                 )
         if not math.isfinite(scale):
-            raise KvarnError(
+            raise WrongUsage(
                 f"adapter {one_line(str(path), 300)}: found scale {scale}, expected a finite number"
             )
         return cls(path, scale)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from ...system.errors import KvarnError
+from ...system.errors import KvarnError, WrongUsage
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """The two parts of HOST:PORT or [ADDRESS]:PORT; `KvarnError` for what is none."""
+    """The two parts of HOST:PORT or [ADDRESS]:PORT; `WrongUsage` for what is none."""
     try:
         parts = urlsplit(f"//{address}")
         host, port = parts.hostname or "", parts.port
@@ -19,7 +19,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     except ValueError:
         host, port, parts = "", None, urlsplit("")
     if not host or port is None or parts.netloc != address or "@" in address:
-        raise KvarnError(f"{address!r:.100} is no address of a shard: expected HOST:PORT")
+        raise WrongUsage(f"{address!r:.100} is no address of a shard: expected HOST:PORT")
     return host, port
 
 
@@ -41,7 +41,7 @@ def listening(host: str, port: int) -> tuple[socket.socket, str]:
 class Shards:
     """Where the shards of a pack are, as HOST:PORT each, and the token that they ask for, if any.
 
-    Raises `KvarnError` for what is no address.
+    Raises `WrongUsage` for what is no address.
     """
 
     addresses: Sequence[str]
@@ -49,6 +49,6 @@ class Shards:
 
     def __post_init__(self) -> None:
         if not self.addresses:
-            raise KvarnError("no shards are named: expected HOST:PORT, or some of them")
+            raise WrongUsage("no shards are named: expected HOST:PORT, or some of them")
         for address in self.addresses:
             host_and_port(address)

@@ -10,6 +10,8 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands import COMMANDS
+from kvarn.runtime.loading.load import load
+from kvarn.system.errors import KvarnError
 
 from ..programs import printed
 from .ctrl_c import said_on_ctrl_c
@@ -83,8 +85,8 @@ def test_without_a_command_it_shows_first_steps(capsys: pytest.CaptureFixture[st
     assert "kvarn run -p" in captured.out and "kvarn --help" in captured.out
 
 
-def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(arguments) == 1
+def error_line(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 1) -> str:
+    assert main(arguments) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     lines = captured.err.strip().splitlines()
@@ -106,13 +108,15 @@ def test_prompts_that_cannot_be_read(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = ["-m", str(tiny_path)]
-    assert "no prompt" in error_line(capsys, "run", *model)
+    assert "no prompt" in error_line(capsys, "run", *model, code=2)
     assert "gone.txt" in error_line(capsys, "run", *model, "-f", str(tmp_path / "gone.txt"))
     latin = tmp_path / "latin.txt"
     latin.write_bytes(b"caf\xe9")
     assert "not UTF-8" in error_line(capsys, "run", *model, "-f", str(latin))
     long = ["--ctx", "8", "-p", "far too long a prompt for so small a context"]
-    assert "do not fit" in error_line(capsys, "run", *model, *long)
+    assert "use a larger context (--ctx)" in error_line(capsys, "run", *model, *long)
+    with pytest.raises(KvarnError, match=r"use a larger context \(n_ctx\)"):
+        load(tiny_path).context(8).prefill(long[-1])
     assert "no chat template" in error_line(capsys, "run", *model, "--instruct", "-p", "x")
 
 
@@ -158,7 +162,7 @@ def test_options_of_another_method_are_refused(
         "it belongs to --method auto, hash, topk": "--budget 1%",
         "16, expected 32 or 64": "--method hash --bits 16",
     }.items():
-        assert words in error_line(capsys, *run, *options.split())
+        assert words in error_line(capsys, *run, *options.split(), code=2)
 
 
 def test_bench_and_perplexity_print_json(
@@ -189,11 +193,11 @@ def test_selections_are_recorded(
     deep = ["bench", "-m", str(tiny_path), "-d", "100", "-n", "2", "-r", "1", "-o", "json"]
     assert main([*deep, "-p", "0", *method, *record]) == 0
     capsys.readouterr()
-    assert "takes one measurement" in error_line(capsys, *deep, *method, *record)
+    assert "takes one measurement" in error_line(capsys, *deep, *method, *record, code=2)
     text = "the mill by the river " * 9
     run = ["run", "-m", str(tiny_path), "-p", text, "-n", "2", "--temp", "0"]
-    assert "nothing to record" in error_line(capsys, *run, *record)
-    assert "nothing to record" in error_line(capsys, *deep, *record)
+    assert "nothing to record" in error_line(capsys, *run, *record, code=2)
+    assert "nothing to record" in error_line(capsys, *deep, *record, code=2)
     assert main([*run, *method, *record]) == 0
     assert (tmp_path / "selections").stat().st_size > 100
 

@@ -11,10 +11,10 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands import COMMANDS
-from kvarn.commands.options import context
 from kvarn.commands.parsing.parser import Parser, build_parser
 from kvarn.commands.parsing.rare import RARE, is_rare
 from kvarn.runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
+from kvarn.system.spelling import as_flag
 
 LONG = ("run", "chat", "serve", "bench", "perplexity", "eval", "pack build")
 FEW = 35
@@ -103,7 +103,7 @@ def test_options_of_one_method_stand_under_its_name(
     alone: dict[str, set[str]] = {}
     for word, fields in axis.options().items():
         if len(fields) == 1:
-            alone.setdefault(f"--{axis.word} {next(iter(fields))}", set()).add(context.flag(word))
+            alone.setdefault(f"--{axis.word} {next(iter(fields))}", set()).add(as_flag(word))
     assert alone and alone == {name: flags for name, flags in under.items() if name in alone}
 
 

@@ -121,42 +121,52 @@ REFUSED = {
     "this machine",
     "run -f gone.txt": "gone.txt: no such file or folder",
     "run -f empty.txt": "the prompt from empty.txt is empty: expected a text",
-    "run -p x --system y": "--system has no effect without --instruct",
-    "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
-    "auto, hash, topk",
     "run -p x --pack ./none": "pack none: no such folder; `kvarn pack ls` lists the packs",
     "pack info ./none": "pack none: no such folder; `kvarn pack ls` lists the packs",
     "pack rm ./none": "pack none: no such folder; `kvarn pack ls` lists the "
     "packs; nothing was removed",
-    "run -p x --json-schema t.txt": "--json-schema 't.txt' is a file: write @ before its name",
-    "convert empty": "empty: expected the name of the file to write, ending in .gguf: kvarn "
-    "convert SRC OUT.gguf",
     "eval --work t.txt": "--work t.txt is a file: expected a folder, or a name for a new one",
-    "eval --budget 5%": "--budget has no effect with --method full",
-    "eval --method full,topk:budget=1% --budget 5%": "--budget has no effect with --method "
-    "full,topk:budget=1%",
-    "eval --keep-budget 5%": "--keep-budget has no effect with --keep all",
     "eval --text empty": "--text empty: found no *.txt, expected texts, documents or folders",
     "run -p x --kv t.txt": "--kv t.txt is a file: expected a folder, or a name for a new one",
-    "bench -p 0 -n 0": "nothing to measure: -p and -n are 0",
     "tokenize -f gone.txt": "gone.txt: no such file or folder",
     "tokenize -f gone.txt -f t.txt": "gone.txt: no such file or folder",
     "tokenize -f t.txt -f latin.txt": "latin.txt is not UTF-8 text: byte 0xe9 at offset 3; `iconv "
     "-f latin1 -t utf-8 FILE > OUT.txt` makes one of Latin-1",
     "tokenize -f binary": "binary holds binary data (byte 0x8d at offset 0 is no UTF-8): expected "
     "a text",
-    "embed rain": "there are no texts: the first word, 'rain', is the MODEL; expected some on the "
-    "command line, or -f FILE",
-    "embed -m t.gguf": "there are no texts: expected some on the command line, or -f FILE",
     "pack import long.txt": "pack long.txt: not an exported context pack: it begins with something "
     "else; `kvarn pack build -f FILE` makes a pack of a text",
     "ask ./empty Who?": "there are no packs in empty: `kvarn pack build --each -f FILE … -o "
     "empty/` makes them",
-    "run -p x --lora=": "the name of an adapter is empty: expected FILE or FILE:SCALE",
     "run -p x --lora peft:0.5": "peft is the folder of an adapter, expected a GGUF file: `kvarn "
     "convert peft OUT.gguf --base MODEL` makes one",
     "run -p x --lora t.txt:0.5": "adapter t.txt: not a GGUF file: expected an adapter, as `kvarn "
     "convert` makes it of a folder that PEFT saved",
+    "convert empty/gone.gguf o.gguf": "empty/gone.gguf: no such file or folder; expected a "
+    "GGUF file",
+    "convert t.txt o.gguf": "t.txt is a file: expected the folder of a Hugging Face model, or a "
+    "file whose name ends in .gguf",
+    "perplexity t.gguf -f gone.txt": "gone.txt: no such file or folder",
+    "imatrix -f t.gguf -o o": "t.gguf is a model, expected a text: give the model before -f, or -m",
+    "run -p x --json-schema t.txt": "--json-schema 't.txt' is a file: write @ before its name",
+    "tokenize t.gguf x": "t.gguf is a model, expected a text: give the model with -m",
+}
+"""Exit code 1."""
+WRONG_USAGE = {
+    "run -p x --system y": "--system has no effect without --instruct",
+    "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
+    "auto, hash, topk",
+    "convert empty": "empty: expected the name of the file to write, ending in .gguf: kvarn "
+    "convert SRC OUT.gguf",
+    "eval --budget 5%": "--budget has no effect with --method full",
+    "eval --method full,topk:budget=1% --budget 5%": "--budget has no effect with --method "
+    "full,topk:budget=1%",
+    "eval --keep-budget 5%": "--keep-budget has no effect with --keep all",
+    "bench -p 0 -n 0": "nothing to measure: -p and -n are 0",
+    "embed rain": "there are no texts: the first word, 'rain', is the MODEL; expected some on the "
+    "command line, or -f FILE",
+    "embed -m t.gguf": "there are no texts: expected some on the command line, or -f FILE",
+    "run -p x --lora=": "the name of an adapter is empty: expected FILE or FILE:SCALE",
     "run -p x --draft t.gguf --draft-p-min 2": "--draft-p-min 2: expected 0 to 1",
     "run -p x --draft t.gguf --draft-p-min nan": "--draft-p-min nan: expected 0 to 1",
     "doctor -c 100M": "--ctx has no effect without --fit MODEL",
@@ -166,15 +176,10 @@ REFUSED = {
     "doctor --draft t.gguf": "--draft has no effect without --fit MODEL",
     "doctor --memory 1": "--memory has no effect without --fit MODEL",
     "doctor --no-speed": "--no-speed has no effect without --fit MODEL",
-    "convert empty/gone.gguf o.gguf": "empty/gone.gguf: no such file or folder; expected a "
-    "GGUF file",
-    "convert t.txt o.gguf": "t.txt is a file: expected the folder of a Hugging Face model, or a "
-    "file whose name ends in .gguf",
-    "tokenize t.gguf x": "t.gguf is a model, expected a text: give the model with -m",
-    "perplexity t.gguf -f gone.txt": "gone.txt: no such file or folder",
-    "imatrix -f t.gguf -o o": "t.gguf is a model, expected a text: give the model before -f, or -m",
+    "run -p x --temp -1": "sampling: temp is -1.0, expected a finite number from 0",
+    "run -p x --regex [": "sampling: the regex cannot be used: unclosed character class",
 }
-"""Exit code 1."""
+"""Exit code 2."""
 
 
 @pytest.fixture(autouse=True)
@@ -198,10 +203,10 @@ def test_wrong_usage_names_the_fix(line: str, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr() == ("", f"kvarn: {USAGE[line]}\n")
 
 
-@pytest.mark.parametrize("line", REFUSED)
+@pytest.mark.parametrize("line", [*REFUSED, *WRONG_USAGE])
 def test_what_cannot_be_done_names_the_fix(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(line.split()) == 1
-    assert capsys.readouterr() == ("", f"kvarn: {REFUSED[line]}\n")
+    assert main(line.split()) == (2 if line in WRONG_USAGE else 1)
+    assert capsys.readouterr() == ("", f"kvarn: {(REFUSED | WRONG_USAGE)[line]}\n")
 
 
 LLAMA_CPP = """

@@ -80,8 +80,8 @@ def test_every_general_key(at_home: Path) -> None:
     }
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["convert", *arguments]) == 1
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 1) -> str:
+    assert main(["convert", *arguments]) == code
     captured = capsys.readouterr()
     told = [line for line in captured.err.splitlines() if "compiling" not in line]
     assert captured.out == "" and len(told) == 1, captured.err
@@ -93,8 +93,8 @@ def test_what_cannot_be_converted_is_said_in_one_line(
 ) -> None:
     folder = at_home / "model"
     assert "nothing to convert" in refusal(capsys, "out.gguf")
-    assert "ending in .gguf" in refusal(capsys, "model")
-    assert "found 3 names" in refusal(capsys, "a", "b", "c.gguf")
+    assert "ending in .gguf" in refusal(capsys, "model", code=2)
+    assert "found 3 names" in refusal(capsys, "a", "b", "c.gguf", code=2)
     assert "no such file or folder" in refusal(capsys, str(folder), "out.gguf")
     folder.mkdir()
     assert "no config.json" in refusal(capsys, str(folder), "out.gguf")
@@ -154,9 +154,10 @@ def test_a_gguf_file_gets_other_types(at_home: Path, capsys: pytest.CaptureFixtu
     assert types == again
     assert types["blk.0.attn_q.weight"] == gguf.GGMLQuantizationType.Q4_0
     assert "--pre has no effect" in refusal(capsys, "f16.gguf", "x.gguf", "--pre", "qwen2")
-    assert "two steps" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash", "--type", "q8_0")
+    embed = ("f16.gguf", "x.gguf", "--embed-hash", "--type", "q8_0")
+    assert "two steps" in refusal(capsys, *embed, code=2)
     assert "has no effect without --embed-hash" in refusal(
-        capsys, "f16.gguf", "x.gguf", "--hash", "h.gguf"
+        capsys, "f16.gguf", "x.gguf", "--hash", "h.gguf", code=2
     )
     assert "f16.hash.gguf" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash")
     assert "convert the model first" in refusal(

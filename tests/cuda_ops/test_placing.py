@@ -130,8 +130,8 @@ def test_what_does_not_fit_is_refused_with_what_would(model) -> None:
     with pytest.raises(
         kvarn.KvarnError,
         match=r"^kv_on gpu: 4,096 tokens need .* of the GPU's memory for KV cache, indexes and "
-        r"buffers, and .* are free: at most 3,072 tokens fit: use n_ctx 3072, a smaller store  "
-        r"type or kv_on host$",
+        r"buffers, and .* are free: at most 3,072 tokens fit: use n_ctx 3072, a smaller store type "
+        r"or kv_on host$",
     ):
         model.context(4096, kv_on="gpu")
     free(model, 1000)

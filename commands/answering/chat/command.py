@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from ....runtime.context.planning.request import ContextRequest
 from ....runtime.home import pack_path, session_path
 from ....runtime.keep import KeepAll
-from ....system.errors import KvarnError
+from ....system.errors import KvarnError, WrongUsage
+from ....system.spelling import as_flag
 from ....system.terminal import say
 from ...notices import tell_of_template
 from ...opening import Workload, load_draft, load_model, opened
-from ...options.context import add_context_options, add_pack_options, flag, request_from
+from ...options.context import add_context_options, add_pack_options, request_from
 from ...options.draft_options import add_draft_options
 from ...options.drafting import draft_from
 from ...options.files import add_prompt_files_option, prompt_from
@@ -122,12 +123,12 @@ def _text(options: argparse.Namespace, request: ContextRequest) -> str:
         return ""
     for option, begins in (("--pack", options.pack), ("--session", options.session)):
         if begins is not None:
-            raise KvarnError(
+            raise WrongUsage(
                 f"-f and {option} both say how the chat begins: give one of them, or make a pack "
                 "of the files with `kvarn pack build`"
             )
     if not isinstance(request.keep, KeepAll):
-        raise KvarnError(f"-f needs every token of its text: omit --keep {request.keep.name}")
+        raise WrongUsage(f"-f needs every token of its text: omit --keep {request.keep.name}")
     return prompt_from(options)
 
 
@@ -147,7 +148,7 @@ def _request(options: argparse.Namespace) -> ContextRequest:
         _check_parent(options.session, path, parent)
         parent = None
     words = {**vars(options), "pack": None, "store": str(path), "parent": parent}
-    return ContextRequest.of(words, lambda word: "--session" if word == "store" else flag(word))
+    return ContextRequest.of(words, lambda word: "--session" if word == "store" else as_flag(word))
 
 
 def _check_parent(session: str, path: Path, pack: Path | None) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 from ....ops.attention.layout import KV_TYPES
 from ....system.values import WrongValue, count, path_text
 from ...attend import Attend, Full
-from ...axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell
+from ...axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell, made
 from ...home import pack_path, saved_path
 from ...keep import Keep, KeepAll
 from ...loading.device_names import KV_ON
 from ...methods import Kind, Option
 from ...prefill import Exact, Prefill
 from ...shards import Sharded, Shards
-from ...store import Disk, Ram, Store
+from ...store import Disk, Ram, Store, StoreError
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class ContextRequest:
         """The request that these words make; `context_words` has read their values, and other words
         are ignored. parent: the pack that a new one in `store` begins with.
 
-        Raises `RequestError` for words that have no effect or exclude each other, and what methods
-        raise for their options.
+        Raises `RequestError` for words that have no effect, exclude each other, or that methods
+        refuse, and `StoreError` for places that cannot be.
         """
         prefill = PREFILL_AXIS.chosen(words, spell)
         return cls(
@@ -109,7 +109,8 @@ def _attend(words: Mapping[str, Any], spell: Spell) -> Attend:
         )
     token = words.get("token") or words.get("token_file") or ""
     choice = words.get("shards_choice") or "all"
-    return Sharded(Shards(tuple(shards.split(",")), token), attend, choice)
+    of = Shards(tuple(shards.split(",")), token)
+    return made(Sharded, {"shards": of, "method": attend, "choice": choice})
 
 
 def _store(words: Mapping[str, Any], spell: Spell) -> Store:
@@ -124,9 +125,7 @@ def _store(words: Mapping[str, Any], spell: Spell) -> Store:
     k, v = words.get("kv_type") or (None, None)
     if pack is not None:
         if saved_path(pack) != pack_path(pack):
-            raise RequestError(
-                f"{pack} is a session: `kvarn chat --session {pack}` goes on with it"
-            )
+            raise StoreError(f"{pack} is a session: `kvarn chat --session {pack}` goes on with it")
         return Disk(pack_path(pack), k, v, read_only=True, io=io or Disk.io)
     if named is None:
         if io is not None:
@@ -136,7 +135,7 @@ def _store(words: Mapping[str, Any], spell: Spell) -> Store:
         return Ram(k or Ram.k, v or Ram.v)
     folder = Path(named).expanduser()
     if folder.is_file():
-        raise RequestError(
+        raise StoreError(
             f"{spell('store')} {folder} is a file: expected a folder, or a name for a new one"
         )
     return Disk(folder, k, v, io=io or Disk.io, parent=words.get("parent"))

@@ -79,17 +79,18 @@ def test_a_method_that_chooses_answers_too(packs: Kvarn) -> None:
 
 
 def test_wrong_words_are_told_in_one_line(packs: Kvarn) -> None:
-    for words, told in (
+    for words, code, told in (
         (
             ["what", "is", "this"],
+            1,
             "pack what: no such folder; `kvarn pack ls` lists the packs; a quest",
         ),
-        ([packs.text, QUESTION], f"{packs.text} is a file, not a pack: `kvarn pack build -f "),
-        (["mill", " "], "the question is empty"),
-        (["mill", "other", "-m", "gone.gguf", QUESTION], "gone.gguf: no such file"),
+        ([packs.text, QUESTION], 1, f"{packs.text} is a file, not a pack: `kvarn pack build -f "),
+        (["mill", " "], 2, "the question is empty"),
+        (["mill", "other", "-m", "gone.gguf", QUESTION], 1, "gone.gguf: no such file"),
     ):
-        code, out, err = packs("ask", *words)
-        assert (code, out) == (1, "") and err.count("\n") == 1 and told in err
+        ended, out, err = packs("ask", *words)
+        assert (ended, out) == (code, "") and err.count("\n") == 1 and told in err
 
 
 def test_more_passages_than_are_found_are_refused(packs: Kvarn) -> None:
@@ -145,14 +146,14 @@ def test_packs_that_cannot_be_compared_are_refused(
     words = ("-f", str(tmp_path / "b.txt"), "-o", "b")
     assert packs("pack", "build", "-m", str(other), *words)[0] == 0
     (tmp_path / "empty").mkdir()
-    for line, told in (
-        (["mill", "b", "--best", "1"], "a question is compared after packs of one model"),
-        (["--packs", str(tmp_path / "empty")], "there are no packs in"),
-        (["--packs", str(pack_path("mill"))], "is a pack: expected a folder with packs in it"),
-        ([], "no packs: kvarn ask PACK … QUESTION, or --packs FOLDER QUESTION"),
+    for line, code, told in (
+        (["mill", "b", "--best", "1"], 1, "a question is compared after packs of one model"),
+        (["--packs", str(tmp_path / "empty")], 1, "there are no packs in"),
+        (["--packs", str(pack_path("mill"))], 1, "is a pack: expected a folder with packs in it"),
+        ([], 2, "no packs: kvarn ask PACK … QUESTION, or --packs FOLDER QUESTION"),
     ):
-        code, out, err = packs("ask", *line, QUESTION)
-        assert (code, out, err.count("\n")) == (1, "", 1) and told in err
+        ended, out, err = packs("ask", *line, QUESTION)
+        assert (ended, out, err.count("\n")) == (code, "", 1) and told in err
 
 
 def test_models_that_differ_by_an_adapter_are_told_apart() -> None:

@@ -12,16 +12,16 @@ from ..pack_runner import Kvarn
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "code", "told"),
     [
-        (("mill", "--ray", "local"), "--ray asks the packs of a folder: kvarn ask --packs FOLDER"),
-        (("--packs", "x", "--ray-workers", "2"), "--ray-workers has no effect without --ray"),
-        (("--packs", "x", "--ray", "local"), f"takes the package ray: {how_to_install('ray')}"),
+        (("mill", "--ray", "local"), 2, "--ray asks the packs of a folder: kvarn ask --packs FOL"),
+        (("--packs", "x", "--ray-workers", "2"), 2, "--ray-workers has no effect without --ray"),
+        (("--packs", "x", "--ray", "local"), 1, f"takes the package ray: {how_to_install('ray')}"),
     ],
 )
 def test_wrong_lines_are_refused(
-    run: Kvarn, words: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+    run: Kvarn, words: tuple[str, ...], code: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # not installed
-    code, out, err = run("ask", *words, "Who?")
-    assert (code, out, err.count("\n")) == (1, "", 1) and told in err
+    ended, out, err = run("ask", *words, "Who?")
+    assert (ended, out, err.count("\n")) == (code, "", 1) and told in err

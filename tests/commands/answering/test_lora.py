@@ -98,6 +98,7 @@ def test_an_adapter_is_no_model(run: Kvarn, adapter: Path) -> None:
 def test_mistakes_are_one_line(run: Kvarn, adapter: Path, given: list[str], expected: str) -> None:
     words = [word.format(model=run.model[1], adapter=adapter) for word in given]
     code, _, err = run("run", *run.model, "-p", "Words", *words)
-    assert code == 1
+    is_usage = given[1].endswith(":inf") or "cuda" in given
+    assert code == (2 if is_usage else 1)
     assert expected in err
     assert err.count("\n") == 1

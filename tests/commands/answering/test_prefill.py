@@ -147,20 +147,20 @@ def test_questions_about_what_evicts_are_read_exactly(long: Kvarn, tmp_path: Pat
 
 
 def test_options_of_the_other_method_are_refused(run: Kvarn) -> None:
-    for options, words in (
-        (["--prefill-k", "50"], "--prefill-k has no effect with --prefill exact"),
-        (["--prefill", "sparse", "--prefill-k", "5"], "cannot choose 5 tokens"),
-        ([*SPARSE, "--keep", "streaming", "--keep-budget", "20", "-c", "64"], "evicts some"),
-        ([*BLOCKS, "--keep", "streaming", "--keep-budget", "20", "-c", "64"], "evicts some"),
+    for options, code, words in (
+        (["--prefill-k", "50"], 2, "--prefill-k has no effect with --prefill exact"),
+        (["--prefill", "sparse", "--prefill-k", "5"], 2, "cannot choose 5 tokens"),
+        ([*SPARSE, "--keep", "streaming", "--keep-budget", "20", "-c", "64"], 1, "evicts some"),
+        ([*BLOCKS, "--keep", "streaming", "--keep-budget", "20", "-c", "64"], 1, "evicts some"),
         *(
-            (["--prefill", f"blocks:{n}"], f"prefill blocks:{n}: expected a multiple of 512")
+            (["--prefill", f"blocks:{n}"], 2, f"prefill blocks:{n}: expected a multiple of 512")
             for n in (0, 700)
         ),
-        ([*BLOCKS, "--prefill-size", "512"], "blocks:512 and --prefill-size say the same"),
-        ([*BLOCKS, "--method", "topk", "--window", "600"], "fewer than the window of 600 (--windo"),
+        ([*BLOCKS, "--prefill-size", "512"], 2, "blocks:512 and --prefill-size say the same"),
+        ([*BLOCKS, "--method", "topk", "--window", "600"], 1, "fewer than the window of 600 (--wi"),
     ):
-        code, _, err = run("run", *run.model, "-p", "x", "-n", "1", *options)
-        assert code == 1 and words in err
+        ended, _, err = run("run", *run.model, "-p", "x", "-n", "1", *options)
+        assert ended == code and words in err
     code, _, err = run("run", *run.model, "-p", "x", "--prefill", "blocks:abc")
     assert code == 2 and "size: expected a whole number" in err
     with pytest.raises(SystemExit):

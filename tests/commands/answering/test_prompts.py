@@ -103,7 +103,7 @@ def test_a_prompt_is_text_unless_control_tokens_are_asked_for(
     ids, err = read("-p", prompt, "--special")
     assert ids == message_ids(chat_model, "[user]a")
     assert "--special" not in err
-    assert main(["run", str(chat_model.path), "--special", "--instruct", "-p", "x"]) == 1
+    assert main(["run", str(chat_model.path), "--special", "--instruct", "-p", "x"]) == 2
 
 
 def test_turns_loaded_chats_and_sessions_are_text(
@@ -173,7 +173,7 @@ def test_a_pack_goes_on_without_a_prompt(run: Kvarn, tiny: Model, tmp_path: Path
     assert out == "".join(context.generate((), 6, Sampler(temp=0)))
     for words in (["--pack", "mill"], []):  # the default model's prompt is no message either
         code, out, err = run("run", *words, "--instruct")
-        assert (code, out) == (1, "")
+        assert (code, out) == (2, "")
         assert "no prompt: give one" in err
 
 
@@ -181,7 +181,7 @@ def test_a_kv_folder_goes_on_without_a_prompt(run: Kvarn, tiny: Model, tmp_path:
     folder = tmp_path / "kv"
     line = ["run", *run.model, "--kv", str(folder), "-n", "4", "--temp", "0"]
     code, _, err = run(*line)
-    assert (code, "no prompt" in err) == (1, True)
+    assert (code, "no prompt" in err) == (2, True)
     first = run(*line, "-p", "The mill")[1]
     code, second, err = run(*line)
     assert code == 0

@@ -55,30 +55,32 @@ def test_a_port_that_is_taken_is_named_once(run: Kvarn, pack: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "code", "words"),
     [
-        ("shard mill --segments 0:2 --listen 0.0.0.0:0", "machines ask: give --token KEY"),
-        ("shard mill --segments 0:9", "3 full segments of 1,024 tokens (0:3), found --seg"),
-        ("shard mill --segments 64:", "1,024 tokens (0:3), found --segments 64:\n"),
-        ("shard mill --segments 0:1 --listen nowhere", "expected HOST:PORT"),
-        ("shard mill --segments 0:1 --listen 192.0.2.1:9 --token k", "cannot listen on"),
-        ("shard none --segments 0:1", "no such folder"),
-        ("run -p x --shards 127.0.0.1:1", "--shards needs --pack"),
-        ("run -p x --shards-choice each", "--shards-choice has no effect without --shards"),
-        ("run --kv d -p x --pack mill --shards h:1", "exclude each other"),
-        ("run -p x --token k", "--token has no effect without --shards"),
-        (f"run -p x --token-file '{__file__}'", "--token-file has no effect without --shards"),
-        ("run -p x --shards h:1 --token ''", "a token is empty"),
-        ("run --pack mill -p x --shards h:1 --prefill sparse", "--prefill sparse exclude each"),
-        ("run --pack mill -p x --shards h:1 --prefill blocks", "--prefill blocks exclude each"),
-        ("run --pack mill -p x --shards 127.0.0.1", "expected HOST:PORT"),
-        ("run --pack mill -p x --shards h:1 --method auto", "do not serve --method auto"),
-        ("run --pack mill -p x --shards h:1 --keep streaming", "--keep streaming exclude"),
+        ("shard mill --segments 0:2 --listen 0.0.0.0:0", 2, "machines ask: give --token KEY"),
+        ("shard mill --segments 0:9", 1, "3 full segments of 1,024 tokens (0:3), found --seg"),
+        ("shard mill --segments 64:", 1, "1,024 tokens (0:3), found --segments 64:\n"),
+        ("shard mill --segments 0:1 --listen nowhere", 2, "expected HOST:PORT"),
+        ("shard mill --segments 0:1 --listen 192.0.2.1:9 --token k", 1, "cannot listen on"),
+        ("shard none --segments 0:1", 1, "no such folder"),
+        ("run -p x --shards 127.0.0.1:1", 2, "--shards needs --pack"),
+        ("run -p x --shards-choice each", 2, "--shards-choice has no effect without --shards"),
+        ("run --kv d -p x --pack mill --shards h:1", 2, "exclude each other"),
+        ("run -p x --token k", 2, "--token has no effect without --shards"),
+        (f"run -p x --token-file '{__file__}'", 2, "--token-file has no effect without --shards"),
+        ("run -p x --shards h:1 --token ''", 2, "a token is empty"),
+        ("run --pack mill -p x --shards h:1 --prefill sparse", 2, "--prefill sparse exclude each"),
+        ("run --pack mill -p x --shards h:1 --prefill blocks", 2, "--prefill blocks exclude each"),
+        ("run --pack mill -p x --shards 127.0.0.1", 2, "expected HOST:PORT"),
+        ("run --pack mill -p x --shards h:1 --method auto", 2, "do not serve --method auto"),
+        ("run --pack mill -p x --shards h:1 --keep streaming", 2, "--keep streaming exclude"),
     ],
 )
-def test_what_cannot_be_is_one_line(run: Kvarn, pack: Path, line: str, words: str) -> None:
-    code, out, err = run(*shlex.split(line))
-    assert (code, out) == (1, "") and words in err, err
+def test_what_cannot_be_is_one_line(
+    run: Kvarn, pack: Path, line: str, code: int, words: str
+) -> None:
+    ended, out, err = run(*shlex.split(line))
+    assert (ended, out) == (code, "") and words in err, err
     assert len(err.splitlines()) == 1
 
 

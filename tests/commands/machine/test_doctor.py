@@ -191,6 +191,6 @@ def test_fit_counts_a_draft_and_names_it_in_the_command(tiny_path, capsys):
 )
 def test_fit_of_what_is_no_model_is_one_line(words, line, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert main(["doctor", "--fit", *words]) == 1
+    assert main(["doctor", "--fit", *words]) == (2 if "q9" in words else 1)
     out, told = capsys.readouterr()
     assert (out, told.count("\n")) == ("", 1) and line in told

@@ -112,22 +112,22 @@ def test_a_budget_with_room_for_all_says_so(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "message"),
     [
-        ("--keep-budget 50", "--keep-budget has no effect with --keep all"),
-        ("--keep hashevict --keep-budget 14", "14 tokens leaves nothing to evict"),
-        ("--keep streaming --keep-budget 1%", "1% of 400 tokens leaves nothing to evict"),
-        ("--keep snapkv --keep-budget 16%", "16% of 400 tokens leaves nothing to evict beside 64"),
-        ("--keep snapkv --keep-every 9", "every is 9, fewer than the 64 tokens"),
-        ("--keep tova --keep-random none", "--keep-random has no effect with --keep tova: it bel"),
-        ("--keep streaming --keep-every 9", "--keep-every has no effect with --keep streaming"),
+        ("--keep-budget 50", 2, "--keep-budget has no effect with --keep all"),
+        ("--keep hashevict --keep-budget 14", 2, "14 tokens leaves nothing to evict"),
+        ("--keep streaming --keep-budget 1%", 1, "1% of 400 tokens leaves nothing to evict"),
+        ("--keep snapkv --keep-budget 16%", 1, "16% of 400 tokens leaves nothing to evict besid"),
+        ("--keep snapkv --keep-every 9", 2, "every is 9, fewer than the 64 tokens"),
+        ("--keep tova --keep-random none", 2, "--keep-random has no effect with --keep tova: it"),
+        ("--keep streaming --keep-every 9", 2, "--keep-every has no effect with --keep streaming"),
     ],
 )
 def test_impossible_combinations_are_one_line(
-    options: str, message: str, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+    options: str, code: int, message: str, tiny_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = run(capsys, tiny_path, *options.split())
-    assert (code, out, err.count("\n")) == (1, "", 1)
+    ended, out, err = run(capsys, tiny_path, *options.split())
+    assert (ended, out, err.count("\n")) == (code, "", 1)
     assert message in err
 
 

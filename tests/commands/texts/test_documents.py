@@ -75,10 +75,10 @@ def test_a_chat_begins_in_one_way(run: Kvarn, folder: Path) -> None:
     file = str(folder / "b.txt")
     for other in (["--pack", "p"], ["--session", "s"]):
         code, _, err = run("chat", *run.model, "-f", file, *other)
-        assert code == 1 and f"-f and {other[0]} both say how the chat begins" in err
+        assert code == 2 and f"-f and {other[0]} both say how the chat begins" in err
     keep = ["--keep", "streaming", "--keep-budget", "50%"]
     code, _, err = run("chat", *run.model, "-f", file, *keep)
-    assert code == 1 and "omit --keep streaming" in err
+    assert code == 2 and "omit --keep streaming" in err
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "pack build", "perplexity", "imatrix"])

@@ -75,35 +75,36 @@ def test_a_reranker_sorts_texts_by_its_score(reranker: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("words", "code", "line"),
     [
-        ("embed", "no model is named: expected a GGUF file first"),
-        ("embed MODEL", "there are no texts"),
-        ("embed MODEL  ", "text 1 is empty"),
-        ("embed nowhere.gguf sky", "nowhere.gguf: no such file"),
-        ("embed MODEL sky --query ", "--query is empty"),
-        ("embed MODEL sky --pooling rank", "--pooling"),
-        ("embed RERANKER sky", "scores texts for a query and makes no vectors"),
-        ("embed MODEL sky -o sky.txt", "-o sky.txt: expected a NumPy file"),
-        ("embed MODEL -f - -f -", "standard input (-) is named more than once"),
-        ("embed sky", "the first word, 'sky', is the MODEL"),
-        ("rerank MODEL sky river", "(bert) has no classifier that scores texts"),
-        ("rerank DECODER sky river", "(llama) has no classifier that scores texts"),
-        ("rerank RERANKER", "no query is given"),
-        ("rerank RERANKER sky", "there are no texts"),
-        ("run MODEL -p hi", "is a text encoder (bert), which makes vectors"),
-        ("chat MODEL", "is a text encoder (bert), which makes vectors"),
-        ("pack build -m MODEL -f TEXT -o pack", "is a text encoder (bert), which makes vectors"),
+        ("embed", 2, "no model is named: expected a GGUF file first"),
+        ("embed MODEL", 2, "there are no texts"),
+        ("embed MODEL  ", 1, "text 1 is empty"),
+        ("embed nowhere.gguf sky", 1, "nowhere.gguf: no such file"),
+        ("embed MODEL sky --query ", 2, "--query is empty"),
+        ("embed MODEL sky --pooling rank", 2, "--pooling"),
+        ("embed RERANKER sky", 1, "scores texts for a query and makes no vectors"),
+        ("embed MODEL sky -o sky.txt", 2, "-o sky.txt: expected a NumPy file"),
+        ("embed MODEL -f - -f -", 2, "standard input (-) is named more than once"),
+        ("embed sky", 2, "the first word, 'sky', is the MODEL"),
+        ("rerank MODEL sky river", 1, "(bert) has no classifier that scores texts"),
+        ("rerank DECODER sky river", 1, "(llama) has no classifier that scores texts"),
+        ("rerank RERANKER", 2, "no query is given"),
+        ("rerank RERANKER sky", 2, "there are no texts"),
+        ("run MODEL -p hi", 1, "is a text encoder (bert), which makes vectors"),
+        ("chat MODEL", 1, "is a text encoder (bert), which makes vectors"),
+        ("pack build -m MODEL -f TEXT -o pack", 1, "is a text encoder (bert), which makes vectors"),
     ],
 )
 def test_what_cannot_be_is_one_line(
-    words: str, line: str, model: str, reranker: str, tiny_path: Path, run: Run, tmp_path: Path
-) -> None:
+    words: str, code: int, line: str, model: str, reranker: str, tiny_path: Path, run: Run,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     (tmp_path / "text.txt").write_text("the sky")
     given = {"MODEL": model, "RERANKER": reranker, "TEXT": str(tmp_path / "text.txt")}
     given["DECODER"] = str(tiny_path)
-    code, out, err = run(*(given.get(word, word) for word in words.split(" ")))
-    assert code in (1, 2) and not out
+    ended, out, err = run(*(given.get(word, word) for word in words.split(" ")))
+    assert ended == code and not out
     assert line in err and err.count("\n") == 1
 
 

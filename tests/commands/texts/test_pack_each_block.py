@@ -74,5 +74,5 @@ def test_lines_that_have_no_effect_are_refused(
     output = f"{tmp_path}/pack"
     build = ("pack", "build", *run.model, "-f", run.text, "-o", output, "--each-block")
     code, out, err = run(*build, *words)
-    assert (code, out) == (1, "") and message in err.splitlines()[-1]
+    assert (code, out) == (1 if "512" in message else 2, "") and message in err.splitlines()[-1]
     assert not Path(output).exists()

@@ -95,7 +95,7 @@ def test_errors_are_one_line(
     writer = gguf.GGUFWriter(bare, "llama")
     finish(writer)
     assert main(["tokenize", "-m", str(bare), "a"]) == 1
-    assert main(["tokenize", "-m", str(path), "-f", "-", "-f", "-"]) == 1
+    assert main(["tokenize", "-m", str(path), "-f", "-", "-f", "-"]) == 2
     first, second, third = capsys.readouterr().err.splitlines()
     assert "none.gguf" in first and "no tokenizer" in second
     assert "standard input (-) is named more than once" in third

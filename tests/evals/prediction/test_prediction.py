@@ -203,7 +203,8 @@ def test_what_does_not_fit_is_one_line(
     options: list[str],
     message: str,
 ) -> None:
+    code = 1 if "evicts some" in message or "tokens, and" in message else 2
     (text := tmp_path / "text.txt").write_text(TEXT)
-    assert main(["perplexity", "-m", str(tiny_path), "-f", str(text), *options]) == 1
+    assert main(["perplexity", "-m", str(tiny_path), "-f", str(text), *options]) == code
     out, err = capsys.readouterr()
     assert message in err and not out

@@ -64,4 +64,4 @@ def test_impossible_shares_are_refused_in_words(words: str) -> None:
 def test_what_goes_with_no_share_is_refused_in_words() -> None:
     with pytest.raises(AttendError, match="tail is means, expected none"):
         Covered(tail="means")
-    assert Covered().needs_all_tokens and Covered().host_only == "--method covered"
+    assert Covered().needs_all_tokens and Covered().host_only == "attend covered"

@@ -78,4 +78,4 @@ def test_one_thread_gives_the_same_bits(model) -> None:
 def test_another_tail_is_refused_in_words() -> None:
     with pytest.raises(AttendError, match="tail is means, expected none"):
         Sampled(tail="means")
-    assert Sampled().needs_all_tokens and Sampled().host_only == "--method sampled"
+    assert Sampled().needs_all_tokens and Sampled().host_only == "attend sampled"

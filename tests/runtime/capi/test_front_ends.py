@@ -6,8 +6,8 @@ Python is given objects, written beside each line of words; what nobody says is 
 import json
 import re
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +102,14 @@ DECIDED: dict[str, dict[str, object]] = {
 }
 """What some of them are to be, by hand."""
 REFUSED = {
-    "method=full budget=1%": 1,
-    "keep=tova keep_random=none": 1,
-    "prefill_k=64": 1,
-    "prefill=blocks:700": 1,
-    "prefill=blocks:512 prefill_size=512": 1,
+    "method=full budget=1%": 2,
+    "keep=tova keep_random=none": 2,
+    "prefill_k=64": 2,
+    "prefill=blocks:700": 2,
+    "prefill=blocks:512 prefill_size=512": 2,
     "prefill=sparse:512": 2,
-    "pack=PACK store=FOLDER": 1,
-    "io=pread": 1,
+    "pack=PACK store=FOLDER": 2,
+    "io=pread": 2,
     "pack=./none": 1,
     "method=topk budget=lots": 2,
     "method=topk budget=101%": 2,
@@ -194,14 +194,20 @@ def found(path: Path, places: dict[str, Path], host: Host) -> Found:
     return Found(python, command, dict(zip(lines, answers)))
 
 
+def plain(notices: Sequence[str]) -> list[str]:
+    """Lines in which options are written as in C: `--ctx` and `n_ctx` as `ctx`."""
+    return [re.sub(r"--|n_(?=ctx)", "", line) for line in notices]
+
+
 @pytest.mark.parametrize("line", CASES)
 def test_the_same_words_make_the_same_context(line: str, found: Found) -> None:
     plan = found.python[line]
-    assert found.command[line] == plan
-    told = found.c[line]
+    command, told = found.command[line], found.c[line]
+    assert replace(command, notices=()) == replace(plan, notices=())
+    assert plain(command.notices) == plain(plan.notices)
     assert isinstance(told, dict), told
     assert {name: told[name] for name in plan.as_dict()} == plan.as_dict()
-    assert tuple(told["notices"][: len(plan.notices)]) == plan.notices
+    assert plain(told["notices"][: len(plan.notices)]) == plain(plan.notices)
 
 
 @pytest.mark.parametrize("line", DECIDED)
@@ -214,15 +220,16 @@ def test_what_nobody_says_is_decided(line: str, found: Found) -> None:
 def test_the_same_words_are_refused(
     line: str, found: Found, path: Path, places: dict[str, Path], capsys: Any
 ) -> None:
-    """In the same words, but for how options are written; a wrong value has one exit code."""
+    """In the same words, but for how options are written."""
+    is_one_value = False
     try:
         code = cli.main(["run", "-m", str(path), "-p", "x", *flags(placed(line, places))])
     except SystemExit as stopped:
-        code = stopped.code
+        code, is_one_value = stopped.code, True
     said, told = capsys.readouterr().err, found.c[line]
     assert code == REFUSED[line] and said.count("\n") == 1
     assert isinstance(told, str)
-    if code == 2:
+    if is_one_value:
         expected = re.search(r"expected (one of )?(.*?)(, found|$)", told)
         assert expected is not None and f"expected {expected[2]}" in said.replace("one of ", "")
     else:
