@@ -1,118 +1,57 @@
-"""Products of one token on this GPU: `python -m lab.gpu.products`.
+"""Products of few tokens on this GPU: `python -m lab.gpu.products`.
 
-For each type and shape: what the memory allows, the tile that kvarn takes, the fastest tiles, and
-of Q4_0 a kernel of integers. There are more copies of a matrix than the L2 cache holds.
-
-The integers: x = s (256^(p-1) x_0 + … + x_(p-1)) of int8 planes, s for 32 numbers, and `dp4a`,
-which multiplies four codes by four of them. It is no part of kvarn yet: activations would have to
-be quantised once for each product.
+For each type and shape: what the memory allows, kvarn's kernel, the trial of `integers` with and
+without rounding the vectors, and the fastest tiles of both. There are more copies of a matrix than
+the L2 cache holds.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from multiprocessing import get_context
 
 import numpy as np
 import torch
 import triton
-import triton.language as tl
 
 from kvarn.cuda_ops.device import CudaDevice
 from kvarn.cuda_ops.linear import Weight
 from kvarn.cuda_ops.linear.kernels import Vectors, magic, product_kernel
-from kvarn.cuda_ops.linear.linear import tile_of
+from kvarn.cuda_ops.linear.linear import tile_of, tokens_at_once
 from kvarn.ops.arrays import U8
 from kvarn.ops.types import QUANT_TYPES, row_bytes
 from kvarn.system.terminal import show
 
+from . import integers
+from .integers import Integers
+
 SHAPES = ((2048, 2048), (8192, 2048), (2048, 8192), (4096, 4096), (14336, 4096), (4096, 14336))
-TYPES = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "F16")
-TILES = tuple(product((1, 2, 4, 8), (1, 2, 4)))
+TYPES = (*integers.TYPES, "F16")
+TOKENS = (2, 4, 8)
+"""Beside one, for the largest shape."""
+TILES = tuple(product((2, 4, 8), (1, 2, 4)))
 """Rows and warps of a program."""
 BYTES = 160 << 20
 """Of all copies of a matrix."""
-_SCALES = {"Q4_0": (0,), "Q8_0": (0,), "Q4_K": (0, 2), "Q6_K": (208,)}
-"""Where blocks have f16 numbers."""
+_SCALES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+"""Where blocks have f16 numbers, if not only at their beginning."""
+
+Tile = tuple[int, int]
 
 
-@triton.jit
-def _dp4a(codes, x, total):
-    """total + the products of four unsigned bytes and four signed ones."""
-    return tl.inline_asm_elementwise(
-        "dp4a.u32.s32 $0, $1, $2, $3;", "=r,r,r,r", [codes, x, total], dtype=tl.int32,
-        is_pure=True, pack=1,
-    )  # fmt: skip
-
-
-@triton.jit
-def integer_kernel(
-    x, scales, centres, codes, heads, out, n_rows, n_steps, PLANES: tl.constexpr,
-    ROWS: tl.constexpr, STEPS: tl.constexpr,
-):  # fmt: skip
-    """out (n_rows,) for Q4_0: x int32 (PLANES, 2, n_steps, 4); scales, centres (n_steps,)."""
-    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    row = tl.minimum(r, n_rows - 1).to(tl.int64)
-    j = tl.arange(0, 4)
-    total = tl.zeros((ROWS, STEPS), tl.float32)
-    for first in range(0, n_steps, STEPS):
-        step = first + tl.arange(0, STEPS)
-        here = step < n_steps
-        at = (row * (4 * n_steps))[:, None, None] + (4 * step)[None, :, None] + j[None, None, :]
-        words = tl.load(codes + at, here[None, :, None], 0)
-        low, high = words & 0x0F0F0F0F, (words >> 4) & 0x0F0F0F0F
-        value = tl.zeros((ROWS, STEPS), tl.float32)
-        for plane in tl.static_range(PLANES):
-            at = x + (2 * plane * n_steps + step)[:, None] * 4 + j[None, :]
-            a, _ = tl.broadcast(tl.load(at, here[:, None], 0)[None], low)
-            b, _ = tl.broadcast(tl.load(at + 4 * n_steps, here[:, None], 0)[None], low)
-            products = _dp4a(low, a, tl.zeros((ROWS, STEPS, 4), tl.int32))
-            products = _dp4a(high, b, products)
-            value = value * 256.0 + tl.sum(products, 2).to(tl.float32)
-        d = tl.load(heads + (row * n_steps)[:, None] + step[None, :], here[None, :], 0)
-        scale, centre = tl.load(scales + step, here, 0.0), tl.load(centres + step, here, 0.0)
-        total += d.to(tl.float32) * (value * scale[None, :] - centre[None, :])
-    tl.store(out + r, tl.sum(total, 1), r < n_rows)
-
-
-def quantised(x: torch.Tensor, planes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x (n,) as the arguments x, scales and centres of `integer_kernel`."""
-    blocks = x.view(-1, 32).double()
-    most = 127 * 256 ** (planes - 1) - (256 ** (planes - 1)) // 2
-    scale = blocks.abs().amax(1, keepdim=True).clamp_min(1e-30) / most
-    left = torch.round(blocks / scale).long()
-    centres = 8.0 * (left.sum(1, keepdim=True) * scale)
-    out = torch.empty((planes, 2, len(blocks), 4), dtype=torch.int32, device=x.device)
-    for plane in reversed(range(planes)):  # the lowest first, so that each digit is -128 .. 127
-        digit = (left + 128) % 256 - 128
-        left = (left - digit) // 256
-        of_words = digit.to(torch.int8).view(-1, 8, 4)  # number 4 f + j: field f of word j
-        for half in range(2):
-            fields = of_words[:, half::2].transpose(1, 2).contiguous()
-            out[plane, half] = fields.view(torch.int32).view(-1, 4)
-    return out, scale.float().view(-1), centres.float().view(-1)
-
-
-def multiply(weight: Weight, x: torch.Tensor, out: torch.Tensor, rows: int, warps: int) -> None:
-    """kvarn's kernel with a tile of so many rows."""
-    product_kernel[(triton.cdiv(weight.n_rows, rows), 1)](
-        Vectors(x, weight.n_cols, 1), (weight.planes,), (out,), (weight.n_rows,), (out.stride(0),),
-        magic(x.device), FORMATS=(weight.format,), SHAPES=((rows, 32 * warps),), TOKENS=1,
-        num_warps=warps,
-    )  # fmt: skip
-
-
-def multiply_integers(
-    weight: Weight, x: tuple[torch.Tensor, ...], out: torch.Tensor, rows: int, warps: int
-) -> None:
-    """The same by integers."""
-    integer_kernel[(triton.cdiv(weight.n_rows, rows),)](
-        *x, weight.planes.codes, weight.planes.heads, out, weight.n_rows, weight.n_cols // 32,
-        PLANES=len(x[0]), ROWS=rows, STEPS=32 * warps, num_warps=warps,
+def multiply(weight: Weight, x: torch.Tensor, out: torch.Tensor, tile: Tile) -> None:
+    """kvarn's kernel with a tile of so many rows and warps."""
+    (n_tokens, n_cols), (rows, warps), f = x.shape, tile, weight.format
+    tokens = tokens_at_once(f, n_tokens)
+    product_kernel[(triton.cdiv(weight.n_rows, rows), triton.cdiv(n_tokens, tokens))](
+        Vectors(x, n_cols, n_tokens), (weight.planes,), (out,), (weight.n_rows,),
+        (out.stride(0),), magic(x.device), FORMATS=(f,), SHAPES=((rows, 32 * warps),),
+        TOKENS=tokens, num_warps=warps,
     )  # fmt: skip
 
 
@@ -123,7 +62,7 @@ def random_rows(name: str, n_rows: int, n_cols: int) -> U8:
         floats = (0.02 * rng.standard_normal((n_rows, n_cols))).astype(np.float16)
         return floats.view(np.uint8)
     data: U8 = rng.integers(0, 256, (n_rows, row_bytes(quant, n_cols)), dtype=np.uint8)
-    for at in _SCALES[name]:
+    for at in _SCALES.get(name, (0,)):
         data.reshape(-1, quant.n_bytes)[:, at : at + 2] = np.array([0.01], np.float16).view(
             np.uint8
         )
@@ -169,35 +108,72 @@ def bytes_per_microsecond() -> float:
     return 16 * data.numel() / (first.elapsed_time(last) * 1e3)
 
 
-def rows_of(device: CudaDevice, name: str, shape: tuple[int, int], speed: float) -> Iterator[str]:
-    """What is told of a type and a shape."""
-    weight = device.weight(QUANT_TYPES[name], random_rows(name, *shape), shape[1], name)
-    weights, x = copies(weight), torch.randn(1, shape[1], device="cuda")
-    out = torch.empty(1, shape[0], device="cuda")
+class Products:
+    """A matrix of random codes and so many random vectors, for kvarn's kernel and the trial."""
 
-    def timed(call: Callable[..., None], given: Any) -> list[tuple[float, tuple[int, int]]]:
-        def once(weight: Weight, tile: tuple[int, int]) -> None:
-            call(weight, given, out, *tile)
+    def __init__(self, name: str, shape: tuple[int, int], n_tokens: int) -> None:
+        (n_rows, n_cols), device = shape, CudaDevice(torch.device("cuda"))
+        self.has_trial = name in integers.TYPES
+        self.weight = device.weight(QUANT_TYPES[name], random_rows(name, *shape), n_cols, name)
+        f = self.weight.format
+        self.usual = tile_of(f, tokens_at_once(f, n_tokens))
+        self.x = torch.randn(n_tokens, n_cols, device="cuda")
+        self.out = torch.empty(n_tokens, n_rows, device="cuda")
+        if self.has_trial:
+            self.rounded = Integers.allocate(n_tokens, n_cols, self.x.device)
+            integers.round_to_integers(self.x, self.rounded)
 
-        return sorted((microseconds(partial(once, tile=tile), weights), tile) for tile in TILES)
+    def floats(self, weight: Weight, tile: Tile) -> None:
+        """By kvarn's kernel."""
+        multiply(weight, self.x, self.out, tile)
 
-    tiles = timed(multiply, x)
-    rows, warps = tile_of(weight.format, 1)
-    taken = next(time for time, tile in tiles if tile == (rows, warps))
-    yield f"{name} {shape[0]} x {shape[1]}: {weight.n_bytes / speed:.1f} µs by the memory"
-    yield f"  {rows} rows, {warps} warps: {taken:.1f} µs; fastest {_few(tiles)}"
-    if name == "Q4_0":
-        want = out.clone()
-        multiply(weight, x, want, rows, warps)
-        for planes in (1, 2, 3):
-            given = quantised(x[0], planes)
-            multiply_integers(weight, given, out, 4, 2)
-            error = ((out - want).norm() / want.norm()).item()
-            yield f"  {planes} planes: error {error:.1e}; {_few(timed(multiply_integers, given))}"
+    def trial(self, weight: Weight, tile: Tile) -> None:
+        """By integers, of vectors that have been rounded."""
+        integers.multiply(weight, self.rounded, self.out, tile)
+
+    def trial_and_rounding(self, weight: Weight, tile: Tile) -> None:
+        """By integers."""
+        integers.round_to_integers(self.x, self.rounded)
+        self.trial(weight, tile)
+
+    def error(self) -> float:
+        """The trial's, of the norm of kvarn's products."""
+        self.floats(self.weight, self.usual)
+        want = self.out.clone()
+        self.trial(integers.in_order(self.weight), self.usual)
+        return ((self.out - want).norm() / want.norm()).item()
+
+    def told(self, speed: float) -> Iterator[str]:
+        """Times, in lines; speed in bytes a microsecond."""
+        weights = copies(self.weight)
+        usual = microseconds(partial(self.floats, tile=self.usual), weights)
+        yield f"  {self.weight.n_bytes / speed:.1f} µs by the memory"
+        yield f"  kvarn {usual:.1f}: tiles {_few(fastest(self.floats, weights))}"
+        if self.has_trial:
+            weights = copies(integers.in_order(self.weight))
+            times = fastest(self.trial, weights)
+            whole = microseconds(partial(self.trial_and_rounding, tile=times[0][1]), weights)
+            yield f"  by integers {times[0][0]:.1f}, with rounding {whole:.1f}: tiles {_few(times)}"
+            yield f"  error {self.error():.1e}"
 
 
-def _few(times: list[tuple[float, tuple[int, int]]]) -> str:
+def fastest(call: Callable[..., None], weights: list[Weight]) -> list[tuple[float, Tile]]:
+    """Times of the tiles, the best first."""
+    return sorted((microseconds(partial(call, tile=tile), weights), tile) for tile in TILES)
+
+
+def _few(times: list[tuple[float, Tile]]) -> str:
     return ", ".join(f"{time:.1f} ({rows} x {warps})" for time, (rows, warps) in times[:3])
+
+
+def compile_type(name: str) -> None:
+    """All kernels of a type, into Triton's cache."""
+    for n_tokens in (1, *TOKENS):
+        products = Products(name, SHAPES[0], n_tokens)
+        for tile in (products.usual, *TILES):
+            products.floats(products.weight, tile)
+            if products.has_trial:
+                products.trial(products.weight, tile)
 
 
 def main() -> int:
@@ -205,11 +181,15 @@ def main() -> int:
     if not torch.cuda.is_available():
         show("there is no GPU here")
         return 1
+    with ProcessPoolExecutor(len(TYPES), get_context("spawn")) as processes:
+        list(processes.map(compile_type, TYPES))
     torch.manual_seed(0)
-    device, speed = CudaDevice(torch.device("cuda")), bytes_per_microsecond()
+    speed = bytes_per_microsecond()
     show(f"{torch.cuda.get_device_name()}: {speed / 1e6:.2f} TB/s; times of (rows x warps)")
-    for shape, name in product(SHAPES, TYPES):
-        for row in rows_of(device, name, shape, speed):
+    cases = [(shape, 1) for shape in SHAPES] + [(SHAPES[4], n_tokens) for n_tokens in TOKENS]
+    for name, (shape, n_tokens) in product(TYPES, cases):
+        show(f"{name} {shape[0]} x {shape[1]}, tokens: {n_tokens}")
+        for row in Products(name, shape, n_tokens).told(speed):
             show(row)
     return 0
 
