@@ -142,7 +142,7 @@ def test_this_machine_is_looked_at() -> None:
 
 
 def test_where_k_and_v_are_needs_a_gpu(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(tiny_path), "-p", "x", "-n", "1", "--kv-on", "gpu"]) == 1
+    assert main(["run", str(tiny_path), "-p", "x", "-n", "1", "--kv-on", "gpu"]) == 2
     line = "--kv-on gpu has no effect without --device cuda: give both"
     assert capsys.readouterr() == ("", f"kvarn: {line}\n")
     with pytest.raises(kvarn.KvarnError, match="K and V cannot be on 'disk': expected auto, gpu"):

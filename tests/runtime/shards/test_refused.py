@@ -161,12 +161,12 @@ def test_words_that_are_no_address(address: str) -> None:
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (kvarn.TopK(), "--index sketch"),
-        (kvarn.Hash(rerank=2), "--rerank"),
-        (kvarn.Hash(tail="means"), "--tail means"),
+        (kvarn.TopK(), "index sketch"),
+        (kvarn.Hash(rerank=2), "serve rerank"),
+        (kvarn.Hash(tail="means"), "tail means"),
         (kvarn.MagicPig(), "attend magicpig"),
         (kvarn.Auto(), "attend auto"),
-        (kvarn.Hash(probe=1), "--probe"),
+        (kvarn.Hash(probe=1), "serve probe"),
     ],
 )
 def test_methods_that_shards_do_not_serve(method: Attend, words: str) -> None:
