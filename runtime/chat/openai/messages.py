@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Required, TypedDict
 
 from ..replies import answer, call_of
@@ -43,12 +43,18 @@ class Message(TypedDict, total=False):
 
 
 def messages_of(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The messages. Raises `RequestError` for unknown roles, images and missing contents."""
-    return [message_of(one, f"messages[{i}]") for i, one in enumerate(messages)]
+    """The messages. Raises `RequestError` for unknown roles, images and missing contents, and where
+    there is no message."""
+    told = [message_of(one, f"messages[{i}]") for i, one in enumerate(messages)]
+    if not told:
+        raise invalid("messages", [], "one message or more")
+    return told
 
 
 def message_of(one: Message, path: str) -> dict[str, Any]:
     """One message, which stands at this path. Raises what `messages_of` raises."""
+    if not isinstance(one, Mapping):
+        raise invalid(path, one, "a message, with its role and content")
     role, content, name = one.get("role", ""), one.get("content"), one.get("name") or ""
     text = text_of(content, f"{path}.content")
     if role == "assistant":

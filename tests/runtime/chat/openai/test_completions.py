@@ -82,6 +82,8 @@ def test_results_of_tools_have_the_names_of_their_calls(
     ("asked", "field"),
     [
         ({"messages": [{"role": "king", "content": ""}]}, "messages[0].role"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Where is the ship?"}, "messages[0]"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
