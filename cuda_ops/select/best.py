@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 
 from ..bits import position_hash
-from .lists import kth_digit
 
 
 @triton.jit
@@ -44,9 +43,13 @@ def decided(digits, need, n, worst, limit):
 
     ties: how many share all digits so far. Where these are all needed, no other digit matters.
     """
-    digit, less = kth_digit(digits, need, 256)
-    ties = tl.sum(tl.where(tl.arange(0, 256) == digit, digits, 0), 0)
-    need -= less
+    up_to = tl.cumsum(digits, 0)
+    # (smaller ones, ties, digit) of each digit in one number, least where `need` is reached first:
+    # one reduction instead of three.
+    told = ((up_to - digits).to(tl.int64) << 36) | (digits.to(tl.int64) << 8)
+    told = tl.min(tl.where(up_to >= need, told | tl.arange(0, 256), (1 << 63) - 1), 0)
+    digit, ties = (told & 255).to(tl.int32), ((told >> 8) & 0xFFFFFFF).to(tl.int32)
+    need -= (told >> 36).to(tl.int32)
     shift = 24 - 8 * (n % 4)
     placed = digit.to(tl.uint32) << shift
     ones = (tl.full((), 1, tl.uint32) << shift) - 1

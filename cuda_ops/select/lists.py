@@ -61,13 +61,6 @@ def choose_tokens(marks, j, position, chosen):
 
 
 @triton.jit
-def kth_digit(counts, wanted, SIZE: tl.constexpr):
-    """(digit of the wanted-th smallest, how many are smaller) from the counts of digits (SIZE,)."""
-    digit = tl.sum((tl.cumsum(counts, 0) < wanted).to(tl.int32), 0)
-    return digit, tl.sum(tl.where(tl.arange(0, SIZE) < digit, counts, 0), 0)
-
-
-@triton.jit
 def place_kernel(marks, among, used, tokens, counts, room, SEGMENTS: tl.constexpr):
     """tokens int32 (J, room): the positions of set bits, ascending; counts int32 (J,).
 

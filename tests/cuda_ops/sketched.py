@@ -11,7 +11,7 @@ from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.api import append_kv
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.reference.attention import read_kv
-from kvarn.ops.reference.select import best_reference
+from kvarn.ops.reference.select import best_reference, position_hash_reference
 from kvarn.ops.select.queries import RANGE
 
 SEED = 20_240_517
@@ -142,6 +142,13 @@ class Cache:
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b)
         return got
+
+
+def sampled(first: int, n: int) -> np.ndarray:
+    """The tokens that a sample of n has: one of each of 2,048 parts of equal length."""
+    i = np.arange(2048)
+    begin, stop = i * n // 2048, (i + 1) * n // 2048
+    return first + begin + position_hash_reference(i, 0) % (stop - begin)
 
 
 def costs_of(x: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import position_hash_reference
 from kvarn.ops.select.queries import RANGE
 
-from .sketched import SEED, Cache, costs_of, frame_of, keys_of, queries_of
+from .sketched import SEED, Cache, costs_of, frame_of, keys_of, queries_of, sampled
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,7 @@ def test_a_sample_that_promises_too_much_is_corrected(device) -> None:
     """Keys like the query lie only where the sample looks."""
     n, k = 9000, 300
     q, keys = queries_of(4, 2, 64), keys_of(4, n, 1, 64)
-    step = (n - 64) // 63
-    for i in range(64):
-        keys[i * step : i * step + 64, 0] += q[0, 0]
+    keys[sampled(0, n), 0] += q[0, 0]
     cache = Cache(device, keys, "f16")
     cache.sketch(0, n)
     scratch = SketchScratch(2, 1, n, 2 * k, cache.layout, device=device)

@@ -8,8 +8,6 @@ from ...errors import CudaOpsError
 from ...memory import in_memory
 from ..lists import ListScratch
 from .kernels import (
-    ENOUGH,
-    SAMPLE,
     Candidates,
     Signatures,
     sample_kernel,
@@ -75,10 +73,9 @@ def nearest(
     place = in_memory(words.device, *among, wanted.k)
     signatures = Signatures(words, queries, int(wanted.seed), 128 // bits)
     constants = {"G": s.group, "BITS": bits}
-    sample_kernel[(s.n_kv_heads,)](
-        signatures, place, s.candidates.limits, SAMPLE=SAMPLE, ENOUGH=ENOUGH, **constants,
-        num_warps=8,
-    )  # fmt: skip
+    sample_kernel[(s.n_kv_heads, s.group)](
+        signatures, place, s.candidates.limits, **constants, num_warps=16
+    )
     arrays = signatures, place, s.marks, s.candidates
     scan_kernel[(n_segments, s.n_kv_heads)](*arrays, **constants)
     settle_kernel[(s.n_heads,)](*arrays, J=s.n_kv_heads, BLOCK=s.block, **constants, num_warps=16)

@@ -16,11 +16,11 @@ import triton
 import triton.language as tl
 
 from ...bits import lot, popcount, position_hash
-from ..lists import choose_tokens, kth_digit, start_list
+from ..best import counted, decided, is_best
+from ..lists import choose_tokens, start_list
+from ..sample import ENOUGH, rank_in_sample, sampled
 
 MOST = tl.constexpr(132)  # more than any cost
-SAMPLE = 4096
-ENOUGH = 8192  # tokens from which on a sample is worth it
 
 
 class Signatures(NamedTuple):
@@ -68,28 +68,26 @@ def _signature_at(words, position, j, J, listed):
 
 
 @triton.jit
-def sample_kernel(
-    signatures, among, limits, G: tl.constexpr, BITS: tl.constexpr, SAMPLE: tl.constexpr,
-    ENOUGH: tl.constexpr,
-):  # fmt: skip
-    """limits int32 (J, G): costs that a sample in 64 runs says have k below them, very likely."""
+def _costs(signatures, position, j, J, h, listed, BITS: tl.constexpr):
+    """Costs of the tokens at positions for query head h."""
     words, queries, seed, n_lots = signatures
-    j, n_heads = tl.program_id(0), tl.num_programs(0)
-    first, last, k = tl.load(among), tl.load(among + 1), tl.load(among + 3)
-    n, run = last - first, SAMPLE // 64
-    enough = n >= ENOUGH
-    i = tl.arange(0, SAMPLE)
-    position = first + i // run * ((n - run) // 63) + i % run
-    position = tl.where(enough, position, first)
-    w = _signature_at(words, position, j, n_heads, position >= 0)
+    w = _signature_at(words, position, j, J, listed)
     lots = _lots(position // 1024, position % 1024, seed, 128 // BITS)
-    wanted = k.to(tl.float32) * SAMPLE / n.to(tl.float32)
-    wanted += 4.0 * tl.sqrt(wanted) + 1.0
-    for g in tl.static_range(G):
-        costs = n_lots * _differ(w, tl.load(queries + j * G + g), BITS) + lots
+    return n_lots * _differ(w, tl.load(queries + h), BITS) + lots
+
+
+@triton.jit
+def sample_kernel(signatures, among, limits, G: tl.constexpr, BITS: tl.constexpr):
+    """limits int32 (J, G): costs that a sample says have k below them, very likely."""
+    j, g = tl.program_id(0), tl.program_id(1)
+    first, last, k = tl.load(among), tl.load(among + 1), tl.load(among + 3)
+    n, limit = last - first, tl.full((), MOST, tl.int32)
+    if n >= ENOUGH:
+        position = sampled(first, n)
+        costs = _costs(signatures, position, j, tl.num_programs(0), j * G + g, position >= 0, BITS)
         up_to = tl.cumsum(tl.histogram(costs, 256), 0)
-        limit = tl.sum((up_to.to(tl.float32) < wanted).to(tl.int32), 0) + 1
-        tl.store(limits + j * G + g, tl.where(enough, tl.minimum(limit, MOST), MOST))
+        limit = tl.sum((up_to < rank_in_sample(k, n)).to(tl.int32), 0) + 1
+    tl.store(limits + j * G + g, limit)
 
 
 @triton.jit
@@ -152,15 +150,6 @@ def _parts(x):
 
 
 @triton.jit
-def _costs(signatures, position, j, J, h, listed, BITS: tl.constexpr):
-    """Costs of the tokens at positions for query head h."""
-    words, queries, seed, n_lots = signatures
-    w = _signature_at(words, position, j, J, listed)
-    lots = _lots(position // 1024, position % 1024, seed, 128 // BITS)
-    return n_lots * _differ(w, tl.load(queries + h), BITS) + lots
-
-
-@triton.jit
 def settle_kernel(
     signatures, among, marks, candidates, J: tl.constexpr, G: tl.constexpr, BITS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -170,40 +159,29 @@ def settle_kernel(
     j = h // G
     first, last, need = tl.load(among), tl.load(among + 1), tl.load(among + 3)
     n, line = tl.load(candidates.counts + j), candidates.tokens + j.to(tl.int64) * candidates.room
-    costs = tl.zeros((256,), tl.int32)
+    below, least = tl.zeros((BLOCK,), tl.int32), tl.load(candidates.limits + h)
     for begin in range(0, n, BLOCK):
         i = begin + tl.arange(0, BLOCK)
         position = tl.load(line + i, i < n, 0)
-        costs += tl.histogram(_costs(signatures, position, j, J, h, i < n, BITS), 256, i < n)
-    worst, less = kth_digit(costs, need, 256)
-    # Only below its limit does the list have all tokens of this head.
-    lacks = worst >= tl.load(candidates.limits + h)
-    if lacks:
-        n = last - first
-        costs = tl.zeros((256,), tl.int32)
-        for begin in range(0, n, BLOCK):
-            i = begin + tl.arange(0, BLOCK)
-            costs += tl.histogram(_costs(signatures, first + i, j, J, h, i < n, BITS), 256, i < n)
-        worst, less = kth_digit(costs, need, 256)
-    need -= less
-    # Of those at that cost the need-th smallest hash, eight bits at a time.
-    limit = tl.zeros((), tl.uint32)
-    for shift in tl.static_range(24, -1, -8):
-        digits = tl.zeros((256,), tl.int32)
-        for begin in range(0, n, BLOCK):
-            i = begin + tl.arange(0, BLOCK)
-            position = tl.where(lacks, first + i, tl.load(line + i, i < n, 0))
-            same = (_costs(signatures, position, j, J, h, i < n, BITS) == worst) & (i < n)
-            hashed = position_hash(position, seed)
-            if shift < 24:
-                same &= (hashed >> (shift + 8)) == (limit >> (shift + 8))
-            digits += tl.histogram(((hashed >> shift) & 255).to(tl.int32), 256, same)
-        digit, less = kth_digit(digits, need, 256)
-        need -= less
-        limit |= digit.to(tl.uint32) << shift
-    for begin in range(0, n, BLOCK):
-        i = begin + tl.arange(0, BLOCK)
-        position = tl.where(lacks, first + i, tl.load(line + i, i < n, 0))
         cost = _costs(signatures, position, j, J, h, i < n, BITS)
-        fits = (cost < worst) | ((cost == worst) & (position_hash(position, seed) <= limit))
-        choose_tokens(marks, j, position, fits & (i < n))
+        below += ((cost < least) & (i < n)).to(tl.int32)
+    # Only below its limit does the list have all tokens of this head.
+    lacks = tl.sum(below, 0) < need
+    n = tl.where(lacks, last - first, n)
+    worst, limit = tl.zeros((), tl.uint32), tl.zeros((), tl.uint32)
+    ties = need + 1
+    for digit in range(3, 9):  # of a cost the last byte; the last time they are chosen
+        if (ties > need) | (digit == 8):
+            digits = tl.zeros((256,), tl.int32)
+            for begin in range(0, n, BLOCK):
+                i = begin + tl.arange(0, BLOCK)
+                position = tl.where(lacks, first + i, tl.load(line + i, i < n, 0))
+                cost = _costs(signatures, position, j, J, h, i < n, BITS).to(tl.uint32)
+                if digit < 8:
+                    digits_of, same = counted(cost, position, seed, i < n, digit, worst, limit)
+                    digits += tl.histogram(digits_of, 256, same)
+                else:
+                    fits = is_best(cost, position, seed, worst, limit) & (i < n)
+                    choose_tokens(marks, j, position, fits)
+            if digit < 8:
+                need, ties, worst, limit = decided(digits, need, digit, worst, limit)

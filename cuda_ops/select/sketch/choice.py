@@ -13,9 +13,8 @@ from ...attention.tiles import Tiles, check_tiles
 from ...errors import CudaOpsError
 from ...memory import check_floats, in_memory
 from ..lists import ListScratch, Marks
+from ..sample import ENOUGH, SAMPLE
 from .kernels import (
-    ENOUGH,
-    SAMPLE,
     Passes,
     narrow_kernel,
     prepare_kernel,
@@ -27,7 +26,7 @@ from .keys import check_frame, sketches_of
 
 RANGE = 0.65
 """As `ops.select.queries.RANGE`, which is a module of kernels for the CPU."""
-BLOCK = 1024  # candidates that `narrow` and `settle` read at a time
+BLOCK = 2048  # candidates that `narrow` and `settle` read at a time
 TOKENS = 128  # that a program of `rerank` multiplies
 
 
@@ -84,8 +83,8 @@ class SketchScratch(ListScratch):
         self.passes = passes = Passes(n_kv_heads, self.group, self.together, bits)
         self.n_passes = n_passes = n_heads // self.together
         k = min(k, self.room)
-        # What a sample lets through is some 1.7 k, or a few of 2,048 tokens.
-        room = min(self.room, 2 * k + ENOUGH + self.room // 256)
+        # What a sample lets through is some 2 k, or a few of SAMPLE parts of all tokens.
+        room = min(self.room, 2 * k + ENOUGH.value + 32 * self.room // SAMPLE.value)
         list_room = min(self.room, self.together * k)
         tables = n_passes, bits // 4, 16, 2 * passes.pairs
         queries = Queries(
@@ -144,7 +143,7 @@ def best_sketched(
     # two tokens a thread: loads of 16 bytes, and of not too many.
     prepare_kernel[(s.n_heads,)](
         q, rotation.weights, frame.inverse, sketches, place, s.search, T=s.tiles,
-        RANGE=RANGE / 127.0, SAMPLE=SAMPLE, ENOUGH=ENOUGH, **given, num_warps=16,
+        RANGE=RANGE / 127.0, **given, num_warps=16,
     )  # fmt: skip
     scan_kernel[(n, s.n_kv_heads, s.passes.number)](
         sketches, place, s.search, **given, num_warps=16

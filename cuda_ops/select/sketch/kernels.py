@@ -20,11 +20,9 @@ from ...attention.tiles import F16, Q4_0, Q8_0, rotated, rows_at
 from ..best import cost_and_position, counted, decided, entry_of, is_best
 from ..dense import dense, put
 from ..lists import choose_tokens, start_list
+from ..sample import ENOUGH, SAMPLE, rank_in_sample, sampled
 from .keys import item_of
 from .sums import cost_of, estimate, fill_tables, head_sums, pair_sums
-
-SAMPLE = 2048
-ENOUGH = 8192  # tokens from which on a sample is worth it
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def _wanted(among, most):
 @triton.jit
 def prepare_kernel(
     q, rotation, inverse, sketches, among, search, T: tl.constexpr, P: tl.constexpr,
-    RANGE: tl.constexpr, SAMPLE: tl.constexpr, ENOUGH: tl.constexpr,
+    RANGE: tl.constexpr,
 ):  # fmt: skip
     """Rows, tables and limit of query head h."""
     h, queries, candidates = tl.program_id(0), search.queries, search.candidates
@@ -80,13 +78,10 @@ def prepare_kernel(
     first, n, _, few = _wanted(among, candidates.k)
     limit = tl.full((), 0xFFFFFFFF, tl.uint32)
     if n >= ENOUGH:
-        run: tl.constexpr = SAMPLE // 64
-        i = tl.arange(0, SAMPLE)
-        item = item_of(first + i // run * ((n - run) // 63) + i % run, j, P.heads)
+        i, item = tl.arange(0, SAMPLE), item_of(sampled(first, n), j, P.heads)
         sums = head_sums(sketches.bits, item, i < SAMPLE, table, HEADS, P.bits)
         cost = cost_of(estimate(sums, sketches.factors, item, i < SAMPLE))
-        wanted = few.to(tl.float32) * SAMPLE / n.to(tl.float32)
-        need = tl.minimum(wanted + 4.0 * tl.sqrt(wanted) + 1.0, SAMPLE).to(tl.int32)
+        need = rank_in_sample(few, n)
         limit = tl.zeros((), tl.uint32)
         for digit in tl.static_range(2):  # the leading half of a cost will do
             digits_of, same = counted(cost, i, 0, i < SAMPLE, digit, limit, limit)
