@@ -38,18 +38,24 @@ def counted(cost, position, seed, listed, n, worst, limit):
 
 
 @triton.jit
+def _kth(digits, need):
+    """(digit of the need-th least, how many have it, how many are less) from the counts (256,)."""
+    up_to = tl.cumsum(digits, 0)
+    # All three in one number, least where `need` is reached first: one reduction instead of three.
+    told = ((up_to - digits).to(tl.int64) << 36) | (digits.to(tl.int64) << 8)
+    told = tl.min(tl.where(up_to >= need, told | tl.arange(0, 256), (1 << 63) - 1), 0)
+    ties = (told >> 8) & 0xFFFFFFF
+    return (told & 255).to(tl.int32), ties.to(tl.int32), (told >> 36).to(tl.int32)
+
+
+@triton.jit
 def decided(digits, need, n, worst, limit):
     """(need, ties, worst, limit) once digit n is counted in digits (256,).
 
     ties: how many share all digits so far. Where these are all needed, no other digit matters.
     """
-    up_to = tl.cumsum(digits, 0)
-    # (smaller ones, ties, digit) of each digit in one number, least where `need` is reached first:
-    # one reduction instead of three.
-    told = ((up_to - digits).to(tl.int64) << 36) | (digits.to(tl.int64) << 8)
-    told = tl.min(tl.where(up_to >= need, told | tl.arange(0, 256), (1 << 63) - 1), 0)
-    digit, ties = (told & 255).to(tl.int32), ((told >> 8) & 0xFFFFFFF).to(tl.int32)
-    need -= (told >> 36).to(tl.int32)
+    digit, ties, less = _kth(digits, need)
+    need -= less
     shift = 24 - 8 * (n % 4)
     placed = digit.to(tl.uint32) << shift
     ones = (tl.full((), 1, tl.uint32) << shift) - 1
@@ -64,3 +70,59 @@ def decided(digits, need, n, worst, limit):
 def is_best(cost, position, seed, worst, limit):
     """Whether a candidate is one of the k best."""
     return (cost < worst) | ((cost == worst) & (position_hash(position, seed) <= limit))
+
+
+@triton.jit
+def _value_of(entries):
+    """The float32 that the cost of an entry was made of."""
+    cost, _ = cost_and_position(entries)
+    return tl.where(cost >> 31 == 1, cost, cost ^ 0x7FFFFFFF).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def near_kth(line, n, need, rest, room, BLOCK: tl.constexpr):
+    """(entries, their number, need, bound): few among which the need-th best of the n entries at
+    `line` is the one that is returned as need; all, if they are few, or if these would be more than
+    `room`. What is better than these has costs up to bound, as they have; what is worse has not.
+
+    They go to `rest`: those of one of 256 intervals of equal length from the largest value down to
+    the mean. This takes three passes, of which one counts; digits would take four that count.
+    """
+    few, n_few, bound = line, n, tl.full((), 0xFFFFFFFF, tl.uint32)
+    if n > BLOCK:
+        i = tl.arange(0, BLOCK)
+        top, total = tl.full((BLOCK,), float("-inf"), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        for begin in range(0, n, BLOCK):
+            listed = begin + i < n
+            value = _value_of(tl.load(line + tl.minimum(begin + i, n - 1)))
+            top = tl.maximum(top, tl.where(listed, value, float("-inf")))
+            total += tl.where(listed, value, 0.0)
+        most = tl.max(top, 0)
+        scale = 256.0 / (most - tl.sum(total, 0) / n)
+        if (scale > 0.0) & (scale < float("inf")):  # else all are equal, or some not finite
+            digits = tl.zeros((256,), tl.int32)
+            for begin in range(0, n, BLOCK):
+                entries = tl.load(line + tl.minimum(begin + i, n - 1))
+                digits += tl.histogram(_interval(entries, most, scale), 256, begin + i < n)
+            interval, ties, less = _kth(digits, need)
+            if ties <= room:
+                few, n_few, need = rest, 0, need - less
+                worst = tl.zeros((BLOCK,), tl.uint32)
+                for begin in range(0, n, BLOCK):
+                    entries = tl.load(line + tl.minimum(begin + i, n - 1))
+                    near = (_interval(entries, most, scale) == interval) & (begin + i < n)
+                    at = n_few + tl.cumsum(near.to(tl.int32), 0) - 1
+                    tl.store(rest + at, entries, near)
+                    n_few += tl.sum(near.to(tl.int32), 0)
+                    cost, _ = cost_and_position(entries)
+                    worst = tl.maximum(worst, tl.where(near, cost, 0))
+                bound = tl.max(worst, 0)
+                tl.debug_barrier()
+    return few, n_few, need, bound
+
+
+@triton.jit
+def _interval(entries, most, scale):
+    """The number of the interval of each entry's value, 0 to 255: the largest values are in 0."""
+    away = (most - _value_of(entries)) * scale
+    return tl.minimum(tl.maximum(away, 0.0), 255.0).to(tl.int32)

@@ -149,6 +149,21 @@ def test_tokens_are_looked_at_again_as_they_were_scanned(device) -> None:
     assert (candidates.counts.cpu().numpy() == n - 13).all()
 
 
+@pytest.mark.parametrize("mean", [0.0, 40.0])
+def test_the_last_are_found_among_few(device, mean: float) -> None:
+    """More candidates than are counted at a time: of each head, those near its last one are apart.
+
+    Products around 0 differ in sign, those far from it in few bits.
+    """
+    n = 4000
+    q, keys = queries_of(13, 4, 64), keys_of(13, n, 1, 64)
+    keys += mean * q[0, 0] / (q[0, 0] @ q[0, 0])
+    cache = Cache(device, keys, "f16")
+    cache.sketch(0, n)
+    for k in (7, 620, 1100):
+        cache.check(q, ops.Range(0, n, n), ops.Wanted(k, 2 * k, SEED))
+
+
 def test_a_query_of_zeros_leaves_all_to_the_hash(device) -> None:
     n = 700
     cache = Cache(device, keys_of(6, n, 1, 64), "q8_0")

@@ -26,7 +26,8 @@ from .keys import check_frame, sketches_of
 
 RANGE = 0.65
 """As `ops.select.queries.RANGE`, which is a module of kernels for the CPU."""
-BLOCK = 2048  # candidates that `narrow` and `settle` read at a time
+CHOOSING = {"BLOCK": 2048, "num_warps": 8}
+"""Candidates that `narrow` and `settle` read at a time, and by how many warps."""
 TOKENS = 128  # that a program of `rerank` multiplies
 
 
@@ -148,9 +149,9 @@ def best_sketched(
     scan_kernel[(n, s.n_kv_heads, s.passes.number)](
         sketches, place, s.search, **given, num_warps=16
     )
-    narrow_kernel[(s.n_heads,)](sketches, place, s.search, seed, BLOCK=BLOCK, **given, num_warps=16)
+    narrow_kernel[(s.n_heads,)](sketches, place, s.search, seed, **CHOOSING, **given)
     rerank_kernel[(triton.cdiv(s.search.candidates.list_room, TOKENS), s.n_passes)](
         kv, s.search, T=s.tiles, TOKENS=TOKENS, **given, num_warps=4
     )
-    settle_kernel[(s.n_heads,)](place, s.search, seed, BLOCK=BLOCK, **given, num_warps=16)
+    settle_kernel[(s.n_heads,)](place, s.search, seed, **CHOOSING, **given)
     s.place(place, s.unused, lists)

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from ...attention.tiles import F16, Q4_0, Q8_0, rotated, rows_at
-from ..best import cost_and_position, counted, decided, entry_of, is_best
+from ..best import cost_and_position, counted, decided, entry_of, is_best, near_kth
 from ..dense import dense, put
 from ..lists import choose_tokens, start_list
 from ..sample import ENOUGH, SAMPLE, rank_in_sample, sampled
@@ -149,19 +149,26 @@ def narrow_kernel(sketches, among, search, seed, P: tl.constexpr, BLOCK: tl.cons
     lacks = (count < need) | (count > candidates.room)
     count = tl.where(lacks, n, count)
     table = search.queries.tables + p * (P.bits // 4 * 16 * 2 * P.pairs) + h % P.together
+    few, n_few, bound = line, count, tl.full((), 0xFFFFFFFF, tl.uint32)
+    if lacks == 0:
+        room = candidates.list_room
+        rest = candidates.scored + h.to(tl.int64) * room
+        few, n_few, need, bound = near_kth(line, count, need, rest, room, BLOCK)
     worst, limit = tl.zeros((), tl.uint32), tl.zeros((), tl.uint32)
     ties = need + 1
     for digit in range(9):  # the last time they are listed
+        if digit == 8:
+            few, n_few, worst = line, count, tl.minimum(worst, bound)
         if (ties > need) | (digit == 8):
             digits = tl.zeros((256,), tl.int32)
-            for begin in range(0, count, BLOCK):
+            for begin in range(0, n_few, BLOCK):
                 i = begin + tl.arange(0, BLOCK)
-                cost, position = _candidate(line, i, count, lacks, sketches, table, first, j, P)
+                cost, position = _candidate(few, i, n_few, lacks, sketches, table, first, j, P)
                 if digit < 8:
-                    digits_of, same = counted(cost, position, seed, i < count, digit, worst, limit)
+                    digits_of, same = counted(cost, position, seed, i < n_few, digit, worst, limit)
                     digits += tl.histogram(digits_of, 256, same)
                 else:
-                    fits = is_best(cost, position, seed, worst, limit) & (i < count)
+                    fits = is_best(cost, position, seed, worst, limit) & (i < n_few)
                     _list(candidates, p, n_segments, position, fits)
             if digit < 8:
                 need, ties, worst, limit = decided(digits, need, digit, worst, limit)
@@ -255,17 +262,20 @@ def settle_kernel(among, search, seed, P: tl.constexpr, BLOCK: tl.constexpr):
     _, _, need, _ = _wanted(among, candidates.k)
     need = tl.minimum(need, n)
     line = candidates.scored + h.to(tl.int64) * candidates.list_room
+    rest, room = candidates.entries + h.to(tl.int64) * candidates.room, candidates.room
+    few, n_few, need, bound = near_kth(line, n, need, rest, room, BLOCK)
     worst, limit = tl.zeros((), tl.uint32), tl.zeros((), tl.uint32)
     ties = need + 1
     for digit in range(8):
         if ties > need:
             digits = tl.zeros((256,), tl.int32)
-            for begin in range(0, n, BLOCK):
+            for begin in range(0, n_few, BLOCK):
                 i = begin + tl.arange(0, BLOCK)
-                cost, position = cost_and_position(tl.load(line + i, i < n, 0))
-                digits_of, same = counted(cost, position, seed, i < n, digit, worst, limit)
+                cost, position = cost_and_position(tl.load(few + i, i < n_few, 0))
+                digits_of, same = counted(cost, position, seed, i < n_few, digit, worst, limit)
                 digits += tl.histogram(digits_of, 256, same)
             need, ties, worst, limit = decided(digits, need, digit, worst, limit)
+    worst = tl.minimum(worst, bound)
     for begin in range(0, n, BLOCK):
         i = begin + tl.arange(0, BLOCK)
         cost, position = cost_and_position(tl.load(line + i, i < n, 0))
