@@ -78,7 +78,7 @@ def nearest(
     )
     arrays = signatures, place, s.marks, s.candidates
     scan_kernel[(n_segments, s.n_kv_heads)](*arrays, **constants)
-    settle_kernel[(s.n_heads,)](*arrays, J=s.n_kv_heads, BLOCK=s.block, **constants, num_warps=16)
+    settle_kernel[(s.n_heads,)](*arrays, J=s.n_kv_heads, BLOCK=s.block, **constants, num_warps=8)
     s.place(place, s.candidates.counts, lists)
 
 
