@@ -80,7 +80,28 @@ def _value_of(entries):
 
 
 @triton.jit
-def near_kth(line, n, need, rest, room, BLOCK: tl.constexpr):
+def limits_of(line, n, need, seed, rest, room, BLOCK: tl.constexpr):
+    """(worst, limit) by which `is_best` keeps the `need` best of the n entries at `line`.
+
+    rest: memory for `room` other entries.
+    """
+    few, n_few, need, bound = _near_kth(line, n, need, rest, room, BLOCK)
+    worst, limit = tl.zeros((), tl.uint32), tl.zeros((), tl.uint32)
+    ties = need + 1
+    for digit in range(8):
+        if ties > need:
+            digits = tl.zeros((256,), tl.int32)
+            for begin in range(0, n_few, BLOCK):
+                i = begin + tl.arange(0, BLOCK)
+                cost, position = cost_and_position(tl.load(few + i, i < n_few, 0))
+                digits_of, same = counted(cost, position, seed, i < n_few, digit, worst, limit)
+                digits += tl.histogram(digits_of, 256, same)
+            need, ties, worst, limit = decided(digits, need, digit, worst, limit)
+    return tl.minimum(worst, bound), limit
+
+
+@triton.jit
+def _near_kth(line, n, need, rest, room, BLOCK: tl.constexpr):
     """(entries, their number, need, bound): few among which the need-th best of the n entries at
     `line` is the one that is returned as need; all, if they are few, or if these would be more than
     `room`. What is better than these has costs up to bound, as they have; what is worse has not.

@@ -1,4 +1,4 @@
-"""A limit of costs from a sample: few more tokens than are wanted reach it.
+"""A limit of costs from a sample, which few more tokens than are wanted reach.
 
 The sample has one token at random of each of SAMPLE parts of equal length: neighbours are often
 alike, and runs of them would tell less than their number says.
@@ -26,10 +26,13 @@ def sampled(first, n):
 
 @triton.jit
 def rank_in_sample(k, n):
-    """The rank in the sample from which on its costs are a limit that k of n tokens reach.
+    """The rank in the sample whose cost is a limit that k of n tokens reach; more than SAMPLE where
+    a sample does not help: n is less than ENOUGH, or k nearly n.
 
-    That they do not is less likely than 1 in 10^6: five standard deviations of how many of those k
-    are in the sample, and 4, for such numbers have a longer tail than that where they are small.
+    That fewer reach it is less likely than 1 in 10^6. It takes `rank` of the k best in the sample.
+    Where costs do not depend on positions, their number there is a sum of independent trials with
+    the mean `wanted`, whose tail is at most that of a Poisson distribution (Hoeffding 1956).
     """
-    wanted = k.to(tl.float32) * SAMPLE / n.to(tl.float32)
-    return tl.minimum(wanted + 5.0 * tl.sqrt(wanted) + 4.0, SAMPLE).to(tl.int32)
+    wanted = k.to(tl.float32) * SAMPLE / tl.maximum(n, ENOUGH).to(tl.float32)
+    rank = (wanted + 5.0 * tl.sqrt(wanted) + 5.0).to(tl.int32)
+    return tl.where(n < ENOUGH, SAMPLE + 1, rank)

@@ -47,7 +47,8 @@ def _choose(device, queries, signatures, bits, among, scratch) -> list[np.ndarra
     return [index[j, :n].cpu().numpy() for j, n in enumerate(counts.tolist())]
 
 
-def _check(device, queries, signatures, bits, among, scratch=None) -> None:
+def _check(device, queries, signatures, bits, among, scratch=None) -> list[np.ndarray]:
+    """The lists are those of a sort; returns them."""
     n_kv_heads, group = queries.shape
     scratch = scratch or SignatureScratch(
         n_kv_heads * group, n_kv_heads, among[2], among[3], device=device
@@ -56,6 +57,7 @@ def _check(device, queries, signatures, bits, among, scratch=None) -> None:
     want = nearest_reference(queries, signatures, bits, among[:3], among[3], SEED)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
+    return got
 
 
 def _random(seed: int, bits: int, n_kv_heads: int, group: int, n: int):
@@ -130,7 +132,20 @@ def test_a_sample_that_promises_too_much_is_corrected(device) -> None:
     n, k, far = 9000, 1500, 0xFFFF_FFFF
     signatures = np.full((1, n), far, np.uint64)
     signatures[0, sampled(0, n)] = np.arange(2048) % 3
-    _check(device, np.array([[0, far, 1, 0xFFFF]], np.uint64), signatures, 32, (0, n, n, k))
+    queries = np.array([[0, far, 1, 0xFFFF]], np.uint64)
+    scratch = SignatureScratch(4, 1, n, k, device=device)
+    got = _check(device, queries, signatures, 32, (0, n, n, k), scratch)
+    assert len(np.setdiff1d(got[0], scratch.candidates.tokens.cpu().numpy())) > 100
+
+
+def test_nearly_all_tokens_are_chosen_among_all(device) -> None:
+    """The farthest token is none that a sample has."""
+    n = 5000
+    signatures = np.zeros((1, n), np.uint64)
+    signatures[0, np.setdiff1d(np.arange(n), sampled(0, n))[7]] = 0xFFFF_FFFF
+    scratch = SignatureScratch(1, 1, n, n, device=device)
+    _check(device, np.zeros((1, 1), np.uint64), signatures, 32, (0, n, n, n), scratch)
+    assert sorted(scratch.candidates.tokens[0, :n].tolist()) == list(range(n))
 
 
 def test_a_shorter_context_forgets_a_longer_one(device) -> None:

@@ -46,6 +46,7 @@ NOT_TYPED = {
     "kvarn rerank MODEL QUERY TEXT … | -f FILE": "needs a reranker",
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
+    "python -m lab.gpu.choosing": "needs a GPU",
     "python -m lab.gpu.products": "needs a GPU",
     "python -m lab.gpu.profile MODEL.gguf": "needs a GPU",
     "python -m lab.masks MODEL.gguf": "measures vocabularies of real models",

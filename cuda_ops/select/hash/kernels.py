@@ -18,7 +18,7 @@ import triton.language as tl
 from ...bits import lot, popcount, position_hash
 from ..best import counted, decided, is_best
 from ..lists import choose_tokens, start_list
-from ..sample import ENOUGH, rank_in_sample, sampled
+from ..sample import SAMPLE, rank_in_sample, sampled
 
 MOST = tl.constexpr(132)  # more than any cost
 
@@ -82,11 +82,12 @@ def sample_kernel(signatures, among, limits, G: tl.constexpr, BITS: tl.constexpr
     j, g = tl.program_id(0), tl.program_id(1)
     first, last, k = tl.load(among), tl.load(among + 1), tl.load(among + 3)
     n, limit = last - first, tl.full((), MOST, tl.int32)
-    if n >= ENOUGH:
+    rank = rank_in_sample(k, n)
+    if rank <= SAMPLE:
         position = sampled(first, n)
         costs = _costs(signatures, position, j, tl.num_programs(0), j * G + g, position >= 0, BITS)
         up_to = tl.cumsum(tl.histogram(costs, 256), 0)
-        limit = tl.sum((up_to < rank_in_sample(k, n)).to(tl.int32), 0) + 1
+        limit = tl.sum((up_to < rank).to(tl.int32), 0) + 1
     tl.store(limits + j * G + g, limit)
 
 

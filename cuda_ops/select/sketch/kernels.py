@@ -17,10 +17,10 @@ import triton
 import triton.language as tl
 
 from ...attention.tiles import F16, Q4_0, Q8_0, rotated, rows_at
-from ..best import cost_and_position, counted, decided, entry_of, is_best, near_kth
+from ..best import cost_and_position, counted, decided, entry_of, is_best, limits_of
 from ..dense import dense, put
 from ..lists import choose_tokens, start_list
-from ..sample import ENOUGH, SAMPLE, rank_in_sample, sampled
+from ..sample import SAMPLE, rank_in_sample, sampled
 from .keys import item_of
 from .sums import cost_of, estimate, fill_tables, head_sums, pair_sums
 
@@ -77,11 +77,11 @@ def prepare_kernel(
     tl.store(candidates.n_tokens + p, 0)  # by each head of the pass
     first, n, _, few = _wanted(among, candidates.k)
     limit = tl.full((), 0xFFFFFFFF, tl.uint32)
-    if n >= ENOUGH:
+    need = rank_in_sample(few, n)
+    if need <= SAMPLE:
         i, item = tl.arange(0, SAMPLE), item_of(sampled(first, n), j, P.heads)
         sums = head_sums(sketches.bits, item, i < SAMPLE, table, HEADS, P.bits)
         cost = cost_of(estimate(sums, sketches.factors, item, i < SAMPLE))
-        need = rank_in_sample(few, n)
         limit = tl.zeros((), tl.uint32)
         for digit in tl.static_range(2):  # the leading half of a cost will do
             digits_of, same = counted(cost, i, 0, i < SAMPLE, digit, limit, limit)
@@ -124,52 +124,50 @@ def scan_kernel(sketches, among, search, P: tl.constexpr):
 
 
 @triton.jit
-def _candidate(entries, i, n, lacks, sketches, table, first, j, P: tl.constexpr):
-    """(cost, position) of candidates i < n of a head: entries, or all tokens if it lacks some."""
-    listed = i < n
-    if lacks:
-        position = first + i
-        item = item_of(position, j, P.heads)
-        sums = head_sums(sketches.bits, item, listed, table, 2 * P.pairs, P.bits)
-        cost = cost_of(estimate(sums, sketches.factors, item, listed))
-    else:
-        cost, position = cost_and_position(tl.load(entries + i, listed, 0))
-    return cost, position
-
-
-@triton.jit
 def narrow_kernel(sketches, among, search, seed, P: tl.constexpr, BLOCK: tl.constexpr):
     """List the candidates of one query head, where they are new in its pass."""
     candidates, n_segments = search.candidates, search.lists.n_segments
     h = tl.program_id(0)
-    j, p = h // P.group, h // P.together
-    first, n, _, need = _wanted(among, candidates.k)
+    p = h // P.together
+    _, _, _, need = _wanted(among, candidates.k)
     count = tl.load(candidates.counts + h)
     line = candidates.entries + h.to(tl.int64) * candidates.room
-    lacks = (count < need) | (count > candidates.room)
-    count = tl.where(lacks, n, count)
-    table = search.queries.tables + p * (P.bits // 4 * 16 * 2 * P.pairs) + h % P.together
-    few, n_few, bound = line, count, tl.full((), 0xFFFFFFFF, tl.uint32)
-    if lacks == 0:
+    if (count < need) | (count > candidates.room):
+        _narrow_all(sketches, among, search, seed, h, P, BLOCK // 2)
+    else:
         room = candidates.list_room
         rest = candidates.scored + h.to(tl.int64) * room
-        few, n_few, need, bound = near_kth(line, count, need, rest, room, BLOCK)
+        worst, limit = limits_of(line, count, need, seed, rest, room, BLOCK)
+        for begin in range(0, count, BLOCK):
+            i = begin + tl.arange(0, BLOCK)
+            cost, position = cost_and_position(tl.load(line + i, i < count, 0))
+            fits = is_best(cost, position, seed, worst, limit) & (i < count)
+            _list(candidates, p, n_segments, position, fits)
+
+
+@triton.jit
+def _narrow_all(sketches, among, search, seed, h, P: tl.constexpr, BLOCK: tl.constexpr):
+    """The same among all tokens, where the sample promised too much."""
+    j, p, candidates = h // P.group, h // P.together, search.candidates
+    first, n, _, need = _wanted(among, candidates.k)
+    table = search.queries.tables + p * (P.bits // 4 * 16 * 2 * P.pairs) + h % P.together
     worst, limit = tl.zeros((), tl.uint32), tl.zeros((), tl.uint32)
     ties = need + 1
     for digit in range(9):  # the last time they are listed
-        if digit == 8:
-            few, n_few, worst = line, count, tl.minimum(worst, bound)
         if (ties > need) | (digit == 8):
             digits = tl.zeros((256,), tl.int32)
-            for begin in range(0, n_few, BLOCK):
+            for begin in range(0, n, BLOCK):
                 i = begin + tl.arange(0, BLOCK)
-                cost, position = _candidate(few, i, n_few, lacks, sketches, table, first, j, P)
+                position = first + i
+                item = item_of(position, j, P.heads)
+                sums = head_sums(sketches.bits, item, i < n, table, 2 * P.pairs, P.bits)
+                cost = cost_of(estimate(sums, sketches.factors, item, i < n))
                 if digit < 8:
-                    digits_of, same = counted(cost, position, seed, i < n_few, digit, worst, limit)
+                    digits_of, same = counted(cost, position, seed, i < n, digit, worst, limit)
                     digits += tl.histogram(digits_of, 256, same)
                 else:
-                    fits = is_best(cost, position, seed, worst, limit) & (i < n_few)
-                    _list(candidates, p, n_segments, position, fits)
+                    fits = is_best(cost, position, seed, worst, limit) & (i < n)
+                    _list(candidates, p, search.lists.n_segments, position, fits)
             if digit < 8:
                 need, ties, worst, limit = decided(digits, need, digit, worst, limit)
 
@@ -263,19 +261,7 @@ def settle_kernel(among, search, seed, P: tl.constexpr, BLOCK: tl.constexpr):
     need = tl.minimum(need, n)
     line = candidates.scored + h.to(tl.int64) * candidates.list_room
     rest, room = candidates.entries + h.to(tl.int64) * candidates.room, candidates.room
-    few, n_few, need, bound = near_kth(line, n, need, rest, room, BLOCK)
-    worst, limit = tl.zeros((), tl.uint32), tl.zeros((), tl.uint32)
-    ties = need + 1
-    for digit in range(8):
-        if ties > need:
-            digits = tl.zeros((256,), tl.int32)
-            for begin in range(0, n_few, BLOCK):
-                i = begin + tl.arange(0, BLOCK)
-                cost, position = cost_and_position(tl.load(few + i, i < n_few, 0))
-                digits_of, same = counted(cost, position, seed, i < n_few, digit, worst, limit)
-                digits += tl.histogram(digits_of, 256, same)
-            need, ties, worst, limit = decided(digits, need, digit, worst, limit)
-    worst = tl.minimum(worst, bound)
+    worst, limit = limits_of(line, n, need, seed, rest, room, BLOCK)
     for begin in range(0, n, BLOCK):
         i = begin + tl.arange(0, BLOCK)
         cost, position = cost_and_position(tl.load(line + i, i < n, 0))
