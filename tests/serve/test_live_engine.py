@@ -185,8 +185,8 @@ def test_a_document_is_read_once(at: str) -> None:
 
 
 def test_a_signal_ends_streams_and_the_server() -> None:
-    with served(str(default_model_path()), "--ctx", "8192") as (address, process):
-        body = {"prompt": TEXT, "stream": True, "max_tokens": 8000, "ignore_eos": True}
+    with served(str(default_model_path()), "--ctx", "65536") as (address, process):
+        body = {"prompt": TEXT, "stream": True, "max_tokens": 60000, "ignore_eos": True}
         with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=60) as answer:
             lines = answer.iter_lines()
             while not next(lines).startswith("data: "):
