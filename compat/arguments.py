@@ -16,6 +16,7 @@ from ..system.spelling import as_argument, spelled
 
 KV_TYPES = {None: "f16", 1: "f16", 8: "q8_0", 2: "q4_0"}
 """ggml's numbers of types → kvarn's names."""
+_SPELT = {"kv_type": "type_k and type_v, 8 or 2"}  # an option, as messages name it
 OF_MODEL = frozenset(
     "n_ctx n_threads seed last_n_tokens_size verbose lora_path lora_scale draft_model "
     "split_mode main_gpu tensor_split use_mmap use_mlock n_batch n_ubatch n_threads_batch "
@@ -43,15 +44,10 @@ _VALUES: Mapping[str, tuple[Any, ...]] = {
 def value_errors() -> Iterator[None]:
     """Errors of kvarn as `RequestError`, which is a ValueError, as programs expect it here."""
     try:
-        with spelled(_argument):
+        with spelled(lambda word: _SPELT.get(word) or as_argument(word)):
             yield
     except KvarnError as error:
         raise RequestError(str(error)) from error
-
-
-def _argument(word: str) -> str:
-    """The argument that kvarn's option is here, for messages that name it."""
-    return "type_k and type_v, 8 or 2" if word == "kv_type" else as_argument(word)
 
 
 def said(given: Mapping[str, Any], known: Collection[str] | None = None) -> dict[str, Any]:
