@@ -21,6 +21,7 @@ from .progress import TICK_SECONDS, Elapsed
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import Queue
+    from multiprocessing.connection import Connection
 
     from ...jit.launch import LazyKernel
     from ...runtime.model import Model
@@ -128,21 +129,30 @@ def compile_missing(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> N
 
 
 def _find_all(tasks: Sequence[Rehearsal], found: Queue[LazyKernel | None]) -> str:
-    """Have a process put the missing kernels of the tasks into the queue. Returns why it ended
-    early, or ""."""
+    """Have a process find the missing kernels of the tasks, and put them into the queue. Returns
+    why it ended early, or "".
+
+    The process has a pipe of its own: one that is killed cannot leave the queue locked.
+    """
     from multiprocessing import get_context
 
     spawning = get_context("spawn")
-    alive = spawning.Value("d", time.monotonic())
-    finder = spawning.Process(target=_find, args=(tasks, found, alive), daemon=True)
+    news, writer = spawning.Pipe(duplex=False)
+    finder = spawning.Process(target=_find, args=(tasks, writer), daemon=True)
     finder.start()
-    while finder.is_alive():
-        finder.join(TICK_SECONDS)
-        if time.monotonic() - alive.value > FINDING_SECONDS:
-            finder.kill()
-            finder.join()
-            return f"looking for kernels stopped after {FINDING_SECONDS:.0f} s without a new one"
-    return "" if finder.exitcode == 0 else "the process that looked for kernels ended early"
+    writer.close()  # so that the pipe ends with the process
+    try:
+        while news.poll(FINDING_SECONDS):
+            if (kernel := news.recv()) is not None:
+                found.put(kernel)
+    except (EOFError, OSError):
+        finder.join()
+        return "" if finder.exitcode == 0 else "the process that looked for kernels ended early"
+    finally:
+        finder.kill()
+        finder.join()
+        news.close()
+    return f"looking for kernels stopped after {FINDING_SECONDS:.0f} s without a new one"
 
 
 @contextmanager
@@ -179,19 +189,14 @@ class _Worker:
     found: Queue[LazyKernel | None]
 
 
-def _find(tasks: Sequence[Rehearsal], found: Queue[LazyKernel | None], alive: Any) -> None:
-    """Put the missing kernels of the tasks into the queue. alive: is told the time of each."""
+def _find(tasks: Sequence[Rehearsal], news: Connection) -> None:
+    """Send the missing kernels of the tasks, and None before each task."""
     end_with_parent()
     warnings.simplefilter("ignore")  # of numbers, which have no meaning here
-
-    def put(kernel: LazyKernel) -> None:
-        alive.value = time.monotonic()
-        found.put(kernel)
-
     for task in tasks:
-        alive.value = time.monotonic()
+        news.send(None)
         try:
-            task.find_kernels(put)
+            task.find_kernels(news.send)
         except Exception as error:  # a check of such numbers can end it
             _log.info("looking for kernels of %s ended early: %r", task.name, error)
 
