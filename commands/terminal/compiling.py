@@ -32,8 +32,7 @@ _log = logging.getLogger("kvarn")
 WORKER_BYTES = 512 << 20
 """Memory of a process that compiles, beside the model's matrices that it repacks."""
 FINDING_SECONDS = 120.0
-"""Without a missing kernel or another task, after which looking for kernels is given up; a task
-takes a few seconds."""
+"""Without news of it, after which looking for kernels is given up; a task takes some seconds."""
 
 
 class Task(Protocol):
@@ -130,9 +129,7 @@ def compile_missing(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> N
 
 def _find_all(tasks: Sequence[Rehearsal], found: Queue[LazyKernel | None]) -> str:
     """Have a process find the missing kernels of the tasks, and put them into the queue. Returns
-    why it ended early, or "".
-
-    The process has a pipe of its own: one that is killed cannot leave the queue locked.
+    why it ended early, or "". It has a pipe of its own: killed, it cannot leave the queue locked.
     """
     from multiprocessing import get_context
 
