@@ -78,7 +78,7 @@ class Sharded(Attend):
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         """See `Attend.open`. Raises `ShardError` for shards that are not there, or do not fit."""
-        from .head import opened
+        from .head.binding import opened
 
         if not isinstance(store, DiskStore) or store.saves:
             raise AttendError(

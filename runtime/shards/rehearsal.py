@@ -15,7 +15,7 @@ from ..store.host import HostStore
 from .answers import Answers
 from .frames import Message, Shape
 from .greeting import ShardFacts
-from .head import bound, index_of
+from .head.binding import bound, index_of
 from .links import Link, Links
 from .method import CHOICES, unserved
 

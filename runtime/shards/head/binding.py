@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from ...ops.attention.layout import SEGMENT
-from ..attend import Attend, AttendError, BoundAttend, Sparse
-from ..attend.hash import SignatureIndex
-from ..attend.indexes import SketchIndex
-from ..attend.indexes.sketches import ITEMS
-from ..attend.sparse import TokenIndex
-from ..attend.sparse.centred import names_of
-from ..attend.sparse.frame import averaged
-from ..loading.model_info import ModelInfo
-from ..store import KVStore
-from ..store.disk.format.log import KV
-from ..store.disk.store import DiskStore
-from .addresses import Shards
+from ....ops.attention.layout import SEGMENT
+from ...attend import Attend, AttendError, BoundAttend, Sparse
+from ...attend.hash import SignatureIndex
+from ...attend.indexes import SketchIndex
+from ...attend.indexes.sketches import ITEMS
+from ...attend.sparse import TokenIndex
+from ...attend.sparse.centred import names_of
+from ...attend.sparse.frame import averaged
+from ...loading.model_info import ModelInfo
+from ...store import KVStore
+from ...store.disk.format.log import KV
+from ...store.disk.store import DiskStore
+from ..addresses import Shards
+from ..greeting import ShardFacts, digest_of
+from ..links import Links
+from ..part import Part
 from .choice import ShardedChoice
 from .full import ShardedFull
-from .greeting import ShardFacts, digest_of
-from .links import Links
 from .local import LocalPart
-from .part import Part
 
 
 def opened(

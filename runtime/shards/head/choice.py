@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.arrays import F32, U64
-from ...ops.attention.layout import SEGMENT, n_segments
-from ...ops.device import Recorded
-from ...ops.select import Lists, Range
-from ...ops.select.parts import LimitScratch, ListScratch, key_limits, list_entries
-from ..attend.base import LayerView
-from ..attend.hash import SignatureIndex
-from ..attend.indexes import FlatIndex, SketchIndex
-from ..attend.sparse import SEED, SparseAttention
-from .frames import Arrays, Form, Kind, text_array
+from ....ops.arrays import F32, U64
+from ....ops.attention.layout import SEGMENT, n_segments
+from ....ops.device import Recorded
+from ....ops.select import Lists, Range
+from ....ops.select.parts import LimitScratch, ListScratch, key_limits, list_entries
+from ...attend.base import LayerView
+from ...attend.hash import SignatureIndex
+from ...attend.indexes import FlatIndex, SketchIndex
+from ...attend.sparse import SEED, SparseAttention
+from ..frames import Arrays, Form, Kind, text_array
+from ..links import Links
+from ..part import NO_LIMITS, Query, Sketches
+from ..work import Best, Listed
 from .full import Outputs, ShardedFull, shapes_of
-from .links import Links
 from .local import LocalPart
-from .part import NO_LIMITS, Query, Sketches
 from .shares import Shares, Span
-from .work import Best, Listed
 
 _U64, _I64 = np.dtype(np.uint64), np.dtype(np.int64)
 _THREE, _FOUR = Struct("<3q"), Struct("<4q")

@@ -8,17 +8,17 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from ...ops.arrays import F32, F64
-from ...ops.attention.merging import NO_SINKS, MergeScratch, merge_parts
-from ...ops.attention.softmax import Softmax
-from ...ops.device import Recorded
-from ..attend.base import BoundAttend, LayerView
-from ..attend.full import FullAttention
-from .errors import ShardError
-from .frames import MOST_ROWS, Form, Kind, Message, Shape
-from .links import Links
+from ....ops.arrays import F32, F64
+from ....ops.attention.merging import NO_SINKS, MergeScratch, merge_parts
+from ....ops.attention.softmax import Softmax
+from ....ops.device import Recorded
+from ...attend.base import BoundAttend, LayerView
+from ...attend.full import FullAttention
+from ..errors import ShardError
+from ..frames import MOST_ROWS, Form, Kind, Message, Shape
+from ..links import Links
+from ..part import Output
 from .local import LocalPart
-from .part import Output
 
 _F32 = np.dtype(np.float32)
 
@@ -153,7 +153,7 @@ class ShardedFull(BoundAttend):
         if len(q) == 1:
             whole = self._local.whole(layer.index, q, start + 1, softmax)
             return whole.out, whole.masses
-        from ...ops.attention.api import attention_rows
+        from ....ops.attention.api import attention_rows
 
         part = self._local.part
         out, masses = np.empty_like(q), np.ones((*q.shape[:2], 2), np.float32)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from ...ops.arrays import F32, U64
-from ...ops.attention.softmax import Softmax
-from ...ops.select import Range
-from ..store import KVStore
-from .part import Part, Query
-from .work import Best, Listed, Whole
+from ....ops.arrays import F32, U64
+from ....ops.attention.softmax import Softmax
+from ....ops.select import Range
+from ...store import KVStore
+from ..part import Part, Query
+from ..work import Best, Listed, Whole
 
 W = TypeVar("W", Best, Listed, Whole)
 

@@ -10,8 +10,9 @@ import pytest
 import kvarn
 from kvarn.runtime.attend import Attend, Full
 from kvarn.runtime.packs.pack import build_pack, index_pack
-from kvarn.runtime.shards import answers, shares
+from kvarn.runtime.shards import answers
 from kvarn.runtime.shards.frames import Kind, Message, text_array
+from kvarn.runtime.shards.head import shares
 from kvarn.runtime.shards.shard import Shard
 
 from ..context.batch import together
