@@ -210,6 +210,24 @@ def test_an_answer_depends_on_the_question_and_the_pack_alone(pack: Path) -> Non
             shard.answer(Message.of(Kind.NEAREST, best))  # and then nothing: the head has gone
 
 
+def test_heads_none_of_whose_tokens_are_chosen_count_for_nothing(pack: Path) -> None:
+    """In the part of a shard: the masses of their outputs, which are of a token that is not chosen,
+    are those of no token. The other heads' are not."""
+    rng, name = np.random.default_rng(0), text_array("simhash-32-20240517")
+    q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
+    signatures = rng.integers(0, 1 << 32, (SHAPE.n_kv_heads, 2), np.uint64)
+    limits = np.zeros(SHAPE.n_heads, np.uint64)
+    group = SHAPE.n_heads // SHAPE.n_kv_heads
+    limits[:group] = np.iinfo(np.uint64).max
+    arrays = [np.array([1024, 3072, 100]), np.array([0, 0.5, 0]), q, limits, signatures, name]
+    shard = Shard(pack, 1, 3)
+    for _ in range(3):  # also recorded
+        _, masses, counts = shard.answer(Message.of(Kind.CHOSEN, arrays)).arrays
+        assert counts[0] > 0 and not counts[1:].any()
+        assert (masses[0, :group, 0] > -100).all()
+        assert (masses[0, group:] == np.array([-1e30, 1], np.float32)).all() and len(counts) > 1
+
+
 def test_answers_that_are_asked_for_again_are_recorded(pack: Path) -> None:
     """Once for all queries; those of another number of tokens are others."""
     rng, shard, recorded = np.random.default_rng(0), Shard(pack, 1, 3), []
