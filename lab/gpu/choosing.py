@@ -23,6 +23,8 @@ from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.select import Lists, Range, SketchedKeys, Wanted
 from kvarn.system.terminal import show
 
+from .products import replay_microseconds
+
 LENGTHS = (2048, 8192, 65536, 131072)
 SHARES = {"topk": 0.01 / 4, "auto": 0.015, "hash": 0.02 / 4}
 """What a query head takes by default, as a share of the tokens."""
@@ -98,14 +100,8 @@ def times_of(call: Callable[[], None]) -> str:
         for _ in range(CALLS):
             call()
 
-    graph, best = Graph(calls), float("inf")
-    for _ in range(5):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        graph.run()
-        last.record()
-        torch.cuda.synchronize()
-        best = min(best, first.elapsed_time(last) * 1e3 / CALLS)
+    graph = Graph(calls)
+    best = replay_microseconds(graph.run) / CALLS
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         graph.run()
         torch.cuda.synchronize()

@@ -77,21 +77,27 @@ def copies(weight: Weight) -> list[Weight]:
 
 
 def microseconds(call: Callable[[Weight], None], weights: list[Weight]) -> float:
-    """Of one call: the best of four replays of a graph over all copies."""
+    """Of one call, in a graph over all copies."""
     call(weights[0])
     torch.cuda.synchronize()
-    graph, best = torch.cuda.CUDAGraph(), float("inf")
+    graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for weight in weights:
             call(weight)
+    return replay_microseconds(graph.replay) / len(weights)
+
+
+def replay_microseconds(replay: Callable[[], object]) -> float:
+    """Of the fastest of five replays of a graph."""
+    best = float("inf")
     for _ in range(5):
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()
-        graph.replay()
+        replay()
         last.record()
         torch.cuda.synchronize()
-        best = min(best, first.elapsed_time(last))
-    return best * 1e3 / len(weights)
+        best = min(best, first.elapsed_time(last) * 1e3)
+    return best
 
 
 def bytes_per_microsecond() -> float:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ...jit.arena import aligned
 from ...jit.launch import Arguments, DefinedKernel, cell_of, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
+from ..arrays import F32
 from ..errors import OpsError
 from .arguments import (
     NO_SOFTMAXES,
@@ -25,7 +26,6 @@ from .sinks import add_sinks
 from .softmax import Softmax
 from .work import ROWS, Scratch, block_outputs
 
-F32 = NDArray[np.float32]
 _SERIAL_ROWS = 64  # appending these rows costs less than waking the threads
 _SERIAL_ELEMENTS = 1 << 20  # merging these elements of block outputs costs less than that
 

@@ -4,13 +4,9 @@ Source: gpt-oss (OpenAI, 2025): the softmax runs over the scores and the head's 
 is zero. Imports no Numba.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...jit.launch import DefinedKernel, lazy_kernel
+from ..arrays import F32
 from .checks import check_floats
-
-F32 = NDArray[np.float32]
 
 
 @lazy_kernel

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ...jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
+from ..arrays import F32, I64
 from ..attention.api import AttentionScratch
 from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT
@@ -29,8 +30,6 @@ from .arguments import (
 from .signer import Signer
 from .staging import Staging
 
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 LAST_POSITION = (1 << 31) - 1
 # Slots, of all tokens and heads, that one thread scans in 50 us, before a second one has woken:
 # 4,096 slots of 8 heads took one thread 37 us, and two of them 31 to 110 us.

@@ -1,10 +1,10 @@
 """The checking wrappers of eviction by scores: attention that keys get, moving what stays."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
+from ..arrays import F32, I32, I64
 from ..attention.api import AttentionScratch
 from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT, TILE, TileLayout, stored_layout
@@ -13,9 +13,6 @@ from ..errors import OpsError
 from ..reference.attention import read_kv
 from .arguments import ColumnSums, Moving
 
-F32 = NDArray[np.float32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
 _MOVED_AT_ONCE = 1 << 12  # rows to move that cost less than waking the threads
 
 _sums, _moving = Arguments(ColumnSums), Arguments(Moving)

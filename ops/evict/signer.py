@@ -1,16 +1,15 @@
 """The planes that sign the queries and keys of one layer."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...jit.arena import aligned
+from ..arrays import F32
 from ..attention.layout import TileLayout
 from ..errors import OpsError
 from ..reference.attention import rotate
 from ..select.choice import ThreadScratch
 from ..select.signatures.network import encoder_of, hyperplanes, simhash_network
 
-F32 = NDArray[np.float32]
 MIN_BITS, MAX_BITS = 4, 64
 
 

@@ -1,18 +1,15 @@
 """Where new tokens wait until it is known which slots they take. Imports no Numba."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...jit.arena import aligned
+from ..arrays import F32, I64
 from ..attention.api import append_kv
 from ..attention.layout import SEGMENT, TILE, TileLayout, stored_layout
 from ..errors import OpsError
 from ..select.choice import ThreadScratch
 from .arguments import Scratch
 from .signer import MAX_BITS
-
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 
 
 class Staging(ThreadScratch):

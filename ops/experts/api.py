@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ...jit.arena import aligned
 from ...jit.launch import Arguments, DefinedKernel, Kernel, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
+from ..arrays import F32, I64
 from ..errors import OpsError
 from ..linear.activations import Activations
 from ..linear.arguments import TOKENS, FloatMatmulTraits, GroupLayout, MatmulTraits
@@ -21,8 +22,6 @@ from .arguments import Choice, Pairs
 from .routing import SCORES, Routing
 from .weights import Activation, ExpertWeights
 
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 _FLOAT = np.dtype(np.float32)
 _OPS: dict[Activation, int] = {
     "silu": SWIGLU,

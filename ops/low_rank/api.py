@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from ...jit.arena import aligned
 from ...jit.launch import DefinedKernel, lazy_kernel
 from ...jit.threads import max_threads
+from ..arrays import F32
 from ..errors import OpsError
 from ..linear.activations import Activations
 from ..linear.arguments import Buffers, Output
-from .thin import CHUNK, F32, ROWS, TILE_BYTES, LowRank
+from .thin import CHUNK, ROWS, TILE_BYTES, LowRank
 
 
 @lazy_kernel

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import aligned
-
-F32 = NDArray[np.float32]
+from ..arrays import F32
 
 ROWS = 16
 """Rows of a panel."""

@@ -1,9 +1,9 @@
 """The checking wrappers of the pointwise operations. Imports no Numba."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...jit.launch import DefinedKernel, lazy_kernel
+from ..arrays import F32
 from ..errors import OpsError
 from .codes import (
     ADD,
@@ -19,7 +19,6 @@ from .codes import (
     SWIGLU,
 )
 
-F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _STYLES = {"normal": 0, "neox": 1}
 _SERIAL_FLOATS = 16_384  # inputs of this size take less time than waking the threads

@@ -4,12 +4,11 @@ Imports no Numba.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...jit.launch import DefinedKernel, lazy_kernel
+from ..arrays import F32
 from ..errors import OpsError
 
-F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _SERIAL_FLOATS = 16_384  # copying as many takes less time than waking the threads
 

@@ -1,17 +1,16 @@
 """The checking wrappers of the recurrent operations. Imports no Numba."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...jit.arena import aligned
 from ...jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
+from ..arrays import F32
 from ..attention.checks import check_floats
 from ..errors import OpsError
 from .arguments import Convolution, DeltaInputs, DeltaSteps
 from .layout import DeltaHeads
 from .scan import selective_scan as selective_scan  # noqa: PLC0414 (devices have it from here)
 
-F32 = NDArray[np.float32]
 TOKENS = 64
 """Tokens whose steps are prepared at a time: their unit keys and queries stay in the caches."""
 _WIDEST = 8  # rows of a convolution; models have 3 or 4

@@ -1,13 +1,9 @@
 """The checking wrapper of the selective scan. Imports no Numba."""
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...jit.launch import DefinedKernel, lazy_kernel
+from ..arrays import F32
 from ..attention.checks import check_floats
 from .scan_layout import ScanHeads, ScanRows
-
-F32 = NDArray[np.float32]
 
 
 @lazy_kernel

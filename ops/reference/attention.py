@@ -5,10 +5,9 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F32
 from ..attention.layout import BLOCK, SEGMENT, TILE, TILES, TileLayout
 from ..attention.softmax import Softmax
-
-F32 = NDArray[np.float32]
 
 
 def hadamard(n: int) -> NDArray[np.float64]:

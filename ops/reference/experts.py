@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64
 from ..experts.routing import Routing
 from ..types import QuantType
 from .linear import rounded_activations
@@ -19,7 +20,6 @@ from .pointwise import (
     swiglu_reference,
 )
 
-F64 = NDArray[np.float64]
 GATED = {
     "silu": swiglu_reference,
     "gelu": geglu_reference,

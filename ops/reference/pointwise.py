@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64
+
 Array = NDArray[np.floating]
-F64 = NDArray[np.float64]
 
 
 def rms_norm_reference(x: Array, weight: Array, eps: float) -> F64:

@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64
 from ..recurrent.layout import DeltaHeads
 from .pointwise import rms_norm_reference, silu_reference
 
 Array = NDArray[np.floating]
-F64 = NDArray[np.float64]
 
 
 def short_conv_reference(

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64
 from ..recurrent.scan_layout import ScanHeads
 
 Array = NDArray[np.floating]
-F64 = NDArray[np.float64]
 
 
 def unpack_scan_state(state: Array, heads: ScanHeads) -> F64:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-F32 = NDArray[np.float32]
+from ..arrays import F32
 
 
 def text_attention(

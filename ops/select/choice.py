@@ -8,15 +8,13 @@ from numpy.typing import NDArray
 
 from ...jit.arena import aligned
 from ...jit.launch import arguments as arrays
+from ..arrays import F32, U64
 from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT, TileLayout
 from ..attention.work import WORK_BYTES, gathered_work_bytes
 from ..errors import OpsError
 from .work import HISTOGRAM
 
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
-U64 = NDArray[np.uint64]
 IN_ORDER = np.empty((0, 0), np.int32)
 """No slots: tokens stand in order."""
 

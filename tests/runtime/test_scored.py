@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import kvarn
+from kvarn.ops.arrays import F64
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.keep.scored import Scored, ScoredSlots
 from kvarn.runtime.keep.scored.queries import Queries
@@ -18,7 +19,6 @@ from kvarn.runtime.model import Model
 
 from .reading import ids_of
 
-F64 = NDArray[np.float64]
 BUDGET, N = 130, 700
 METHODS = [
     kvarn.NaCl(BUDGET),

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, launcher, lazy_kernels, recording
 from ....jit.threads import n_threads
+from ...arrays import F32
 from ...errors import OpsError
 from ..arguments import GatheredMemory, GatheredTokens
 from ..checks import check_floats
@@ -16,7 +17,6 @@ from ..work import Scratch, block_outputs, gathered_work_bytes
 
 # Elements of K that one thread gathers before the others wake.
 SERIAL_ELEMENTS = 32_768
-F32 = NDArray[np.float32]
 U32 = NDArray[np.uint32]
 
 

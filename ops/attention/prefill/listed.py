@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
+from ...arrays import F32
 from ...errors import OpsError
 from ..arguments import Dense, ListedMemory, ListedRows
 from ..checks import check_floats
@@ -15,8 +16,6 @@ from ..layout import SEGMENT, TILE, TileLayout
 from ..sinks import add_sinks
 from ..softmax import Softmax
 from ..work import ROWS, Scratch, gathered_work_bytes, heads_at_once
-
-F32 = NDArray[np.float32]
 
 
 class ReadRows(NamedTuple):

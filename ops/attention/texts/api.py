@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel
 from ....jit.threads import n_threads
+from ...arrays import F32
 from ...errors import OpsError
 from ..checks import check_floats
 from .work import TextRows, Texts, work_floats
-
-F32 = NDArray[np.float32]
 
 
 @lazy_kernel

@@ -5,13 +5,11 @@ import numpy as np
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
+from ...arrays import F32, I64, U64
 from ...attention.layout import TileLayout
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
 from ..choice import (
-    F32,
-    I64,
-    U64,
     KeyScratch,
     Lists,
     Range,

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
+from ...arrays import F32, I64
 from ...attention.arguments import Scoring
 from ...attention.checks import check_floats
 from ...attention.layout import SEGMENT, TileLayout, n_segments, stored_layout
@@ -20,7 +21,7 @@ from ...attention.work import (
     token_work_bytes,
 )
 from ...errors import OpsError
-from ..choice import F32, I64, ThreadScratch, check_stored
+from ..choice import ThreadScratch, check_stored
 from ..work import HISTOGRAM
 from .arguments import Memory, RowMemory, RowTail, Stored, Tail
 from .layout import BLOCK, BLOCKS, TILES, means_item_bytes, means_layout

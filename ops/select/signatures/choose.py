@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
+from ...arrays import F32, I64, U64
 from ...attention.layout import SEGMENT
 from ...errors import OpsError
 from ..choice import (
-    F32,
-    I64,
-    U64,
     ChoiceScratch,
     KeyScratch,
     Lists,

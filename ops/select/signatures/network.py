@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel
 from ....jit.threads import n_threads
+from ...arrays import F32, I64, U64
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, IN_ORDER, U64, check_slots, check_stored
+from ..choice import IN_ORDER, check_slots, check_stored
 from ..work import MAX_WIDTH
 from .arguments import Encoder, HeadRows, Keys
 

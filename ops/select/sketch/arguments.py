@@ -6,8 +6,9 @@ import numpy as np
 
 from ....jit.arena import aligned
 from ....jit.launch import arguments as arrays
+from ...arrays import F32
 from ...attention.layout import StoredLayout
-from ..choice import F32, Candidates, Lists, Rerank, RowLists
+from ..choice import Candidates, Lists, Rerank, RowLists
 
 
 def sketch_bits(head_dim: int) -> int:

@@ -6,9 +6,10 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel
 from ....jit.threads import n_threads
+from ...arrays import F32, I64
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, IN_ORDER, check_slots, check_stored
+from ..choice import IN_ORDER, check_slots, check_stored
 from .arguments import Frame, Keys, KeySums, Rotation, SketchedKeys, sketch_bits
 
 _SERIAL_TOKENS = 4  # to sketch that cost less than waking the threads

@@ -6,11 +6,9 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
+from ...arrays import F32, I64, U64
 from ...attention.layout import SEGMENT, TileLayout
 from ..choice import (
-    F32,
-    I64,
-    U64,
     KeyScratch,
     Lists,
     Range,

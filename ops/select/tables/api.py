@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel
 from ....jit.threads import n_threads
+from ...arrays import F32, I64
 from ...attention.checks import check_floats
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, Lists, Range, ThreadScratch, check_lists, check_stored
+from ..choice import Lists, Range, ThreadScratch, check_lists, check_stored
 from .arguments import Keys, Query, Rows, Runs, Scratch, Shape, Work
 from .planes import LANES, RUN, Hashing, Tables, log_weight_table
 

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....jit.arena import aligned
+from ...arrays import F32, F64
 from ...attention.layout import BLOCK, SEGMENT
 from ...errors import OpsError
-
-F32 = NDArray[np.float32]
-F64 = NDArray[np.float64]
 
 LANES = 16  # planes that are multiplied at a time
 RUN = 16 * SEGMENT  # tokens that are sorted together

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from kvarn.convert.quantize import ENCODABLE, EncodeError, encode
 from kvarn.jit import threads
+from kvarn.ops.arrays import F32
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES
 from kvarn.runtime.engine import on_engine
 
-F32 = NDArray[np.float32]
 EXACT = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 SEARCHED = tuple(name for name in ENCODABLE if name not in ("F32", "F16", "BF16", "Q8_0"))
 # Relative squared error of normally distributed weights, rounded up: what the bits allow.

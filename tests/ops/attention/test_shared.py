@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from kvarn.ops.attention import TileLayout, n_segments
 from kvarn.ops.attention.api import append_kv, attention
@@ -18,7 +17,6 @@ from kvarn.ops.select import ExactScratch, products
 
 ROWS = [(576, "f16", 128), (576, "q8_0", 5), (1000, "q4_0", 1)]
 N = 1100
-F32 = NDArray[np.float32]
 TOLERANCE = 5e-6  # as for keys and values that stand apart
 
 

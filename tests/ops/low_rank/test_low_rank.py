@@ -4,11 +4,11 @@ import os
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from kvarn.jit import threads
 from kvarn.jit.launch import record
 from kvarn.jit.variant import VARIANT
+from kvarn.ops.arrays import F32
 from kvarn.ops.errors import OpsError
 from kvarn.ops.linear import Activations
 from kvarn.ops.low_rank import LowRank, LowRankScratch, add_low_rank, thin_bytes
@@ -16,8 +16,6 @@ from kvarn.ops.low_rank.thin import PAIR, ThinMatrix
 
 from ...programs import printed
 from ...thread_counts import with_threads
-
-F32 = NDArray[np.float32]
 
 
 def factors(rank: int, n_cols: int, n_rows: int, seed: int = 0) -> tuple[F32, F32]:

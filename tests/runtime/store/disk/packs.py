@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kvarn.ops.arrays import F32
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.store import DiskStore, RamStore
@@ -28,8 +29,6 @@ MIXED_HEADS = (3, 40), (HEADS, HEAD_DIM)
 
 STATES = [[(3, 5)], [(16,), (2, 4)]]
 """Of a pack whose model has layers that carry a state."""
-
-F32 = NDArray[np.float32]
 
 
 def keys_of(
