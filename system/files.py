@@ -129,13 +129,6 @@ def open_regular(path: Path, writable: bool = False, mode: int = SHARED) -> int:
     return fd
 
 
-def private_folder(path: Path) -> None:
-    """Make a folder that only its owner can enter (0700), and missing parents in the same way."""
-    missing = [p for p in (path, *path.parents) if not p.is_dir()]
-    for folder in reversed(missing):
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
 def remove_folder(
     folder: Path, is_ours: Callable[[str], bool], rank: Callable[[str], int] = lambda name: 0
 ) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...system.spelling import as_flag
 from ..draft.base import MOST_TOKENS, OPTIONS
 from ..draft.request import DraftRequest
 from ..store import StoreError
@@ -76,7 +77,7 @@ def draft_request(start: Start) -> DraftRequest | None:
     """The draft that a server asks for; no weights are read. Raises `DraftError` for a model that
     cannot guess for the server's."""
     words = {word: start.words.get(word) for word in DRAFT_WORDS}
-    request = DraftRequest.of(words, lambda word: f"--{word.replace('_', '-')}")
+    request = DraftRequest.of(words, as_flag)
     if request is not None:
         request.check(Path(start.model))
     return request
