@@ -22,6 +22,7 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -127,6 +128,12 @@ def open_regular(path: Path, writable: bool = False, mode: int = SHARED) -> int:
         os.close(fd)
         raise OSError(None, "not a regular file", str(path))
     return fd
+
+
+def disk_free(path: Path) -> int:
+    """Bytes that are free on the disk of a path, which need not exist."""
+    place = path.absolute()
+    return shutil.disk_usage(next(p for p in (place, *place.parents) if p.is_dir())).free
 
 
 def remove_folder(
