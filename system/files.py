@@ -22,7 +22,6 @@ import fcntl
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -130,10 +129,11 @@ def open_regular(path: Path, writable: bool = False, mode: int = SHARED) -> int:
     return fd
 
 
-def disk_free(path: Path) -> int:
-    """Bytes that are free on the disk of a path, which need not exist."""
-    place = path.absolute()
-    return shutil.disk_usage(next(p for p in (place, *place.parents) if p.is_dir())).free
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner can enter (0700), and missing parents in the same way."""
+    missing = [p for p in (path, *path.parents) if not p.is_dir()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def remove_folder(

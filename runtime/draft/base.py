@@ -26,7 +26,6 @@ OPTIONS: Mapping[str, str] = {
     "draft_p_min": "min_probability",
 }
 """Word beside `draft` → option of a draft."""
-WORDS = ("draft", *OPTIONS)
 
 
 class DraftError(KvarnError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isfinite
+from struct import Struct
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -20,19 +21,21 @@ from ..store import Column
 from ..store.host import HostStore
 from .frames import MOST_ROWS, Arrays, FrameError, Kind, Message, heading_of, joined, text_of
 from .greeting import ShardFacts
-from .part import NO_LIMITS, Part, Query, Sketches
+from .part import NO_LIMITS, Part, Query, Sketches, candidates_for
 from .work import Best, Listed
 
 _MOST_HEADS = 1 << 12
 _VARYING = {
     Kind.ROWS: (1, 2),
-    Kind.NEAREST: (1, 2),
-    Kind.LARGEST: (1, 2),
-    Kind.CHOSEN: (2, 5),
-    Kind.SKETCHED: (2, 3),
+    Kind.NEAREST: (1, 3),
+    Kind.LARGEST: (1, 3),
+    Kind.CHOSEN: (1, 5),
+    Kind.SKETCHED: (1, 3),
 }
 """The arrays of each question, first to stop - 1, that differ where it is asked for other tokens:
-queries, limits, signatures."""
+those that compete and k (but for rows), queries, limits, signatures."""
+_CHOICE, _AMONG = Struct("<3q"), slice(16)
+"""first, last and k, which these begin with, and the bytes of the first two."""
 _MOST_BYTES = 256 << 20
 """Of the arrays of recorded answers: who asks may name anything."""
 _REPLY_BYTES = 16 << 10
@@ -41,7 +44,7 @@ _ALL = slice(None)
 
 
 class _Reply:
-    """The answer to questions that differ in their varying arrays alone.
+    """The answer to questions that differ in their varying arrays alone, with the same k.
 
     inputs: memory for the first of these, by which `run` then computes the arrays of the answer.
     best: what is found before, for queries or signatures at `by` of the bytes of all.
@@ -70,7 +73,7 @@ class _Reply:
     def to(self, varying: memoryview) -> Message:
         """The answer to a question with these bytes."""
         if self._best is not None:
-            self._best.find(varying[self._by])
+            self._best.find(bytes(varying[self._by]), bytes(varying[_AMONG]))
         for memory, place in self._inputs:
             memory[:] = varying[place]
         self._run()
@@ -87,7 +90,7 @@ class Answers:
         self._store, self.facts, self._whole, self._n_tokens = store, facts, whole, n_tokens
         self._part = Part(store, facts.first, facts.stop, many=True)
         self._frames: dict[int, Frame] = {}
-        self._replies: dict[bytes, _Reply] = {}
+        self._replies: dict[tuple[object, ...], _Reply] = {}
         self._n_bytes = 0
         self._bests: WeakValueDictionary[tuple[object, ...], Best] = WeakValueDictionary()
         """Those of replies: a question for tokens is followed by one for attention to them."""
@@ -104,16 +107,30 @@ class Answers:
         if question.kind not in self._by_kind:
             raise FrameError(f"a message of kind {question.kind.name} is no question")
         fixed, varying = question.cut(*_VARYING[question.kind])
-        if (reply := self._replies.get(fixed)) is not None:
+        key = fixed, *(() if question.kind is Kind.ROWS else self._choice(varying))
+        if (reply := self._replies.get(key)) is not None:
             return reply.to(varying)
         made = self._by_kind[question.kind](question.arrays)
         if isinstance(made, Message):
             return made
-        self._keep(fixed, made)
+        self._keep(key, made)
         return made.to(varying)
 
-    def _keep(self, fixed: bytes, reply: _Reply) -> None:
-        self._replies[fixed] = reply
+    def _choice(self, varying: memoryview) -> tuple[int, int, int]:
+        """Let the tokens that a question names compete. What is recorded for it depends on the
+        result: how many tokens are wanted, how many candidates, and the room that others need."""
+        if len(varying) < _CHOICE.size:
+            raise FrameError("a question does not say which tokens compete")
+        first, last, k = _CHOICE.unpack_from(varying)
+        inside = self.facts.first <= first <= last <= self.facts.stop
+        if not inside or not min(1, last - first) <= k <= last - first:
+            raise FrameError("a question names tokens of others")
+        among = Range(first, last, self.facts.stop)
+        self._part.set_range(among)
+        return k, candidates_for(k, among), self._part.room_for(among, 0, 0)
+
+    def _keep(self, key: tuple[object, ...], reply: _Reply) -> None:
+        self._replies[key] = reply
         self._n_bytes += reply.n_bytes
         while self._n_bytes > _MOST_BYTES:
             self._n_bytes -= self._replies.pop(next(iter(self._replies))).n_bytes
@@ -128,34 +145,31 @@ class Answers:
         return _Reply([whole.q], [whole.out, whole.masses], whole.run)
 
     def _largest(self, arrays: list[NDArray[Any]]) -> _Reply:
-        numbers, q = arrays
-        layer, among, k = self._choice(numbers)
-        return self._named(layer, Query(self._queries(q, 1)), among, k)
+        numbers, choice, q = arrays
+        return self._named(numbers, Query(self._queries(q, 1)), choice)
 
     def _nearest(self, arrays: list[NDArray[Any]]) -> _Reply:
-        numbers, signatures, name = arrays
-        layer, among, k = self._choice(numbers)
+        numbers, choice, signatures, name = arrays
         query = Query(signatures=signatures, column=self._column(signatures, name))
-        return self._named(layer, query, among, k)
+        return self._named(numbers, query, choice)
 
-    def _named(self, layer: int, query: Query, among: Range, k: int) -> _Reply:
-        best = self._best_of(layer, query, among, k)
-        return _Reply([], [best.entries], _nothing, best)
+    def _named(self, numbers: NDArray[Any], query: Query, choice: NDArray[Any]) -> _Reply:
+        _check("numbers", numbers, np.int64, (1,))
+        best = self._best_of(self._layer(numbers[0]), query, _wanted(choice))
+        return _Reply([], [best.entries], _nothing, best, slice(choice.nbytes, None))
 
-    def _best_of(self, layer: int, query: Query, among: Range, k: int) -> Best:
+    def _best_of(self, layer: int, query: Query, k: int) -> Best:
         """What finds the best tokens for queries like this one."""
-        key = layer, among[:2], k, query.n_heads, query.column
+        key = layer, k, query.n_heads, query.column
         best = self._bests.get(key)
         if best is None:
             of = query._replace(q=query.q.copy(), signatures=query.signatures.copy())
-            n = among.last - self.facts.first
-            best = self._part.best(layer, of, among, n, k)
-            self._bests[key] = best
+            best = self._bests[key] = self._part.best(layer, of, k)
         return best
 
     def _chosen(self, arrays: list[NDArray[Any]]) -> _Reply:
-        choice, numbers, q, limits, signatures, name = arrays
-        layer, among, k, softmax = self._attended(choice, numbers)
+        numbers, choice, q, limits, signatures, name = arrays
+        layer, softmax, k = self._layer(numbers[0]), _softmax(numbers), _wanted(choice)
         query = Query(self._queries(q, 1))
         if name.size:
             query = Query(q, signatures, self._column(signatures, name))
@@ -163,21 +177,21 @@ class Answers:
             _check("signatures", signatures, np.uint64, (len(signatures), group))
         if limits.size:
             _check("limits", limits, np.uint64, (q.shape[1],))
-        best = self._best_of(layer, query, among, k) if among.first < among.last else None
-        inputs, n = [q.copy(), limits.copy()], q.nbytes
-        listed = self._part.chosen(layer, inputs[0], among, best, inputs[1], softmax)
-        by = slice(n + limits.nbytes, None) if name.size else slice(n)
+        best = self._best_of(layer, query, k) if k else None
+        inputs, n = [choice.copy(), q.copy(), limits.copy()], choice.nbytes + q.nbytes
+        listed = self._part.chosen(layer, inputs[1], best, inputs[2], softmax)
+        by = slice(n + limits.nbytes, None) if name.size else slice(choice.nbytes, n)
         return _reply_of(listed, inputs, best, by)
 
     def _sketched(self, arrays: list[NDArray[Any]]) -> _Reply:
-        choice, numbers, q = arrays
-        layer, among, k, softmax = self._attended(choice, numbers)
+        numbers, choice, q = arrays
+        layer, softmax, k = self._layer(numbers[0]), _softmax(numbers), _wanted(choice)
         q, part = self._queries(q, 1).copy(), self._part
-        if among.first == among.last:
-            listed = part.chosen(layer, q, among, None, NO_LIMITS, softmax)
+        if k:
+            listed = part.sketched(layer, q, self._sketches_of(layer), k, softmax)
         else:
-            listed = part.sketched(layer, q, self._sketches_of(layer), among, k, softmax)
-        return _reply_of(listed, [q])
+            listed = part.chosen(layer, q, None, NO_LIMITS, softmax)
+        return _reply_of(listed, [choice.copy(), q])
 
     def _sketches_of(self, layer: int) -> Sketches:
         """The pack's sketches of a layer, in the frame that the pack has."""
@@ -192,17 +206,6 @@ class Answers:
                 )
             self._frames[layer] = frame
         return Sketches(columns[0], columns[1], self._frames[layer])
-
-    def _attended(
-        self, choice: NDArray[Any], numbers: NDArray[Any]
-    ) -> tuple[int, Range, int, Softmax]:
-        """Layer, tokens that compete and others of this part, k, and how scores are weighed."""
-        _check("numbers", choice, np.int64, (3,))
-        first, last, k = choice.tolist()
-        if not self.facts.first <= first <= last <= self.facts.stop or k < 1:
-            raise FrameError("a question names tokens of others")
-        among = Range(first, last, self.facts.stop)
-        return self._layer(numbers[0]), among, k, _softmax(numbers)
 
     def _column(self, signatures: NDArray[Any], name: NDArray[Any]) -> Column:
         """The column of a name, for signatures of queries."""
@@ -229,14 +232,6 @@ class Answers:
             raise FrameError(f"there is no layer {number:g} that attends to all tokens")
         return int(number)
 
-    def _choice(self, numbers: NDArray[Any]) -> tuple[int, Range, int]:
-        """Layer, tokens that compete, one or more, and k."""
-        _check("numbers", numbers, np.int64, (4,))
-        layer, first, last, k = numbers.tolist()
-        if not self.facts.first <= first < last <= self.facts.stop or k < 1:
-            raise FrameError("a question names tokens of others")
-        return self._layer(layer), Range(first, last, last), k
-
     def _queries(self, q: NDArray[Any], most: int) -> NDArray[Any]:
         """The queries of a question, if there can be such."""
         kv_heads, head_dim = self._store.n_kv_heads, self._store.layout.head_dim
@@ -251,6 +246,12 @@ def _check(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple
     if array.dtype != dtype or array.shape != shape:
         found = f"{array.dtype} {array.shape}"
         raise FrameError(f"{name} are {found}, expected {np.dtype(dtype)} {shape}")
+
+
+def _wanted(choice: NDArray[Any]) -> int:
+    """How many tokens each query head of a question wants."""
+    _check("tokens that compete", choice, np.int64, (3,))
+    return int(choice[2])
 
 
 def _softmax(numbers: NDArray[Any]) -> Softmax:

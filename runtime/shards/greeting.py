@@ -1,7 +1,7 @@
 """How a head and a shard learn whom they talk to, before anything is computed.
 
-    shard → head   HELLO  {"kvarn": version, "protocol": 4, "nonce": …}
-    head → shard   PROOF  {"kvarn": version, "protocol": 4, "nonce": …, "proof": …}
+    shard → head   HELLO  {"kvarn": version, "protocol": 5, "nonce": …}
+    head → shard   PROOF  {"kvarn": version, "protocol": 5, "nonce": …, "proof": …}
     shard → head   FACTS  {"proof": …, and what `ShardFacts` has}, or ERROR with a line
 
 A proof is the HMAC (SHA-256) of both nonces by the token, so the token itself is never sent, and
@@ -29,7 +29,7 @@ from ..store.disk.format.log import KV
 from ..store.disk.store import DiskStore
 from .frames import MOST_GREETING, FrameError, Kind, receive, send, text_array, text_of
 
-PROTOCOL = 4
+PROTOCOL = 5
 SECONDS = 5.0
 """In which a greeting has to be over."""
 _NONCE_BYTES = 16

@@ -104,6 +104,8 @@ class Part:
         self._sketched: dict[int, RowSketchScratch] = {}
         self._lists, self._surround = ListScratch(stop), SurroundScratch()
         self._room = np.empty((self._kv_heads, 0), np.uint32)
+        self._range = store.device.numbers(4)
+        """`set_range`, and how many tokens there are up to the last that competes."""
 
     def segments(self, layer: int) -> I64:
         """Addresses of the segments from `first` on."""
@@ -146,28 +148,32 @@ class Part:
             _keep(self._of_rows, n_heads, scratch)
         return self._of_rows[n_heads]
 
-    def best(self, layer: int, query: Query, among: Range, n: int, k: int) -> Best:
-        """The k best of each query head among the tokens that compete, one or more, or all if they
-        are fewer; n: how many tokens the part has up to the last of these."""
-        (first, last, _), n_heads = among, query.n_heads
-        entries: U64 = np.empty((n_heads, min(k, last - first)), np.uint64)
-        competing = Range(first, last, last)
+    def set_range(self, among: Range) -> None:
+        """Let those tokens compete in what is made or runs from now on, recorded or not."""
+        self._range.set([*among, among.last - self.first])
+
+    def _among(self) -> Range:
+        return Range(*self._range.now()[:3])
+
+    def best(self, layer: int, query: Query, k: int) -> Best:
+        """The k best of each query head among the tokens that compete, k or more."""
+        entries: U64 = np.empty((query.n_heads, k), np.uint64)
         if query.column is None:
-            find = self._largest_of(layer, query.q, competing, n, entries)
+            find = self._largest_of(layer, query.q, entries)
         else:
-            find = self._nearest_of(layer, query, competing, entries)
+            find = self._nearest_of(layer, query, entries)
         launches = Launches(self._store.device, find)
         return Best(query.by, entries, launches)
 
     def chosen(
-        self, layer: int, q: F32, among: Range, best: Best | None, limits: U64, softmax: Softmax
+        self, layer: int, q: F32, best: Best | None, limits: U64, softmax: Softmax
     ) -> Listed:
         """Attention of q (1, H, E) to the best tokens, as far as their keys are up to limits (H,),
         or to all of them (0,), and to this part's tokens that do not compete. best: None where none
         do."""
-        n_heads, scratch = q.shape[1], self._lists
+        n_heads, scratch, among = q.shape[1], self._lists, self._among()
         entries = np.empty((n_heads, 0), np.uint64) if best is None else best.entries
-        lists = self._lists_of(self.room_for(among, n_heads, best))
+        lists = self._lists_of(self.room_for(among, n_heads, entries.shape[1]))
         if not len(limits):
             limits = np.full(n_heads, NO_LIMIT)
 
@@ -186,11 +192,12 @@ class Part:
         tokens = Tokens(segments, self.first, softmax, scratch, self._many)
         return Listed(self._store.device, q, lists, find, tokens)
 
-    def room_for(self, among: Range, n_heads: int, best: Best | None) -> int:
-        """The room that lists of `chosen` have, which grows in steps."""
-        (first, last, stop), k = among, 0 if best is None else best.entries.shape[1]
-        most = min(k * n_heads // self._kv_heads, last - first)
-        return _rounded(first - self.first + most + stop - last)
+    def room_for(self, among: Range, n_heads: int, k: int) -> int:
+        """The room that lists have of k tokens for each query head and of those that do not
+        compete, which grows in steps."""
+        most, others = k * n_heads // self._kv_heads, among.first - self.first
+        others += among.stop - among.last
+        return min(_rounded(others) + most, _rounded(among.stop - self.first))
 
     def _lists_of(self, room: int) -> Lists:
         """Lists with that room, valid until the next ones are filled."""
@@ -198,7 +205,7 @@ class Part:
             self._room = np.empty((self._kv_heads, room), np.uint32)
         return Lists(self._room, np.empty(self._kv_heads, np.int64))
 
-    def _largest_of(self, layer: int, q: F32, among: Range, n: int, entries: U64) -> Find:
+    def _largest_of(self, layer: int, q: F32, entries: U64) -> Find:
         """What finds the largest q · key of each query head; entries (H, k)."""
         (n_heads, k), n_tokens = entries.shape, self.stop - self.first
         exact, scratch = self._exact.get(n_heads), self._largest.get(n_heads)
@@ -208,15 +215,16 @@ class Part:
         if scratch is None or scratch.k < k:
             scratch = LargestScratch(n_heads, self._kv_heads, n_tokens, _rounded(k))
             _keep(self._largest, n_heads, scratch)
-        segments, wanted = self.segments(layer), Wanted(k, k, SEED)
+        segments, wanted, n = self.segments(layer), Wanted(k, k, SEED), self._range.now()[3]
+        competing = _competing(self._among())
 
         def find() -> None:
             products(q, segments, n, scratch.scores, scratch=exact)
-            largest_entries(among, self.first, wanted, entries, scratch=scratch)
+            largest_entries(competing, self.first, wanted, entries, scratch=scratch)
 
         return find
 
-    def _nearest_of(self, layer: int, query: Query, among: Range, entries: U64) -> Find:
+    def _nearest_of(self, layer: int, query: Query, entries: U64) -> Find:
         """What finds the nearest signatures of each query head; entries (H, k)."""
         (n_heads, k), column, signatures = entries.shape, query.column, query.signatures
         assert column is not None
@@ -225,22 +233,19 @@ class Part:
             scratch = NearestScratch(n_heads, self._kv_heads, self.stop, _rounded(k))
             _keep(self._nearest, n_heads, scratch)
         items, bits = np.asarray(column.segments(layer)), 8 * column.item_bytes
-        wanted = Wanted(k, k, SEED)
+        wanted, competing = Wanted(k, k, SEED), _competing(self._among())
 
         def find() -> None:
-            nearest_entries(signatures, items, bits, among, wanted, entries, scratch=scratch)
+            nearest_entries(signatures, items, bits, competing, wanted, entries, scratch=scratch)
 
         return find
 
-    def sketched(
-        self, layer: int, q: F32, sketches: Sketches, among: Range, k: int, softmax: Softmax
-    ) -> Listed:
+    def sketched(self, layer: int, q: F32, sketches: Sketches, k: int, softmax: Softmax) -> Listed:
         """Attention of q (1, H, E) to the k largest q · key of each query head, among the best
-        estimates of what competes, as `topk` chooses them, and to this part's tokens that do not
-        compete."""
-        (first, last, stop), n_heads = among, q.shape[1]
-        k = min(k, last - first)
-        n = min(RERANKED * k, last - first)
+        estimates of what competes, k or more, as `topk` chooses them, and to this part's tokens
+        that do not compete."""
+        n_heads, among = q.shape[1], self._among()
+        n = candidates_for(k, among)
         scratch = self._sketched.get(n_heads)
         if scratch is None or scratch.k < n:
             scratch = RowSketchScratch(
@@ -254,13 +259,11 @@ class Part:
             self.rotation,
             sketches.frame,
         )
-        most = min(k * n_heads // self._kv_heads, last - first)
-        lists = self._lists_of(_rounded(first - self.first + most + stop - last))
-        shape = self._kv_heads, max(1, most)
+        lists, wanted = self._lists_of(self.room_for(among, n_heads, k)), Wanted(k, n, SEED)
+        shape, competing = (self._kv_heads, k * n_heads // self._kv_heads), _competing(among)
         best = Lists(np.empty(shape, np.uint32), np.empty(shape[0], np.int64))
 
         def find() -> None:
-            competing, wanted = Range(first, last, last), Wanted(k, n, SEED)
             tokens, counts = best.tokens[None], best.counts[None]
             best_sketched_rows(q, keys, competing, wanted, tokens, counts, scratch=scratch)
             surround(best, self.first, among, lists, scratch=self._surround)
@@ -271,6 +274,16 @@ class Part:
     def rotation(self) -> Rotation:
         """By which all sketches are rotated."""
         return Rotation.random(self._layout.head_dim, SEED)
+
+
+def candidates_for(k: int, among: Range) -> int:
+    """How many candidates by estimates k tokens of those that compete are chosen among."""
+    return min(RERANKED * k, among.last - among.first)
+
+
+def _competing(among: Range) -> Range:
+    """The tokens that compete, without others."""
+    return Range(among.first, among.last, among.last)
 
 
 def _rounded(k: int) -> int:

@@ -51,19 +51,20 @@ class Best:
 
     def __init__(self, by: NDArray[Any], entries: U64, launches: Launches) -> None:
         self.by, self.entries, self._launches = by.data.cast("B"), entries, launches
-        self._found = b""
+        self._found = b"", b""
 
     def run(self) -> None:
         """Fill the entries for what `by` holds."""
         self._launches.run()
 
-    def find(self, by: memoryview | bytes) -> None:
-        """Fill the entries for queries or signatures, given as bytes, unless these are there."""
-        if by != self._found:
-            self._found = b""
+    def find(self, by: bytes, among: bytes) -> None:
+        """Fill the entries for queries or signatures and for tokens that compete, given as bytes,
+        unless these are there."""
+        if (by, among) != self._found:
+            self._found = b"", b""
             self.by[:] = by
             self.run()
-            self._found = bytes(by)
+            self._found = by, among
 
 
 class Whole:

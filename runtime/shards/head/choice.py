@@ -30,9 +30,9 @@ from .local import LocalPart
 from .shares import Shares, Span
 
 _U64, _I64 = np.dtype(np.uint64), np.dtype(np.int64)
-_THREE, _FOUR = Struct("<3q"), Struct("<4q")
-_NUMBERS = np.zeros(4, np.int64)
-"""Of a question, before they are filled."""
+_CHOICE = Struct("<3q")
+_NO_CHOICE = np.zeros(3, np.int64)
+"""Of a question, before it is filled."""
 
 
 class ShardedChoice(SparseAttention):
@@ -141,7 +141,7 @@ class ShardedChoice(SparseAttention):
         many best or, without, all of these. And how many tokens were read."""
         form, spans, counts = self._form_of(layer, query, limits), self._spans(among), self._counts
         for link, span, n in zip(self._links, spans, shares):
-            form.fill(0, _THREE.pack(*span, max(1, n)))
+            form.fill(1, _CHOICE.pack(*span, n))
             link.ask(form.message())
         here = self._here(layer, query, Range(*spans[-1], among.stop), shares[-1], limits)
         outputs, n_read = self._full.outputs(query.q), int(here.lists.counts.sum())
@@ -157,7 +157,7 @@ class ShardedChoice(SparseAttention):
         """What a shard is asked that takes its part, but for its tokens and how many."""
         _, numbers = self._full.scoring(layer)
         kind: Kind = Kind.SKETCHED
-        arrays: list[NDArray[Any]] = [_NUMBERS[:3], numbers, query.q]
+        arrays: list[NDArray[Any]] = [numbers, _NO_CHOICE, query.q]
         if query.sketches is None:
             kind, arrays = Kind.CHOSEN, [*arrays, limits, query.signatures, self._name]
         form = self._form(layer, kind, arrays)
@@ -178,9 +178,7 @@ class ShardedChoice(SparseAttention):
         softmax, _ = self._full.scoring(layer)
         i, local, q, competing = layer.index, self._local, query.q, among.first < among.last
         if competing and query.sketches is not None:
-            here = local.part.sketched(i, q, query.sketches, among, n, softmax)
-            here.run()
-            return here
+            return local.sketched(i, q, query.sketches, among, n, softmax)
         if competing and self._best is None:
             self._best = local.best(i, query, among, n)
         return local.chosen(i, q, among, self._best, limits, softmax)
@@ -227,14 +225,14 @@ class ShardedChoice(SparseAttention):
     ) -> list[U64]:
         """The entries (H, n) of each process's best tokens, as many as are wanted of it."""
         kind: Kind = Kind.LARGEST
-        arrays: list[NDArray[Any]] = [_NUMBERS, query.q]
+        arrays: list[NDArray[Any]] = [np.array([layer.index]), _NO_CHOICE, query.q]
         if query.column is not None:
-            kind, arrays = Kind.NEAREST, [_NUMBERS, query.signatures, self._name]
+            kind, arrays = Kind.NEAREST, [*arrays[:2], query.signatures, self._name]
         form = self._form(layer, kind, arrays)
-        form.fill(1, query.by)
+        form.fill(2, query.by)
         for link, span, n in zip(self._links, spans, wanted):
             if n:
-                form.fill(0, _FOUR.pack(layer.index, *span, n))
+                form.fill(1, _CHOICE.pack(*span, n))
                 link.ask(form.message())
         n_local, none = wanted[-1], np.empty((query.n_heads, 0), np.uint64)
         if n_local:

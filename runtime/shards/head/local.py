@@ -12,7 +12,7 @@ from ....ops.arrays import F32, U64
 from ....ops.attention.softmax import Softmax
 from ....ops.select import Range
 from ...store import KVStore
-from ..part import Part, Query
+from ..part import Part, Query, Sketches, candidates_for
 from ..work import Best, Listed, Whole
 
 W = TypeVar("W", Best, Listed, Whole)
@@ -32,7 +32,6 @@ class LocalPart:
 
     def __init__(self, part: Part, store: KVStore) -> None:
         self.part, self._store = part, store
-        self._numbers = store.device.numbers(4)
         self._kept: dict[tuple[type, int], _Kept] = {}
 
     def whole(self, layer: int, q: F32, stop: int, softmax: Softmax) -> Whole:
@@ -49,13 +48,11 @@ class LocalPart:
 
     def best(self, layer: int, query: Query, among: Range, k: int) -> Best:
         """`Part.best`, which has run; the query's arrays are the same for each token."""
-        self._numbers.set([*among, among.last - self.part.first])
+        self.part.set_range(among)
         column = self._store if query.column is None else query.column
-        k = min(k, among.last - among.first)
 
         def make() -> Best:
-            *among, n = self._numbers.now()
-            return self.part.best(layer, query, Range(*among), n, k)
+            return self.part.best(layer, query, k)
 
         objects = query.by, self._store.segments(layer), column.segments(layer)
         best = self._same(Best, layer, (k,), objects, make)
@@ -66,15 +63,32 @@ class LocalPart:
         self, layer: int, q: F32, among: Range, best: Best | None, limits: U64, softmax: Softmax
     ) -> Listed:
         """`Part.chosen`, which has run; the arrays are the same for each token."""
-        self._numbers.set([*among, 0])
+        self.part.set_range(among)
 
         def make() -> Listed:
-            among = Range(*self._numbers.now()[:3])
-            return self.part.chosen(layer, q, among, best, limits, softmax)
+            return self.part.chosen(layer, q, best, limits, softmax)
 
         objects = q, self._store.segments(layer), best, limits
-        room = self.part.room_for(among, q.shape[1], best)
+        room = self.part.room_for(among, q.shape[1], 0 if best is None else best.entries.shape[1])
         listed = self._same(Listed, layer, (room,), objects, make)
+        listed.run()
+        return listed
+
+    def sketched(
+        self, layer: int, q: F32, sketches: Sketches, among: Range, k: int, softmax: Softmax
+    ) -> Listed:
+        """`Part.sketched`, which has run; q is the same array for each token."""
+        self.part.set_range(among)
+
+        def make() -> Listed:
+            return self.part.sketched(layer, q, sketches, k, softmax)
+
+        bits, factors, frame = sketches
+        objects = (
+            q, self._store.segments(layer), bits.segments(layer), factors.segments(layer), frame,
+        )  # fmt: skip
+        numbers = k, candidates_for(k, among), self.part.room_for(among, q.shape[1], k)
+        listed = self._same(Listed, layer, numbers, objects, make)
         listed.run()
         return listed
 

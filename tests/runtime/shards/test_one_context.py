@@ -191,23 +191,27 @@ def test_as_many_bytes_move_as_documents_say(model: kvarn.Model, pack: Path) -> 
 
 def test_an_answer_depends_on_the_question_and_the_pack_alone(pack: Path) -> None:
     """Whether the shard has been asked for its best tokens before, by this head or others, or not:
-    a lost connection may come between."""
+    a lost connection may come between. Fewer tokens compete from question to question."""
     rng, name = np.random.default_rng(0), text_array("simhash-32-20240517")
-    q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
-    numbers, choice = np.array([0, 1024, 3072, 100]), np.array([1024, 3072, 100])
+    shape = 1, SHAPE.n_heads, SHAPE.head_dim
+    number, numbers, none = np.array([0]), np.array([0, 0.5, 0]), np.empty(0, np.uint64)
     shard, answered = Shard(pack, 1, 3), []
-    for _ in range(40):
-        signatures = rng.integers(0, 1 << 32, (SHAPE.n_kv_heads, 2), np.uint64)
-        (entries,) = shard.answer(Message.of(Kind.NEAREST, [numbers, signatures, name])).arrays
-        limits = np.sort(entries, 1)[:, 40].copy()
-        arrays = [choice, np.array([0, 0.5, 0]), q, limits, signatures, name]
-        question = Message.of(Kind.CHOSEN, arrays)
-        answered.append((question, shard.answer(question)))
+    for i in range(40):
+        choice = np.array([1024 + i % 3, 3072 - 7 * i, 100])
+        q, signatures = rng.standard_normal(shape).astype(np.float32), none[:, None]
+        best = Message.of(Kind.LARGEST, [number, choice, q])
+        if i % 4 > 1:
+            signatures = rng.integers(0, 1 << 32, (SHAPE.n_kv_heads, 2), np.uint64)
+            best = Message.of(Kind.NEAREST, [number, choice, signatures, name])
+        (entries,) = shard.answer(best).arrays
+        limits = np.sort(entries, 1)[:, 40].copy() if i % 2 else none
+        arrays = [numbers, choice, q, limits, signatures, name[: len(name) * (i % 4 > 1)]]
+        for question in (Message.of(Kind.CHOSEN, arrays), Message.of(Kind.SKETCHED, arrays[:3])):
+            answered.append((best, question, shard.answer(question)))
     for _ in range(2):
-        for question, expected in answered:
+        for best, question, expected in answered:
             assert Shard(pack, 1, 3).answer(question) == shard.answer(question) == expected
-            best = [numbers, question.arrays[4], name]
-            shard.answer(Message.of(Kind.NEAREST, best))  # and then nothing: the head has gone
+            shard.answer(best)  # and then nothing: the head has gone
 
 
 def test_heads_none_of_whose_tokens_are_chosen_count_for_nothing(pack: Path) -> None:
@@ -219,7 +223,7 @@ def test_heads_none_of_whose_tokens_are_chosen_count_for_nothing(pack: Path) -> 
     limits = np.zeros(SHAPE.n_heads, np.uint64)
     group = SHAPE.n_heads // SHAPE.n_kv_heads
     limits[:group] = np.iinfo(np.uint64).max
-    arrays = [np.array([1024, 3072, 100]), np.array([0, 0.5, 0]), q, limits, signatures, name]
+    arrays = [np.array([0, 0.5, 0]), np.array([1024, 3072, 100]), q, limits, signatures, name]
     shard = Shard(pack, 1, 3)
     for _ in range(3):  # also recorded
         _, masses, counts = shard.answer(Message.of(Kind.CHOSEN, arrays)).arrays
@@ -229,12 +233,13 @@ def test_heads_none_of_whose_tokens_are_chosen_count_for_nothing(pack: Path) -> 
 
 
 def test_answers_that_are_asked_for_again_are_recorded(pack: Path) -> None:
-    """Once for all queries; those of another number of tokens are others."""
+    """Once for all queries, and all tokens that compete; those of another number are others."""
     rng, shard, recorded = np.random.default_rng(0), Shard(pack, 1, 3), []
     bests = shard._answers._bests
-    for k in (100, 101, 100, 100):
+    for i, k in enumerate((100, 101, 100, 100)):
         q = rng.standard_normal((1, SHAPE.n_heads, SHAPE.head_dim)).astype(np.float32)
-        shard.answer(Message.of(Kind.LARGEST, [np.array([0, 1024, 3072, k]), q]))
+        choice = np.array([1024, 3072 - i, k])
+        shard.answer(Message.of(Kind.LARGEST, [np.array([0]), choice, q]))
         recorded.append([best._launches._recorded for best in bests.values()])
     assert recorded[:2] == [[None], [None, None]]
     assert recorded[2][0] is recorded[3][0] is not None and recorded[3][1:] == [None]
@@ -246,7 +251,7 @@ def test_few_bytes_of_recorded_answers_are_kept(
     monkeypatch.setattr(answers, "_MOST_BYTES", 200_000)
     q, shard = np.ones((1, SHAPE.n_heads, SHAPE.head_dim), np.float32), Shard(pack, 1, 3)
     for k in range(100, 150):
-        shard.answer(Message.of(Kind.LARGEST, [np.array([0, 1024, 3072, k]), q]))
+        shard.answer(Message.of(Kind.LARGEST, [np.array([0]), np.array([1024, 3072, k]), q]))
         kept = shard._answers._replies.values()
         assert sum(reply.n_bytes for reply in kept) == shard._answers._n_bytes <= 200_000
     assert 5 < len(kept) < 10

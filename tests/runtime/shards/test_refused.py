@@ -226,7 +226,7 @@ def test_segments_that_a_pack_has_not(pack: Path, tmp_path: Path, model: kvarn.M
 def _questions() -> list[tuple[Kind, list[np.ndarray]]]:
     """Questions that cannot be answered: of other sizes, types, layers and tokens."""
     q = np.zeros((1, SHAPE.n_heads, SHAPE.head_dim), np.float32)
-    plain, choice = np.array([0, 1, 0], np.float64), np.array([0, 1024, 2048, 5], np.int64)
+    plain, zero, choice = np.array([0, 1, 0], np.float64), np.array([0]), np.array([1024, 2048, 5])
     limits = np.zeros(SHAPE.n_heads, np.uint64)
     signatures = np.zeros((SHAPE.n_kv_heads, 2), np.uint64)
     name, none = text_array("simhash-32-20240517"), limits[:0]
@@ -242,24 +242,29 @@ def _questions() -> list[tuple[Kind, list[np.ndarray]]]:
         (Kind.ROWS, [np.array([0.5, 1, 0], np.float64), q]),
         (Kind.ROWS, [np.array([np.nan, 1, 0], np.float64), q]),
         (Kind.ROWS, [np.array([0, np.inf, 0], np.float64), q]),
-        (Kind.LARGEST, [np.array([0, 0, 2048, 5], np.int64), q]),
-        (Kind.LARGEST, [np.array([0, 1024, 4096, 5], np.int64), q]),
-        (Kind.LARGEST, [np.array([0, 2048, 2048, 5], np.int64), q]),
-        (Kind.LARGEST, [np.array([0, 1024, 2048, 0], np.int64), q]),
-        (Kind.NEAREST, [choice, signatures, text_array("none")]),
-        (Kind.NEAREST, [choice, signatures[:1], name]),
-        (Kind.NEAREST, [choice, signatures.astype(np.int64), name]),
-        (Kind.NEAREST, [choice, signatures, signatures[0]]),
-        (Kind.CHOSEN, [choice[1:], plain, q, none, signatures, name[:3]]),
-        (Kind.CHOSEN, [choice[1:], plain, q, none, signatures.T.copy()[:1], name]),
-        (Kind.CHOSEN, [choice[1:], plain, q, limits, signatures[:, :1].copy(), name]),
-        (Kind.CHOSEN, [choice[1:] - 2000, plain, q, limits, signatures, name]),
-        (Kind.CHOSEN, [choice, plain, q, limits, signatures, name]),
-        (Kind.CHOSEN, [choice[1:], plain, q, limits[1:], signatures, name]),
-        (Kind.CHOSEN, [choice[1:], plain, q, limits.astype(np.int64), signatures, name]),
-        (Kind.SKETCHED, [choice[1:], plain, q, name]),
-        (Kind.SKETCHED, [choice[1:], plain, q[:, :3]]),
-        (Kind.SKETCHED, [choice[1:], np.array([7, 1, 0], np.float64), q]),
+        (Kind.LARGEST, [zero, np.array([0, 2048, 5]), q]),
+        (Kind.LARGEST, [zero, np.array([1024, 4096, 5]), q]),
+        (Kind.LARGEST, [zero, np.array([2048, 2048, 5]), q]),
+        (Kind.LARGEST, [zero, np.array([2048, 2048, 0]), q]),
+        (Kind.LARGEST, [zero, np.array([1024, 2048, 0]), q]),
+        (Kind.LARGEST, [zero, np.array([1024, 2048, 1025]), q]),
+        (Kind.LARGEST, [zero, choice.astype(np.uint64), q]),
+        (Kind.LARGEST, [zero, choice[:2], choice[:0].astype(np.float32)]),
+        (Kind.LARGEST, [plain[:1], choice, q]),
+        (Kind.NEAREST, [zero, choice, signatures, text_array("none")]),
+        (Kind.NEAREST, [zero, choice, signatures[:1], name]),
+        (Kind.NEAREST, [zero, choice, signatures.astype(np.int64), name]),
+        (Kind.NEAREST, [zero, choice, signatures, signatures[0]]),
+        (Kind.CHOSEN, [plain, choice, q, none, signatures, name[:3]]),
+        (Kind.CHOSEN, [plain, choice, q, none, signatures.T.copy()[:1], name]),
+        (Kind.CHOSEN, [plain, choice, q, limits, signatures[:, :1].copy(), name]),
+        (Kind.CHOSEN, [plain, choice - 2000, q, limits, signatures, name]),
+        (Kind.CHOSEN, [plain, np.array([0, *choice]), q, limits, signatures, name]),
+        (Kind.CHOSEN, [plain, choice, q, limits[1:], signatures, name]),
+        (Kind.CHOSEN, [plain, choice, q, limits.astype(np.int64), signatures, name]),
+        (Kind.SKETCHED, [plain, choice, q, name]),
+        (Kind.SKETCHED, [plain, choice, q[:, :3]]),
+        (Kind.SKETCHED, [np.array([7, 1, 0], np.float64), choice, q]),
         (Kind.HELLO, []),
         (Kind.ANSWER, [q]),
     ]

@@ -168,11 +168,11 @@ def test_a_pack_that_is_replaced_beneath_a_shard(
     signatures = rng.integers(0, 1 << 32, (SHAPE.n_kv_heads, 2), np.uint64)
     name = text_array("simhash-32-20240517")
     for layer in range(SHAPE.n_layers):
-        numbers = np.array([layer, 0, 4096, 100])
+        numbers = np.array([layer]), np.array([0, 4096, 100])
         for kind, arrays in (
             (Kind.ROWS, [np.array([layer, 1, 0], np.float64), q]),
-            (Kind.NEAREST, [numbers, signatures, name]),
-            (Kind.LARGEST, [numbers, q]),
+            (Kind.NEAREST, [*numbers, signatures, name]),
+            (Kind.LARGEST, [*numbers, q]),
         ):
             question = Message.of(kind, arrays)
             assert shard.answer(question) == other.answer(question)
@@ -185,14 +185,14 @@ def test_a_pack_that_is_replaced_beneath_a_shard(
 def test_heads_that_ask_at_the_same_time(pack: Path) -> None:
     """The process of a shard with one thread computes where it is asked, for one at a time."""
     rng, shape = np.random.default_rng(0), (1, SHAPE.n_heads, SHAPE.head_dim)
-    one, numbers = Shard(pack, 0, 4), np.array([0, 8, 4096, 100])
+    one, numbers = Shard(pack, 0, 4), (np.array([0]), np.array([8, 4096, 100]))
     queries = [rng.standard_normal(shape).astype(np.float32) for _ in range(4)]
-    expected = [one.answer(Message.of(Kind.LARGEST, [numbers, q])).arrays[0] for q in queries]
+    expected = [one.answer(Message.of(Kind.LARGEST, [*numbers, q])).arrays[0] for q in queries]
 
     def ask(i: int) -> bool:
         link = links.Link(shard.address, "")
         for _ in range(50):
-            link.ask(Message.of(Kind.LARGEST, [numbers, queries[i]]))
+            link.ask(Message.of(Kind.LARGEST, [*numbers, queries[i]]))
             (found,) = link.answer((expected[i].dtype, expected[i].shape)).arrays
             if (found != expected[i]).any():
                 return False
