@@ -6,13 +6,12 @@ Exit codes: 0; 1 an error the user can act on; 2 wrong usage; 130 interrupted.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from .commands import COMMANDS, REAL_MODEL
 from .commands.parsing.parser import build_parser, module_of
-from .system.errors import WrongUsage, message_of
+from .system.errors import WrongUsage, message_of, traceback_of
 from .system.spelling import as_flag, spelled
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
 
@@ -71,10 +70,8 @@ def _exit_code(error: BaseException) -> int:
     """Say what went wrong, in one line."""
     if isinstance(error, BrokenPipeError):
         return 0  # the reader has seen enough: `kvarn … | head`
-    if os.environ.get("KVARN_DEBUG", "0") not in ("", "0"):
-        import traceback
-
-        say_lines("".join(traceback.format_exception(error)))
+    if where := traceback_of(error):
+        say_lines(where)
     if isinstance(error, KeyboardInterrupt):
         say_lines("")
         if error.args:  # a line about what is kept

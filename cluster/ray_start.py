@@ -15,7 +15,7 @@ from typing import Any
 
 from ..jit.machine import usable_cpus
 from ..system.errors import KvarnError
-from ..system.extras import how_to_install
+from ..system.extras import needing
 from ..system.text import one_line
 
 LOCAL = "local"
@@ -73,12 +73,8 @@ def connected(address: str, n_workers: int, threads: int | None) -> Iterator[Any
 
 
 def _imported() -> Any:
-    try:
+    with needing("ray", "--ray"):
         ray = importlib.import_module("ray")
-    except ImportError as error:
-        raise KvarnError(
-            f"--ray takes the package {error.name}: {how_to_install('ray')}"
-        ) from error
     # Ray prints of dead workers to stdout, which is for answers; the queue tells of them.
     ray._private.worker.print_to_stdstream = _print_nothing
     return ray

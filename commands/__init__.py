@@ -5,8 +5,8 @@
     models/      hf-pull, convert, quantize, imatrix, learn, inspect, ls
     measuring/   bench, perplexity, eval, lens
     machine/     build, doctor, completion
-    options/     options that several commands have; terminal/: bars, tables, Ctrl-C
-    parser.py, opening.py, notices.py   the parser, loading what options name, lines for the user
+    options/     options that several commands have; parsing/: what reads command lines
+    terminal/    bars, tables, Ctrl-C; opening.py: loads what options name; notices.py: lines
 
 Each module has `add(parser)`, which declares its options, and `run(options) -> int`. The command
 line imports only the module of the command that is named.

@@ -63,6 +63,14 @@ def tell_of_control_tokens(model: Model, prompt: str) -> None:
         )
 
 
+def tell_of_limit(finish: str | None, n_tokens: int) -> None:
+    """Say which limit ended an answer of so many tokens."""
+    if finish == "length":
+        say(f"stopped after {n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
+    elif finish == "context":
+        say("stopped: the context is full; use a larger --ctx")
+
+
 def tell_of_dropped_encoders(source: Path, report: Report) -> None:
     """Say that a model of other types lacks the encoders that its source has."""
     if report.dropped_encoders:

@@ -7,7 +7,6 @@ refuses (empty and nested arrays, strings that are not UTF-8), and a vocabulary 
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from ..runtime.gguf import Metadata
 from ..runtime.gguf.layout import DEFAULT_ALIGNMENT, MAGIC, U32, U64, ValueType
 from ..runtime.gguf.metadata import Entry
 from ..runtime.memory import human_bytes
+from ..system.files import disk_free
 from .errors import ConvertError
 
 VERSION = 3
@@ -44,7 +44,7 @@ class TensorPlan:
 
 def check_room(folder: Path, n_bytes: int, purpose: str) -> None:
     """`ConvertError` where a disk has no room for `n_bytes`."""
-    free = shutil.disk_usage(folder).free
+    free = disk_free(folder)
     if n_bytes > free:
         raise ConvertError(
             f"{purpose} needs {human_bytes(n_bytes)} and {folder} has {human_bytes(free)} free"

@@ -99,10 +99,10 @@ def features(root: Path = _ROOT) -> frozenset[str]:
     return frozenset()
 
 
-def boot(root: Path = _ROOT) -> str:
+def boot() -> str:
     """What Linux calls this boot, by a number that no other boot has; "" on other systems. The
     features of the CPU stay the same until the next one."""
-    return _text(root / "proc/sys/kernel/random/boot_id") if sys.platform == "linux" else ""
+    return _text(Path("/proc/sys/kernel/random/boot_id")) if sys.platform == "linux" else ""
 
 
 def cpu_quota(root: Path = _ROOT) -> float | None:

@@ -209,67 +209,52 @@ class Device(ABC):
     def get_rows(self, weight: Any, ids: Array, out: Array) -> None:
         """out[t] = W[ids[t]]: ids int32 (T,), out float32 (T, K)."""
 
-    # Adapters, which not every device computes: a model with some is not loaded for it.
+    # What not every device computes: a model that needs it is not loaded for another one.
+
+    def _lacks(self, name: str, what: str) -> OpsError:
+        return OpsError(
+            f"loading {name}: the device {self.name} does not compute {what}; use --device cpu"
+        )
 
     def low_rank(self, a: F32, b: F32) -> LowRank:
-        """Prepare what is added to a matrix: b a, of a float32 (R, K) and b (N, R)."""
-        raise self._no_adapters()
+        """Prepare what an adapter adds to a matrix: b a, of a float32 (R, K) and b (N, R)."""
+        raise self._lacks("adapters", "them")
 
     def low_rank_scratch(self, max_rows: int) -> Scratch:
         """For `add_low_rank` of up to `max_rows` vectors."""
-        raise self._no_adapters()
+        raise self._lacks("adapters", "them")
 
     @property
     def add_low_rank(self) -> Callable[..., None]:
         """`ops.low_rank.api.add_low_rank`."""
-        raise self._no_adapters()
-
-    def _no_adapters(self) -> OpsError:
-        return OpsError(
-            f"loading adapters: the device {self.name} does not compute them; use --device cpu"
-        )
-
-    # Text encoders, which not every device computes.
+        raise self._lacks("adapters", "them")
 
     def text_scratch(self, head_dim: int) -> Scratch:
         """For `text_attention`."""
-        raise self._no_text_encoders()
+        raise self._lacks("a text encoder", "its attention")
 
     @property
     def text_attention(self) -> Callable[..., None]:
         """`ops.attention.texts.api.text_attention`."""
-        raise self._no_text_encoders()
-
-    def _no_text_encoders(self) -> OpsError:
-        return OpsError(
-            f"loading a text encoder: the device {self.name} computes none; use --device cpu"
-        )
-
-    # Routed experts, which not every device computes.
+        raise self._lacks("a text encoder", "its attention")
 
     def check_experts(self, name: str) -> None:
         """Raise `KvarnError` that names the tensor, where the device computes no experts."""
-        raise self._no_experts(name)
-
-    def _no_experts(self, name: str) -> OpsError:
-        return OpsError(
-            f"loading {name}: found routed experts, which the device {self.name} does not compute;"
-            " use --device cpu"
-        )
+        raise self._lacks(name, "routed experts")
 
     def expert_matrix(self, type: QuantType, data: U8, n_cols: int, name: str = "") -> ExpertMatrix:
         """Prepare a file's tensor, uint8 (n_experts, N, row_bytes(type, n_cols)), to be read in
         place as far as the device can."""
-        raise self._no_experts(name)
+        raise self._lacks(name, "routed experts")
 
     def experts_scratch(self, routing: Routing, n_embd: int, n_ff: int, max_rows: int) -> Scratch:
         """For `experts` of up to `max_rows` tokens."""
-        raise self._no_experts("a layer")
+        raise self._lacks("a layer", "routed experts")
 
     @property
     def experts(self) -> Callable[..., None]:
         """`ops.experts.api.experts`."""
-        raise self._no_experts("a layer")
+        raise self._lacks("a layer", "routed experts")
 
     @property
     @abstractmethod

@@ -1,6 +1,7 @@
 """The base class of errors that a user can cause, and the message for any other error."""
 
 import copyreg
+import os
 from typing import Any
 
 from .spelling import spelt
@@ -50,3 +51,12 @@ def message_of(error: BaseException) -> str:
         f"unexpected {type(error).__name__}: {str(error) or 'it says no more'} "
         "(a fault of kvarn: KVARN_DEBUG=1 shows where)"
     )
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where an error was raised, for those who set KVARN_DEBUG; "" for all others."""
+    if os.environ.get("KVARN_DEBUG", "0") in ("", "0"):
+        return ""
+    import traceback
+
+    return "".join(traceback.format_exception(error))

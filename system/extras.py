@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .errors import KvarnError
+
 EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("torch>=2.6",),
     "cuda": ("torch>=2.11", "triton>=3.6"),
@@ -23,3 +28,14 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 def how_to_install(extra: str) -> str:
     """The command that installs an extra's packages, however kvarn itself was installed."""
     return f"pip install {' '.join(repr(package) for package in EXTRAS[extra])}"
+
+
+@contextmanager
+def needing(extra: str, what: str) -> Iterator[None]:
+    """Raises `KvarnError` for a package of an extra that is missing. what: needs it."""
+    try:
+        yield
+    except ImportError as error:
+        raise KvarnError(
+            f"{what} needs the package {error.name}: {how_to_install(extra)}"
+        ) from error

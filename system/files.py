@@ -22,6 +22,7 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -129,11 +130,10 @@ def open_regular(path: Path, writable: bool = False, mode: int = SHARED) -> int:
     return fd
 
 
-def private_folder(path: Path) -> None:
-    """Make a folder that only its owner can enter (0700), and missing parents in the same way."""
-    missing = [p for p in (path, *path.parents) if not p.is_dir()]
-    for folder in reversed(missing):
-        folder.mkdir(mode=0o700, exist_ok=True)
+def disk_free(path: Path) -> int:
+    """Bytes that are free on the disk of a path, which need not exist."""
+    place = path.absolute()
+    return shutil.disk_usage(next(p for p in (place, *place.parents) if p.is_dir())).free
 
 
 def remove_folder(

@@ -177,14 +177,14 @@ class Folder:
         """Whether this user may make files in it, and the file system is not read-only."""
         return os.access(".", os.W_OK | os.X_OK, dir_fd=self.fd)
 
-    def try_writing(self, n_bytes: int = 1 << 16) -> None:
+    def try_writing(self) -> None:
         """Write and remove a file of some size, as a full disk still takes empty files.
 
         Raises `OSError`.
         """
         name, fd = self._create("probe")
         try:
-            _write_all(fd, bytes(n_bytes))
+            _write_all(fd, bytes(1 << 16))
         finally:
             os.close(fd)
             os.unlink(name, dir_fd=self.fd)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...system.terminal import say, show
 from ...system.text import one_line
+from ..notices import tell_of_limit
 
 if TYPE_CHECKING:
     from ...runtime.packs.asking import Answer
@@ -16,10 +17,7 @@ _SHOWN = 400
 
 def tell_end(answer: Answer, n_passages: int) -> None:
     """Tell what follows an answer. n_passages: how many were asked for."""
-    if answer.finish == "length":
-        say(f"stopped after {answer.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
-    elif answer.finish == "context":
-        say("stopped: the context is full; use a larger --ctx")
+    tell_of_limit(answer.finish, answer.n_tokens)
     for quote in answer.passages:
         show(f"  {quote.share:.0%}  {quote.place}: {one_line(_shortened(quote.text))}")
     if n_passages and not answer.passages:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ...system.errors import KvarnError, WrongUsage
-from ...system.extras import how_to_install
+from ...system.errors import WrongUsage
+from ...system.extras import needing
 from ...system.terminal import say
-from ..options.address import add_address_options, check_open
+from ..options.address import add_address_options, check_open, key
 
 if TYPE_CHECKING:
     from ..parsing.parser import Parser
@@ -40,7 +40,7 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--api-key",
         metavar="KEY",
-        default="",
+        type=key,
         help="a key of the servers, for asking them what they have read; requests bring their own",
     )
     group.add_argument(
@@ -51,20 +51,14 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
+    with needing("serve", "kvarn route"):
         settings: Any = import_module("...serve.settings", __package__)
         route: Any = import_module("...serve.route", __package__)
         server: Any = import_module("...serve.running", __package__)
-    except ModuleNotFoundError as error:
-        raise KvarnError(
-            f"kvarn route needs the package {error.name}: {how_to_install('serve')}"
-        ) from error
     advice = "start the servers with --api-key KEY, and give --no-auth here: they check the keys"
     check_open("--host", options.host, options.no_auth, advice)
-    key = options.api_key
-    if key and not (key.isascii() and key.isprintable()):
-        raise WrongUsage("the API key has characters that a header cannot have")
-    replicas = route.Replicas([address(word) for word in dict.fromkeys(options.to)], key, say)
+    urls = [address(word) for word in dict.fromkeys(options.to)]
+    replicas = route.Replicas(urls, options.api_key or "", say)
     server_settings = settings.Settings(
         Path(),
         Path(),

@@ -16,7 +16,12 @@ from ...system.errors import KvarnError, WrongUsage
 from ...system.files import write_file
 from ...system.terminal import generate, say
 from .. import REAL_MODEL
-from ..notices import tell_of_base_model, tell_of_control_tokens, tell_of_plain_prompt
+from ..notices import (
+    tell_of_base_model,
+    tell_of_control_tokens,
+    tell_of_limit,
+    tell_of_plain_prompt,
+)
 from ..opening import Workload, load_draft, load_model, opened
 from ..options.context import add_context_options, add_kv_option, add_pack_options, request_from
 from ..options.draft_options import add_draft_options
@@ -177,10 +182,7 @@ def _write(generation: Generation) -> None:
         generate(piece)
     if sys.stdout.isatty():
         generate("\n")
-    if generation.finish == "context":
-        say(f"stopped: the context of {generation.context.n_ctx:,} is full; use a larger --ctx")
-    elif generation.finish == "length":
-        say(f"stopped after {generation.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
+    tell_of_limit(generation.finish, generation.n_tokens)
 
 
 def _prompt(options: argparse.Namespace, goes_on: bool, names_model: bool) -> str | None:

@@ -7,7 +7,6 @@ So options that need such imports are declared only where a command line has one
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 from collections.abc import Mapping
 from importlib import import_module
@@ -18,7 +17,8 @@ from ...runtime.draft.base import NGRAM
 from ...runtime.home import home
 from ...runtime.loading.default_model import usual_model_path
 from ...system.errors import KvarnError
-from ...system.extras import how_to_install
+from ...system.extras import needing
+from ...system.files import disk_free
 from ...system.spelling import as_flag
 from ...system.terminal import say
 from ...system.values import n_bytes
@@ -123,13 +123,9 @@ def _end() -> None:
 
 def settings_from(options: argparse.Namespace) -> Settings:
     """What the options ask for. Raises `KvarnError` for what has no effect, or is missing."""
-    try:
+    with needing("serve", "kvarn serve"):
         module: Any = import_module("...serve.settings", __package__)
         import_module("uvicorn"), import_module("starlette")
-    except ModuleNotFoundError as error:
-        raise KvarnError(
-            f"kvarn serve needs the package {error.name}: {how_to_install('serve')}"
-        ) from error
     keys = keys_from(options.api_key, options.api_key_file)
     advice = "give --api-key KEY, or --no-auth to let everybody"
     check_open("--host", options.host, bool(keys or options.no_auth), advice)
@@ -200,5 +196,4 @@ def _draft(options: argparse.Namespace) -> dict[str, Any]:
 
 def _cache_bytes(folder: Path) -> int:
     """The default of `--cache-size`."""
-    place = next(path for path in (folder, *folder.parents) if path.is_dir())
-    return min(shutil.disk_usage(place).free // _CACHE_SHARE, _CACHE_MOST)
+    return min(disk_free(folder) // _CACHE_SHARE, _CACHE_MOST)

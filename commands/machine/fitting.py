@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,12 +12,13 @@ from ...runtime.gguf import open_gguf
 from ...runtime.home import home
 from ...runtime.memory import available_bytes, human_bytes
 from ...system.errors import WrongUsage
+from ...system.files import disk_free
 from ...system.spelling import as_flag
 from ...system.values import WrongValue
 from ..options.drafting import draft_from
 from ..options.model import model_file
-from ..options.model_options import adapters_from, add_lora_option
-from ..options.values import count, file_path, positive, utf8
+from ..options.model_options import adapters_from, add_ctx_option, add_lora_option
+from ..options.values import file_path, positive, utf8
 from ..terminal.progress import duration
 
 METHODS = ("full", "auto", "topk", "hash")
@@ -33,9 +33,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
         type=file_path,
         help="show the memory, disk and time that a model takes, from its header alone",
     )
-    group.add_argument(
-        "-c", "--ctx", metavar="N", type=count, help="with --fit: tokens of context, as 128K"
-    )
+    add_ctx_option(group, "with --fit: tokens of context, as 128K")
     group.add_argument(
         "--kv-type", metavar="T", help="with --fit: f16 (default), q8_0, q4_0, or K/V"
     )
@@ -78,8 +76,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         lora, draft = adapters_from(options), draft_from(options)
         needs = on_engine(with_beside, needs, file, lora, draft)
         memory = options.memory << 30 if options.memory else available_bytes()
-        place = next(path for path in (home(), *home().parents) if path.is_dir())
-        disk = shutil.disk_usage(place).free
+        disk = disk_free(home())
         line, words = advice(file, needs, attend, memory, disk)
         if words:
             words += [word for adapter in lora for word in ("--lora", str(adapter))]

@@ -19,6 +19,7 @@ from ..opening import Workload, load_model
 from ..options.context import add_kv_type_option
 from ..options.files import check_output
 from ..options.model import ModelRequest
+from ..options.model_options import add_threads_option
 from ..options.values import count, positive, seed
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.progress import duration
@@ -62,9 +63,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="default: MODEL.hash.gguf beside the model",
     )
     _add_training(parser)
-    parser.add_argument(
-        "-t", "--threads", metavar="N", type=positive, help="threads of kernels and torch"
-    )
+    add_threads_option(parser)
     add_kv_type_option(parser)
     parser.add_argument("--json", action="store_true", help="print the final table as JSON")
 

@@ -14,15 +14,24 @@ from .values import file_path, typed
 
 def keys_from(keys: Sequence[str] | None, file: Path | None) -> tuple[str, ...]:
     """The keys that options name, or those in the lines of a file. Raises `KvarnError` for a file
-    without one, and for keys that a header cannot have."""
+    without one, and for what cannot be a key."""
     if file is not None:
-        text = read_file(file, MOST_TEXT).decode("utf-8", "replace")
-        keys = [line.strip() for line in text.splitlines() if line.strip()]
+        keys = [line for line in _lines_of(file) if line]
         if not keys:
             raise KvarnError(f"{file} has no key: expected one on each line")
-    if not all(key.isascii() and key.isprintable() and key for key in keys or ()):
-        raise WrongUsage("an API key is empty or has characters that a header cannot have")
-    return tuple(keys or ())
+    return tuple(map(key, keys or ()))
+
+
+def key(text: str) -> str:
+    """An argparse type: what can be a key or a token, also in a header of HTTP."""
+    if not (text and text.isascii() and text.isprintable()):
+        raise WrongUsage("a key is empty or has characters that are not printable ASCII")
+    return text
+
+
+def _lines_of(file: Path) -> list[str]:
+    text = read_file(file, MOST_TEXT).decode("utf-8", "replace")
+    return [line.strip() for line in text.splitlines()]
 
 
 def check_open(option: str, host: str, closed: bool, advice: str) -> None:
@@ -47,26 +56,17 @@ def add_token_options(group: argparse._ActionsContainer, help: str) -> argparse.
     return one.add_argument(
         "--token",
         metavar="KEY",
-        type=_token,
+        type=key,
         help="the same as a word, which other users see in `ps`",
     )
 
 
-def _token(text: str) -> str:
-    """An argparse type: what can be a token."""
-    if not (text and text.isascii() and text.isprintable()):
-        raise WrongUsage("a token is empty or has characters that are not printable ASCII")
-    return text
-
-
 def _token_in(path: str) -> str:
     """An argparse type: the token in a file."""
-    line = (
-        read_file(file_path(path), MOST_TEXT).decode("utf-8", "replace").partition("\n")[0].strip()
-    )
+    (line, *_) = _lines_of(file_path(path)) or [""]
     if not line:
         raise KvarnError(f"{path} has no token on its first line")
-    return _token(line)
+    return key(line)
 
 
 def add_address_options(group: argparse._ActionsContainer) -> None:

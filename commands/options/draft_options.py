@@ -7,7 +7,7 @@ import argparse
 from typing import Any
 
 from ...runtime.draft import DraftModel, Ngram
-from ...runtime.draft.base import LIMITS, OPTIONS
+from ...runtime.draft.base import LIMITS, WORDS
 from ...system.values import count
 from .values import number, typed, utf8
 
@@ -58,4 +58,4 @@ def add_draft_options(parser: argparse.ArgumentParser, when: str = "") -> None:
 def draft_words(options: argparse.Namespace) -> dict[str, Any]:
     """What was given of `--draft` and what belongs to it, by the words of `DraftRequest`."""
     words = vars(options)
-    return {word: words[word] for word in ("draft", *OPTIONS) if words[word] is not None}
+    return {word: words[word] for word in WORDS if words[word] is not None}

@@ -12,7 +12,7 @@ from ...system.reading import check_stdin_once
 from ...system.terminal import say, show
 from ...system.text import one_line, shown
 from ..notices import CompilingNotice
-from ..options.files import text_in
+from ..options.files import add_prompt_files_option, text_in
 from ..options.model import ModelRequest
 from ..options.model_options import add_model_flags, add_threads_option
 from ..options.values import utf8
@@ -32,15 +32,8 @@ def add_embedding_options(parser: argparse.ArgumentParser, words: str, help: str
     parser.add_argument("words", metavar=words, nargs="*", type=utf8, help=help)
     which = parser.add_mutually_exclusive_group()
     add_model_flags(which, "the model; all words are texts then", "; all words are texts then")
-    parser.add_argument(
-        "-f",
-        "--file",
-        metavar="FILE",
-        dest="files",
-        type=Path,
-        action="append",
-        default=[],
-        help="texts, one on each line; - is standard input; may be given again",
+    add_prompt_files_option(
+        parser, "texts, one on each line; - is standard input; may be given again"
     )
     parser.add_argument(
         "--truncate",
@@ -63,8 +56,9 @@ def words_of(options: argparse.Namespace) -> list[str]:
 def texts_of(options: argparse.Namespace, words: list[str]) -> list[str]:
     """The words, then the lines of files that are not blank. `KvarnError` where there are none."""
     texts = list(words)
-    check_stdin_once(options.files)
-    for file in options.files:
+    files = options.files or ()
+    check_stdin_once(files)
+    for file in files:
         lines = text_in(file).decode("utf-8").splitlines()
         texts += [line.strip() for line in lines if line.strip()]
     if not texts:

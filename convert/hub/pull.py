@@ -157,10 +157,7 @@ def _choose(
 
 def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
     """`ConvertError` unless the disk has room for the missing files."""
-    folder = place.folder.absolute()
-    while not folder.is_dir():
-        folder = folder.parent
-    check_room(folder, sum(f.n_bytes for f in choice.files if place.stored(f) is None), repo)
+    check_room(place.folder, sum(f.n_bytes for f in choice.files if place.stored(f) is None), repo)
 
 
 def _pulled_before(repo: str, revision: str, to: Path | None, error: HubOutOfReach) -> Folder:

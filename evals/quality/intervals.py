@@ -38,9 +38,9 @@ def t_cdf(t: float, degrees: int) -> float:
     return 0.5 + within / 2
 
 
-def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """The t with a probability of `confidence` between -t and t."""
-    probability = 0.5 + confidence / 2
+def t_quantile(degrees: int) -> float:
+    """The t with a probability of `CONFIDENCE` between -t and t."""
+    probability = 0.5 + CONFIDENCE / 2
     low, high = 0.0, 1.0
     while t_cdf(high, degrees) < probability:
         high *= 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...runtime.keep.evicting import Evicting
 from ...runtime.memory import human_bytes
 from ...runtime.store import Ram
+from ...system.files import disk_free
 from .plan import EvalError
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def check_disk(model: Model, plan: Plan, work: Path, packs: Iterable[Path]) -> N
     packs: of the contexts of that length; those that are there need none."""
     longest = max(plan.lengths)
     needed = Ram(*plan.kinds).empty(model.config).bytes_for(longest)
-    place = next(path for path in (work, *work.absolute().parents) if path.is_dir())
-    free = shutil.disk_usage(place).free
+    free = disk_free(work)
     if needed > free and not all(pack.is_dir() for pack in packs):
         k, v = plan.kinds
         raise EvalError(

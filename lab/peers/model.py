@@ -18,8 +18,8 @@ import numpy as np
 from gguf import GGMLQuantizationType as GGMLType
 
 from kvarn.ops.arrays import U8
-from kvarn.runtime.home import home
-from kvarn.system.files import new_file, private_folder
+from kvarn.runtime.home import home, make_folder
+from kvarn.system.files import new_file
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def kept_model(
     """The file of a 1B-shaped model, or of one with experts, in a folder (default: in kvarn's
     home), written on first use; `make peers` and `make longctx` share it."""
     folder = folder or home() / "peers"
-    private_folder(folder)
+    make_folder(folder)
     fewer = "" if n_layers == LLAMA_1B.n_layers else f"-{n_layers}-layers"
     shape, size = (EXPERTS_8B, "8b-experts") if experts else (LLAMA_1B, "1b")
     path = folder / f"{size}-{mix}{fewer}.gguf"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +12,7 @@ import _cffi_backend  # noqa: F401  without it, cffi would write to stderr that 
 from ...jit.kernel_cache import on_compile
 from ...jit.launch.launcher import Stopped
 from ...system import terminal
-from ...system.errors import WrongUsage, message_of
+from ...system.errors import WrongUsage, message_of, traceback_of
 from ...system.spelling import spell
 from ...system.text import one_line
 from .arguments import Cancelled, InUse, Refused
@@ -63,8 +61,8 @@ class Entry:
         """The code of an error, whose text the thread then finds in kvarn_error."""
         if isinstance(error, Refused):
             return int(error.args[0])
-        if os.environ.get("KVARN_DEBUG", "0") not in ("", "0"):
-            self.library.log("".join(traceback.format_exception(error)))
+        if where := traceback_of(error):
+            self.library.log(where)
         text = " ".join(message_of(error).split())
         code = ERROR
         if isinstance(error, WrongUsage):

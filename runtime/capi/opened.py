@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..draft.base import OPTIONS
+from ..draft.base import WORDS
 from ..draft.request import DraftRequest
 from ..loading.load import load
 from .options import generation_of
@@ -36,7 +36,7 @@ class OpenContext:
     def generation(self, given: Mapping[str, Any], log: Callable[[str], None]) -> dict[str, Any]:
         """Arguments of `Context.generation`, of options of `GENERATE`. log: hears of notices."""
         model = self.context.model
-        words = {name: given[name] for name in ("draft", *OPTIONS) if name in given}
+        words = {name: given[name] for name in WORDS if name in given}
         key = json.dumps(words, sort_keys=True)
         if key not in self.drafts and (asked := DraftRequest.of(words)) is not None:
             asked.check(model.path)

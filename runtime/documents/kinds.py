@@ -86,7 +86,7 @@ def text_of(data: bytes, name: str, suffix: str = "", notice: Notice = lambda li
         reader = import_module(f".{kind.reader}", __package__)
     except ImportError as error:
         raise ReaderMissing(
-            f"{name} is {kind.name}, which takes the package {error.name}: "
+            f"{name} is {kind.name}, which needs the package {error.name}: "
             f"{how_to_install('docs')}; without it, {kind.otherwise}"
         ) from error
     with _one_line(kind, name):

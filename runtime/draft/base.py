@@ -26,6 +26,7 @@ OPTIONS: Mapping[str, str] = {
     "draft_p_min": "min_probability",
 }
 """Word beside `draft` → option of a draft."""
+WORDS = ("draft", *OPTIONS)
 
 
 class DraftError(KvarnError):

@@ -1,14 +1,15 @@
 """What `kvarn serve` does with a model: an engine process that owns model, contexts and packs.
 
-client.py       starts the engine and speaks with it: all that the HTTP process imports, with
-protocol.py     the messages between both processes,
-frames.py       how they stand on the socket, and
-flags.py        what cancels and pauses requests, in memory that both share
-engine.py       the engine process: receives messages
-preparing.py    from messages to tokens and options
-scheduler.py    which request it works on next
-tasks.py        what it does for a request, step by step
-lens.py         which passages of its prompt an answer attended to,
-contents.py     of those that people wrote, apart from what the chat template writes
-contexts.py     the contexts of requests
+client.py         starts the engine and speaks with it: all that the HTTP process imports, with
+calls.py          the requests in flight,
+protocol.py       the messages between both processes (prompt.py: what they say of prompts),
+frames.py         how they stand on the socket, and
+flags.py          what cancels and pauses requests, in memory that both share
+engine.py         the engine process: receives messages
+requests/         what they mean: tokens, options, contexts, passages
+scheduler.py      which request it works on next
+tasks.py          what it does for a request, step by step (drafts.py: what guesses its tokens)
+reading_tasks.py  the same for packs and vectors; text_encoders.py: the engine of a text encoder
+refusal.py        how a request is refused
+library/          what was read, on disk and in memory
 """

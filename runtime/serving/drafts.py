@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..draft.base import MOST_TOKENS, OPTIONS
+from ...system.spelling import as_flag
+from ..draft.base import MOST_TOKENS
 from ..draft.request import DraftRequest
 from ..store import StoreError
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ..draft import Draft
     from .protocol import Start
 
-DRAFT_WORDS = ("draft", *OPTIONS)
-"""Words of `Start.words` about drafts."""
 LEAST_SHARED = 64
 """Tokens of a prompt that a draft must have read, so that an answer takes it rather than a new one:
 chats begin alike."""
@@ -75,8 +74,7 @@ class Drafts:
 def draft_request(start: Start) -> DraftRequest | None:
     """The draft that a server asks for; no weights are read. Raises `DraftError` for a model that
     cannot guess for the server's."""
-    words = {word: start.words.get(word) for word in DRAFT_WORDS}
-    request = DraftRequest.of(words, lambda word: f"--{word.replace('_', '-')}")
+    request = DraftRequest.of(start.words, as_flag)
     if request is not None:
         request.check(Path(start.model))
     return request

@@ -30,6 +30,7 @@ from ..context.batch import Batch
 from ..context.planning.plan import question_prefill
 from ..context.planning.request import ContextRequest
 from ..draft import DraftModel
+from ..draft.base import WORDS
 from ..engine import on_engine
 from ..gguf import open_gguf
 from ..loading.adapter_files import adapter_files
@@ -38,7 +39,7 @@ from ..loading.load import load
 from ..packs.pack import remove_pack
 from ..rehearsal import rehearsals
 from ..store import Ram
-from .drafts import DRAFT_WORDS, Drafts, draft_request
+from .drafts import Drafts, draft_request
 from .flags import SLOTS, Flags
 from .frames import Connection
 from .library import LONG, Library
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from ..rehearsal import Rehearsal
 
 
-MODEL_WORDS = ("device", "kv_on", "lora", *DRAFT_WORDS)
+MODEL_WORDS = ("device", "kv_on", "lora", *WORDS)
 
 
 class Engine:

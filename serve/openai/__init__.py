@@ -5,7 +5,8 @@ requests.py     messages, tools and formats → the engine's terms
 chat.py         /v1/chat/completions
 completions.py  /v1/completions
 choices.py      the response of both
-responses.py    /v1/responses, without what the server would have to keep
+usage.py        what answers cost and read
+responses/      /v1/responses, without what the server would have to keep
 embeddings.py   /v1/embeddings
 models.py       /v1/models
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,8 +11,8 @@ JSON = "application/json"
 encode = msgspec.json.Encoder().encode
 
 
-def json_response(content: Any, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(encode(content), headers=dict(headers or {}), media_type=JSON)
+def json_response(content: Any) -> Response:
+    return Response(encode(content), media_type=JSON)
 
 
 def event(content: Any, name: str = "") -> bytes:

@@ -65,10 +65,8 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         await _end(task, watcher)
 
 
-async def with_beats(
-    events: AsyncIterator[T], first_seconds: float, beat_seconds: float = BEAT_SECONDS
-) -> AsyncIterator[T | None]:
-    """The events, and None for each `beat_seconds` without one.
+async def with_beats(events: AsyncIterator[T], first_seconds: float) -> AsyncIterator[T | None]:
+    """The events, and None for each `BEAT_SECONDS` without one.
 
     Raises `ApiError` 503 after `first_seconds` without an event.
     """
@@ -77,8 +75,8 @@ async def with_beats(
     try:
         while True:
             task = task or asyncio.ensure_future(anext(events))
-            left = beat_seconds if deadline is None else deadline - time.monotonic()
-            done, _ = await asyncio.wait({task}, timeout=max(0.0, min(left, beat_seconds)))
+            left = BEAT_SECONDS if deadline is None else deadline - time.monotonic()
+            done, _ = await asyncio.wait({task}, timeout=max(0.0, min(left, BEAT_SECONDS)))
             if done:
                 finished, task, deadline = task, None, None
                 try:

@@ -13,6 +13,7 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands.machine.completion import SHELLS
+from kvarn.commands.parsing.rare import RARE
 from kvarn.runtime.home import remember_model
 from lab.peers import model as models
 
@@ -151,7 +152,8 @@ def test_completion_knows_commands_and_options(
 ) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for word in ("hf-pull", "ctx-size", "hashevict"):
+    rare = () if shell == "tcsh" else (*RARE, "--prefill-rerank", "--rerank")
+    for word in ("hf-pull", "ctx-size", "hashevict", *rare):
         assert word in script
     if shell == "bash":
         completed = (

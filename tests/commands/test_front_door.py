@@ -146,6 +146,18 @@ WRONG = [
     [EVIL],
     ["run", f"--{EVIL}"],
     ["run", "--method", EVIL],
+    *map(
+        str.split,
+        (
+            *("dance", "run --ctx -1", "run --ctx 4G", "run --ctx x", "run --seed 1K", "run -n -2"),
+            *("run --method hash --budget 5x", "run --method topk --budget 0%", "run --kv-type q3"),
+            *("run --keep most", "run --keep-budget 0", "run --keep-budget 120%"),
+            *("run --keep nacl --keep-random some", "run --keep nacl --keep-proxies 0"),
+            *("run --draft", "run --draft ngram --draft-max 32", "run --sampler-seq kz"),
+            *("bench --fill 0", "eval --length x", "eval --length 4096,", "eval --keep-budget 0%"),
+            *("eval --method hash --budget lots", "run --method dance"),
+        ),
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`--help` lists what people use, `--help-all` every option; completion knows them all."""
+"""`--help` lists what people use, `--help-all` every option."""
 
 from __future__ import annotations
 
@@ -110,10 +110,3 @@ def test_options_of_one_method_stand_under_its_name(
 def test_rare_options_exist() -> None:
     flags = {flag for command in LONG for flag in parser_of(command)._option_string_actions}
     assert flags >= RARE
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_knows_rare_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert {flag for flag in (*RARE, "--prefill-rerank", "--rerank") if flag not in script} == set()

@@ -119,6 +119,8 @@ REFUSED = {
     "this machine",
     "run gone.gguf -p x": "gone.gguf: no such file or folder; `kvarn ls` lists the models on "
     "this machine",
+    "run -m empty -p x": "empty: found a directory, expected a GGUF file (no .gguf file is in it)",
+    "run -m t.txt -p x": "t.txt: size: found 4 bytes, expected at least 16 (not a GGUF file)",
     "run -f gone.txt": "gone.txt: no such file or folder",
     "run -f empty.txt": "the prompt from empty.txt is empty: expected a text",
     "run -p x --pack ./none": "pack none: no such folder; `kvarn pack ls` lists the packs",
@@ -156,6 +158,13 @@ WRONG_USAGE = {
     "run -p x --system y": "--system has no effect without --instruct",
     "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
     "auto, hash, topk",
+    "run -p x --method topk --bits 32": "--bits has no effect with --method topk: it belongs to "
+    "--method hash",
+    "run -p x --method hash --index flat": "--index has no effect with --method hash: it belongs "
+    "to --method auto, topk",
+    "run -p x --method hash --bits 16": "bits of a signature are 16, expected 32 or 64",
+    "run t.gguf": "no prompt: give one with -p TEXT, -f FILE or - (stdin), or talk with `kvarn "
+    "chat`",
     "convert empty": "empty: expected the name of the file to write, ending in .gguf: kvarn "
     "convert SRC OUT.gguf",
     "eval --budget 5%": "--budget has no effect with --method full",
@@ -169,6 +178,13 @@ WRONG_USAGE = {
     "run -p x --lora=": "the name of an adapter is empty: expected FILE or FILE:SCALE",
     "run -p x --draft t.gguf --draft-p-min 2": "--draft-p-min 2: expected 0 to 1",
     "run -p x --draft t.gguf --draft-p-min nan": "--draft-p-min nan: expected 0 to 1",
+    "run -p x --draft-max 5": "--draft-max 5 has no effect without --draft",
+    "run -p x --draft-p-min 5": "--draft-p-min 5 has no effect without --draft",
+    "run -p x --draft-min-match 5": "--draft-min-match 5 has no effect without --draft ngram",
+    "run -p x --draft ngram --draft-p-min 0.5": "--draft-p-min 0.5 has no effect without --draft "
+    "FILE",
+    "run -p x --draft t.gguf --draft-min-match 3": "--draft-min-match 3 has no effect without "
+    "--draft ngram",
     "doctor -c 100M": "--ctx has no effect without --fit MODEL",
     "doctor --kv-type f16": "--kv-type has no effect without --fit MODEL",
     "doctor --method full": "--method has no effect without --fit MODEL",

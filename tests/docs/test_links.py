@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -91,3 +92,23 @@ def test_the_index_names_all_pages() -> None:
     linked = {(index.parent / link).resolve() for link in _LINK.findall(index.read_text("utf-8"))}
     pages = {path.resolve() for path in (ROOT / "docs").rglob("*.md")} - {index.resolve()}
     assert pages - linked == set()
+
+
+def test_packages_list_the_files_that_they_have() -> None:
+    """Where the docstring of a package lists its files, it names all of them, and no others."""
+    lists = 0
+    for package in ROOT.rglob("__init__.py"):
+        parts = package.relative_to(ROOT).parts
+        if {"build", "tests"} & set(parts) or parts[0].startswith("."):
+            continue
+        text = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""
+        if len(re.findall(r"^ *[\w/]+\.py", text, re.MULTILINE)) < 2:
+            continue
+        lists += 1
+        folder = package.parent
+        named = set(re.findall(r"(?<![\w`.])[a-z]\w*\.py\b", text))
+        there = {file.name for file in folder.glob("[a-z]*.py")}
+        folders = re.findall(r"^ *(\w+)/", text, re.MULTILINE)
+        assert named == there, package
+        assert all((folder / name).is_dir() for name in folders), package
+    assert lists > 15, lists

@@ -16,6 +16,8 @@ import pytest
 
 from kvarn.jit.arena import Arena
 from kvarn.models import ModelConfig
+from kvarn.models.passes.transformer import Transformer
+from kvarn.models.weights import Weights
 from kvarn.ops.attention.softmax import Softmax
 from kvarn.ops.cpu import Cpu
 from kvarn.ops.reference import attention as attention_reference
@@ -251,6 +253,16 @@ def greedy(
         rows.append(out[0])
         step = ids[-1:]
     return ids, np.stack(rows)
+
+
+def greedy_of(golden: Any) -> tuple[list[int], float]:
+    """The greedy ids of a tiny model, and the largest error of their logits beside llama.cpp's, in
+    units of the logits' standard deviation."""
+    config = ModelConfig.from_metadata(golden.metadata)
+    model = Transformer(config, Weights.load(as_tensors(golden.arrays), config), 64)
+    n, n_ctx = len(golden.ids), golden.case.n_ctx
+    ids, logits = greedy(model, PlainAttention(config), golden.prompt, n, n_ctx)
+    return ids, np.abs(logits[golden.steps] - golden.logits).max() / golden.logits.std()
 
 
 def read(

@@ -89,13 +89,6 @@ def _gemma_states(case: TinyEncoder, w: dict[str, F64], x: F64, norm: Any, linea
     return norm(x, "output_norm")
 
 
-def pooled_mean(case: TinyEncoder, ids: list[int]) -> F64:
-    """float64 (D,): the mean of a text's hidden states, through the dense layers if it has some."""
-    w = {name: value.astype(np.float64) for name, value in tensors(case).items()}
-    mean = hidden_states(case, ids, [0] * len(ids)).mean(0)
-    return w["dense_3.weight"] @ (w["dense_2.weight"] @ mean) if case.n_dense else mean
-
-
 def scores(case: TinyEncoder, first: F64) -> F64:
     """float64 (labels,): what the classifier makes of one hidden state."""
     w = {name: value.astype(np.float64) for name, value in tensors(case).items()}

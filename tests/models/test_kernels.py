@@ -28,18 +28,8 @@ GELU_TOLERANCE = {"gemma2-46": 3e-2}
 @pytest.mark.parametrize("name", [case.name for case in CASES])
 def test_kernels_give_llama_cpps_ids(name: str, golden_models: Callable[[str], Any]) -> None:
     golden = golden_models(name)
-    config = ModelConfig.from_metadata(golden.metadata)
-    weights = Weights.load(plain.as_tensors(golden.arrays), config)
-    model = Transformer(config, weights, 64)
-    ids, logits = plain.greedy(
-        model,
-        plain.PlainAttention(config),
-        golden.prompt,
-        len(golden.ids),
-        golden.case.n_ctx,
-    )
+    ids, error = plain.greedy_of(golden)
     assert ids == golden.ids
-    error = np.abs(logits[golden.steps] - golden.logits).max() / golden.logits.std()
     assert error < (GELU_TOLERANCE.get(name, 5e-3) if golden.case.gelu else 2e-4)
 
 

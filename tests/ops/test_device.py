@@ -39,7 +39,7 @@ def test_items_are_written_where_they_are_read() -> None:
 def test_a_device_without_experts_refuses_them_by_name() -> None:
     data, q8_0 = np.zeros((2, 3, 34), np.uint8), QUANT_TYPES["Q8_0"]
     assert CPU.expert_matrix(q8_0, data, 32, "x").n_bytes == data.nbytes
-    with pytest.raises(OpsError, match="loading x: found routed experts, which the device cpu"):
+    with pytest.raises(OpsError, match="loading x: the device cpu does not compute routed experts"):
         Device.check_experts(CPU, "x")
 
 

@@ -164,23 +164,17 @@ def test_sketches_and_means_of_a_sparse_prompt_stay_near_exact_reading(rows: Mod
 def test_rows_of_blocks_read_the_first_tokens_and_their_block(
     rows: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, inner = [], BlockPrompts.attend_prompt
-
-    def attend(prompts, layer, q, start, out) -> None:
-        inner(prompts, layer, q, start, out)
-        calls.append((layer, q.copy(), int(start), out.copy()))
-
-    monkeypatch.setattr(BlockPrompts, "attend_prompt", attend)
+    spy = PromptSpy(monkeypatch, BlockPrompts)
     with rows.context(1700, prefill=BlocksPrefill(512)) as context:
         context.prefill(ids_of(rows, 1600))
-        for layer, q, start, out in calls:
+        for layer, q, start, out in spy.calls:
             for row in (0, len(q) - 1):
                 position = start + row
                 keys, values = rows_of(layer, position + 1)
                 token = np.arange(position + 1)
                 seen = (token < 128) | (token >= position // 512 * 512) | (position >= 1536)
                 check_listed(layer, q[row][None], keys, values, token[seen], out[row][None])
-    assert {start for _, _, start, _ in calls} >= {0, 512, 1024, 1536}
+    assert {start for _, _, start, _ in spy.calls} >= {0, 512, 1024, 1536}
 
 
 @pytest.mark.parametrize(

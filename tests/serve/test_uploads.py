@@ -196,7 +196,7 @@ def test_a_reader_that_dies_is_told(
 def test_without_the_readers_it_tells_how_to_install_them(
     http: httpx.Client, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = '{"refused": "x is a PDF file, which takes the package pypdf", "missing": true}'
+    told = '{"refused": "x is a PDF file, which needs the package pypdf", "missing": true}'
     monkeypatch.setattr(documents, "COMMAND", (sys.executable, "-c", f"print({told!r})"))
     answer = sent_form(http, "x", b"x")
     assert answer.status_code == 501 and "pypdf" in answer.json()["error"]["message"]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....system.errors import KvarnError
+from ....system.errors import KvarnError, message_of
 from ....system.terminal import generate, say, say_lines
 from ...terminal.interrupt import Interruptible, StoppedReading
 
@@ -79,10 +79,8 @@ class Chat:
                     self._session.save(self.conversation)
             except BrokenPipeError:
                 raise  # nobody reads the answers any more
-            except OSError as error:
-                self._fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-            except KvarnError as error:
-                self._fail(str(error))
+            except (OSError, KvarnError) as error:
+                self._fail(message_of(error))
         # At a terminal the user saw each error; a pipe learns of them from the exit code.
         return int(self._failed and not self.reader.interactive)
 

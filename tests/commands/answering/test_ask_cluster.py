@@ -16,7 +16,7 @@ from ..pack_runner import Kvarn
     [
         (("mill", "--ray", "local"), 2, "--ray asks the packs of a folder: kvarn ask --packs FOL"),
         (("--packs", "x", "--ray-workers", "2"), 2, "--ray-workers has no effect without --ray"),
-        (("--packs", "x", "--ray", "local"), 1, f"takes the package ray: {how_to_install('ray')}"),
+        (("--packs", "x", "--ray", "local"), 1, f"needs the package ray: {how_to_install('ray')}"),
     ],
 )
 def test_wrong_lines_are_refused(

@@ -86,7 +86,7 @@ def test_commands(chat: Chat, tmp_path: Path) -> None:
     [
         ("/bogus", "there is no command /bogus"),
         ("/save", "/save needs a file"),
-        ("/load /no/such.json", "/no/such.json: No such file"),
+        ("/load /no/such.json", "/no/such.json: no such file"),
         ("/undo", "nothing to undo"),
         ("/undo 3", "/undo takes no more words"),
         ("/regen", "nothing to answer"),

@@ -144,16 +144,6 @@ def test_errors_are_one_line(
     assert expected in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    ["--length x", "--length 4096,", "--keep-budget 0%", "--method hash --budget lots"],
-)
-def test_wrong_usage_is_exit_code_2(run: Eval, arguments: str) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        run(arguments)
-    assert stopped.value.code == 2
-
-
 @pytest.mark.parametrize("method", ["hash:bits=many", "topk:budget=lots", "topk:index=tree"])
 def test_a_wrong_value_in_a_list_is_wrong_usage(run: Eval, method: str) -> None:
     code, out, err = run(f"--method {method}")

@@ -16,7 +16,6 @@ from kvarn.runtime.draft import DraftModel, Ngram
 from kvarn.runtime.draft.request import DraftRequest
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.loading.load import load
-from kvarn.system.errors import KvarnError
 
 from ...models.tiny_text_encoders import TinyEncoder, write
 
@@ -53,21 +52,6 @@ def test_a_draft_that_is_opened_has_what_was_asked_for(
         DraftModel.min_probability,
     )
     assert (model.max_tokens, model.min_probability) == (5, 0.25)
-
-
-@pytest.mark.parametrize("option", ["--draft-max", "--draft-min-match", "--draft-p-min"])
-def test_an_option_that_says_nothing_is_refused(option: str) -> None:
-    with pytest.raises(KvarnError, match=f"{option} 5 has no effect without --draft"):
-        parsed(f"{option} 5")
-
-
-@pytest.mark.parametrize(
-    "line", ["--draft", "--draft ngram --draft-max 0", "--draft ngram --draft-max 32"]
-)
-def test_wrong_usage_is_exit_code_2(line: str) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["run", *line.split()])
-    assert stopped.value.code == 2
 
 
 def test_run_writes_the_same_text_in_fewer_passes(
@@ -152,12 +136,3 @@ def test_files_that_cannot_draft_are_refused_before_a_model_is_loaded(
         error = capsys.readouterr().err
         assert words in error
         assert error.count("\n") == 1
-
-
-def test_options_of_the_other_draft_are_refused() -> None:
-    for line, words in (
-        ("--draft ngram --draft-p-min 0.5", "--draft-p-min 0.5 has no effect without --draft FILE"),
-        ("--draft a.gguf --draft-min-match 3", "has no effect without --draft ngram"),
-    ):
-        with pytest.raises(KvarnError, match=words):
-            parsed(line)

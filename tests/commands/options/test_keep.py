@@ -131,17 +131,6 @@ def test_impossible_combinations_are_one_line(
     assert message in err
 
 
-@pytest.mark.parametrize(
-    "options",
-    ["--keep most", "--keep-budget 0", "--keep-budget 120%", "--keep nacl --keep-random some"],
-)
-def test_wrong_usage(options: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["run", *options.split()])
-    assert stopped.value.code == 2
-    assert "--keep" in capsys.readouterr().err
-
-
 def test_a_chat_goes_on_beyond_its_budget(
     tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from kvarn.commands.options.generation import add_sampling_options, sampling_from
-from kvarn.runtime.sampling import Sampler, SamplingError
+from kvarn.runtime.sampling import Sampler
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -77,22 +77,6 @@ def test_every_other_sampler_arrives() -> None:
     assert sampler_from(parse("--dry-sequence-breaker", "none")).dry_sequence_breakers == ()
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("--samplers top_k;top_q", "name 'top_q', expected"),
-        ("--sampler-seq kz", "letter 'z', expected"),
-    ],
-)
-def test_unknown_samplers_are_wrong_usage(
-    line: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        parse(*line.split())
-    assert stopped.value.code == 2
-    assert words in capsys.readouterr().err
-
-
 def test_seed_minus_one_is_a_fresh_one() -> None:
     assert sampler_from(parse("--seed", "-1")).seed is None
 
@@ -105,8 +89,3 @@ def test_a_bias_of_another_form_is_wrong_usage(
         parse("--logit-bias", bias)
     assert stopped.value.code == 2
     assert "expected ID+BIAS" in capsys.readouterr().err
-
-
-def test_values_out_of_range_are_named() -> None:
-    with pytest.raises(SamplingError, match=r"top_p is 1\.5"):
-        sampler_from(parse("--top-p", "1.5"))

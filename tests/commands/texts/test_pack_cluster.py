@@ -48,7 +48,7 @@ def test_without_ray_one_line_says_how_to_install_it(
     line = ("pack", "build", *words, *run.model, "-f", run.text, "-o", f"{tmp_path}/new/")
     code, out, err = run(*line, "--ray", "local")
     assert (code, out, list((tmp_path / "new").glob("*"))) == (1, "", [])
-    assert err == f"kvarn: --ray takes the package ray: {how_to_install('ray')}\n"
+    assert err == f"kvarn: --ray needs the package ray: {how_to_install('ray')}\n"
 
 
 @pytest.mark.parametrize(

@@ -98,5 +98,5 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_a_device_without_text_encoders_refuses_them() -> None:
     assert isinstance(CPU.text_scratch(32), TextScratch)
-    with pytest.raises(OpsError, match="the device cpu computes none; use --device cpu"):
+    with pytest.raises(OpsError, match="encoder: the device cpu does not compute its attention"):
         Device.text_scratch(CPU, 32)

@@ -69,7 +69,7 @@ def test_without_the_extra_a_line_tells_how_to_install_it(
     with pytest.raises(ReaderMissing) as refused:
         text_of(data, "x", ".html", quiet)
     line = message_of(refused.value)
-    assert line.startswith(f"x is {kind}, which takes the package ")
+    assert line.startswith(f"x is {kind}, which needs the package ")
     assert "pip install 'beautifulsoup4" in line and otherwise in line and "\n" not in line
 
 

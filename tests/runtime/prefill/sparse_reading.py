@@ -16,6 +16,7 @@ from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import Prefill, SparsePrefill
+from kvarn.runtime.prefill.around import AroundPrompts
 from kvarn.runtime.prefill.attention import SparsePrompts
 from kvarn.runtime.prefill.sparse import RERANK
 
@@ -55,14 +56,16 @@ def same_kv(one, other) -> bool:
 class Spy:
     """Keeps queries and outputs of the calls for prompts."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls, inner = [], SparsePrompts.attend_prompt
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, kind: type[AroundPrompts] = SparsePrompts
+    ) -> None:
+        self.calls, inner = [], kind.attend_prompt
 
         def attend(prompts, layer, q, start, out) -> None:
             inner(prompts, layer, q, start, out)
             self.calls.append((layer, q.copy(), int(start), out.copy()))
 
-        monkeypatch.setattr(SparsePrompts, "attend_prompt", attend)
+        monkeypatch.setattr(kind, "attend_prompt", attend)
 
 
 def chosen_by_formula(

@@ -23,7 +23,7 @@ from kvarn.runtime.rehearsal import N_FILLED, N_READ, read_deep
 from kvarn.runtime.store import Disk, Ram
 
 from ..reading import ids_of
-from .sparse_reading import N, kv_of, read_prompt, same_kv
+from .sparse_reading import N, Spy, kv_of, read_prompt, same_kv
 
 BLOCKS = BlocksPrefill(1024)
 UNTIL = N // 1024 * 1024
@@ -51,16 +51,10 @@ def _masked(q: np.ndarray, keys: np.ndarray, values: np.ndarray, seen, scale: fl
 def test_each_row_reads_the_first_tokens_and_its_block(
     model: Model, monkeypatch: pytest.MonkeyPatch, kind: str, size: int, rest: str
 ) -> None:
-    calls, inner = [], BlockPrompts.attend_prompt
-
-    def attend(prompts, layer, q, start, out) -> None:
-        inner(prompts, layer, q, start, out)
-        calls.append((layer, q.copy(), int(start), out.copy()))
-
-    monkeypatch.setattr(BlockPrompts, "attend_prompt", attend)
+    spy = Spy(monkeypatch, BlockPrompts)
     context, _ = read_prompt(model, BlocksPrefill(size, rest=rest), store=Ram(kind, kind))
     until, n_rows = N if rest == "block" else N // size * size, 0
-    for layer, q, start, out in calls:
+    for layer, q, start, out in spy.calls:
         for row in {0, len(q) // 2, len(q) - 1}:
             position = start + row
             keys, values = read_kv(

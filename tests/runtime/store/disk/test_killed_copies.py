@@ -1,6 +1,5 @@
 """Export and import, killed anywhere: the copy is whole or not there, and what was copied stays."""
 
-import random
 import subprocess
 import sys
 import textwrap
@@ -11,7 +10,7 @@ import pytest
 from kvarn.runtime.packs.pack import all_packs
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 
-from ....programs import printed
+from .lives import live
 from .packs import holds, random_tokens, write
 
 TOKENS = random_tokens(2600)
@@ -19,36 +18,17 @@ FEW, MANY = 10, 150
 
 COPIES = textwrap.dedent(
     """
-    import os, signal, sys
+    import sys
+    from functools import partial
     from pathlib import Path
     from kvarn.runtime.store.disk.archive import export_pack, import_pack
+    from tests.runtime.store.disk.lives import calls_of, tell_killed
 
     copy = {"export": export_pack, "import": import_pack}[sys.argv[1]]
     source, folder = map(Path, sys.argv[2:4])
-
-    def run(target, last):
-        # One life, killed at its call number `last`; says how many it has made.
-        calls = 0
-
-        def count(*_):
-            nonlocal calls
-            calls += 1
-            if calls == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.setprofile(count)
-        copy(source, target)
-        sys.setprofile(None)
-        return calls
-
-    calls = run(folder / "clean", 0)
+    calls = calls_of(partial(copy, source, folder / "clean"))
     for number, share in enumerate(map(float, sys.argv[4:])):
-        child = os.fork()
-        if not child:
-            run(folder / str(number), 1 + int(share * calls))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        print(os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
+        tell_killed(partial(copy, source, folder / str(number)), 1 + int(share * calls))
     """
 )
 
@@ -63,10 +43,7 @@ def full(pack: Path) -> Path:
 def killed(kind: str, source: Path, folder: Path, lives: int, seed: int) -> None:
     """Copy `source` to folder/0, folder/1, … in as many lives, each killed at a random call."""
     folder.mkdir()
-    shares = [str(random.Random(seed + i).random()) for i in range(lives)]
-    done = printed(COPIES, kind, source, folder, *shares)
-    # A life may need a few calls less than the first one, and end before it is killed.
-    assert done.split().count("True") >= 0.8 * lives
+    live(COPIES, kind, source, folder, lives=lives, seed=seed)
 
 
 def exports(full: Path, folder: Path, lives: int, seed: int) -> None:

@@ -17,8 +17,8 @@ from kvarn.runtime.store.disk.archive import export_pack
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.format import snapshot
 
-from ....programs import printed
 from ...reading import ids_of
+from .lives import live
 
 N_CTX = 256
 STREAMING, HASHEVICT = kvarn.Streaming(40), kvarn.HashEvict(40)
@@ -125,52 +125,35 @@ def test_a_flipped_byte_is_found(tiny: Model, saved: Path) -> None:
 
 SAVES = textwrap.dedent(
     """
-    import os, signal, sys
+    import sys
+    from functools import partial
     from pathlib import Path
     from kvarn.runtime.store.disk.format import snapshot
-
-    def save(folder, number, last):
-        # Snapshot `number`, killed at its call number `last`; says how many it has made.
-        calls = 0
-
-        def count(*_):
-            nonlocal calls
-            calls += 1
-            if calls == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        parts = [memoryview(bytes([number % 256]) * (number * 1000 + i)) for i in range(4)]
-        sys.setprofile(count)
-        state = snapshot.Snapshot([number] * number, None, number, {"positions": 4}, parts)
-        snapshot.write(folder, state)
-        sys.setprofile(None)
-        return calls
+    from tests.runtime.store.disk.lives import calls_of, tell_killed
 
     folder = Path(sys.argv[1])
-    save(folder, 1, 0), save(folder, 2, 0)  # the first ones also compile and import
-    calls, number = save(folder, 3, 0), 3
+
+    def save(number):
+        parts = [memoryview(bytes([number % 256]) * (number * 1000 + i)) for i in range(4)]
+        state = snapshot.Snapshot([number] * number, None, number, {"positions": 4}, parts)
+        snapshot.write(folder, state)
+
+    save(1), save(2)  # the first ones also compile and import
+    calls, number = calls_of(partial(save, 3)), 3
     for share in map(float, sys.argv[2:]):
-        child = os.fork()
-        if not child:
-            save(folder, number + 1, 1 + int(share * calls))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
+        tell_killed(partial(save, number + 1), 1 + int(share * calls))
         facts = snapshot.read_facts(folder)
         rest = memoryview(bytearray(facts.n_bytes - 4 * facts.n_tokens))
         snapshot.read(folder, facts, [rest])
         assert facts.n_tokens in (number, number + 1), (facts, number)
         number = facts.n_tokens
-        print(os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
     """
 )
 
 
 def saves_and_dies(folder: Path, lives: int, seed: int) -> None:
     """Each life writes the next snapshot and is killed: the last one or its own is there, whole."""
-    shares = [str(random.Random(seed + i).random()) for i in range(lives)]
-    done = printed(SAVES, folder, *shares)
-    # A life may need a few calls less than the first one, and end before it is killed.
-    assert done.split().count("True") >= 0.8 * lives
+    live(SAVES, folder, lives=lives, seed=seed)
 
 
 def test_a_killed_save_leaves_a_whole_snapshot(tmp_path: Path) -> None:
