@@ -9,7 +9,7 @@ The vocabulary is synthetic, byte-level BPE with as many tokens and merges as Ll
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Shape:
     n_vocab: int = 128_256
     n_experts: int = 0
     n_used: int = 0
+    n_ctx: int = 131_072
 
 
 LLAMA_1B = Shape()
@@ -76,11 +77,17 @@ def kept_model(
     return path
 
 
-def write_model(path: Path, mix: str, shape: Shape = LLAMA_1B) -> None:
+def write_model(
+    path: Path,
+    mix: str,
+    shape: Shape = LLAMA_1B,
+    add_keys: Callable[[gguf.GGUFWriter], object] = lambda _: None,
+) -> None:
     """Write the GGUF file, always the same for the same arguments; takes some seconds per GB."""
     writer = gguf.GGUFWriter(path, "llama", use_temp_file=False)
     _write_metadata(writer, mix, shape)
     _write_vocabulary(writer, shape.n_vocab)
+    add_keys(writer)
     pools = {kind: _pool(kind) for kind in {*MIXES[mix], GGMLType.Q6_K}}
     for name, rows, cols, kind in _matrices(mix, shape):
         matrix = pools[kind].matrix(rows, cols)
@@ -100,7 +107,7 @@ def write_model(path: Path, mix: str, shape: Shape = LLAMA_1B) -> None:
 
 def _write_metadata(writer: gguf.GGUFWriter, mix: str, shape: Shape) -> None:
     writer.add_name(f"random {mix}")
-    writer.add_context_length(131_072)
+    writer.add_context_length(shape.n_ctx)
     writer.add_embedding_length(shape.n_embd)
     writer.add_block_count(shape.n_layers)
     writer.add_feed_forward_length(shape.n_ff)

@@ -1,10 +1,13 @@
 """Runs commands about packs on the tiny model, in a home of their own."""
 
-import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lab.peers.model import write_model
+
+from ..conftest import TINY
 from .pack_runner import TEXT, Kvarn
 
 
@@ -22,11 +25,8 @@ def run(
 
 
 @pytest.fixture
-def trained_on_64(tiny_path: Path, tmp_path: Path) -> Path:
+def trained_on_64(tmp_path: Path) -> Path:
     """The tiny model, whose file says another training length."""
-    key, data = b"llama.context_length" + struct.pack("<I", 4), tiny_path.read_bytes()
-    changed = data.replace(key + struct.pack("<I", 131_072), key + struct.pack("<I", 64))
-    assert changed != data
     path = tmp_path / "short.gguf"
-    path.write_bytes(changed)
+    write_model(path, "f16", replace(TINY, n_ctx=64))
     return path

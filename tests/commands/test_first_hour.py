@@ -8,15 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gguf
 import pytest
 
 from kvarn.cli import main
 from kvarn.commands.machine.completion import SHELLS
 from kvarn.commands.parsing.rare import RARE
 from kvarn.runtime.home import remember_model
-from lab.peers import model as models
+from lab.peers.model import write_model
 
+from ..conftest import TINY
 from .ctrl_c import said_on_ctrl_c
 
 ONE = ["-n", "3", "--temp", "0", "-c", "256"]
@@ -67,21 +67,11 @@ def test_the_default_model_is_told_for_what_it_is(capsys: pytest.CaptureFixture[
 
 
 def test_a_model_with_a_chat_template_may_expect_messages(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Writer(gguf.GGUFWriter):
-        def add_name(self, name: str) -> None:
-            super().add_name(name)
-            self.add_chat_template(
-                "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
-            )
-
-    monkeypatch.setattr(models.gguf, "GGUFWriter", Writer)
     path = tmp_path / "chat.gguf"
-    shape = models.Shape(
-        n_layers=2, n_embd=64, n_heads=4, n_kv_heads=2, head_dim=16, n_ff=96, n_vocab=512
-    )
-    models.write_model(path, "f16", shape)
+    turns = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    write_model(path, "f16", TINY, lambda writer: writer.add_chat_template(turns))
     run = ["run", "-m", str(path), "-p", "x", *ONE]
     assert main(run) == 0
     assert "--instruct sends the prompt as one" in capsys.readouterr().err

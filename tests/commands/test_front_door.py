@@ -15,7 +15,9 @@ from kvarn.cli import main
 from kvarn.commands.machine import doctor
 from kvarn.system.errors import KvarnError
 from kvarn.system.text import lines
-from lab.peers import model as models
+from lab.peers.model import write_model
+
+from ..conftest import TINY
 
 EVIL = "\x1b]0;title\x07 \x9b2J\nkvarn: forged\r\u202e"
 
@@ -204,18 +206,13 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose name, folder and file are as bad as can be."""
     monkeypatch.setenv("KVARN_HOME", str(tmp_path / f"home{EVIL.replace('/', '')}"))
 
-    class Writer(gguf.GGUFWriter):
-        def add_name(self, name: str) -> None:
-            super().add_name(EVIL)
-            self.add_string(f"general.{EVIL}", EVIL)
-            self.add_array(f"list.{EVIL}", [EVIL, "x"])
+    def add_keys(writer: gguf.GGUFWriter) -> None:
+        writer.add_name(EVIL)
+        writer.add_string(f"general.{EVIL}", EVIL)
+        writer.add_array(f"list.{EVIL}", [EVIL, "x"])
 
-    monkeypatch.setattr(models.gguf, "GGUFWriter", Writer)
     path = tmp_path / f"{EVIL}.gguf"
-    shape = models.Shape(
-        n_layers=2, n_embd=64, n_heads=4, n_kv_heads=2, head_dim=16, n_ff=96, n_vocab=512
-    )
-    models.write_model(path, "f16", shape)
+    write_model(path, "f16", TINY, add_keys)
     return path
 
 

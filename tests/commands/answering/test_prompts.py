@@ -18,7 +18,7 @@ from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.sampling import Sampler
 from kvarn.runtime.store import Disk
-from lab.peers import model as models
+from lab.peers.model import write_model
 
 from ...conftest import TINY
 from ..pack_runner import TEXT, Kvarn, ids_of
@@ -35,16 +35,13 @@ ONE = ["-n", "1", "--temp", "0", "-c", "512"]
 def chat_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model whose file asks for BOS, and whose template writes it, as Llama 3's does."""
 
-    class Writer(gguf.GGUFWriter):
-        def add_name(self, name: str) -> None:
-            super().add_name("Tiny Base")
-            self.add_add_bos_token(True)
-            self.add_chat_template(TURNS)
+    def add_keys(writer: gguf.GGUFWriter) -> None:
+        writer.add_name("Tiny Base")
+        writer.add_add_bos_token(True)
+        writer.add_chat_template(TURNS)
 
     path = tmp_path_factory.mktemp("models") / "chat.gguf"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models.gguf, "GGUFWriter", Writer)
-        models.write_model(path, "f16", TINY)
+    write_model(path, "f16", TINY, add_keys)
     return path
 
 

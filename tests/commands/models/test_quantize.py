@@ -15,7 +15,6 @@ from kvarn.cli import main
 from kvarn.commands.options.values import WEIGHT_TYPES
 from kvarn.convert.quantize.imatrix import read_imatrix
 from kvarn.convert.quantize.mixes import MIXES
-from lab.peers import model as models
 from lab.peers.model import Shape, write_model
 
 TEXT = "The mill stood by the river, and the wheel turned all day. " * 30
@@ -91,15 +90,7 @@ def test_encoders_of_other_weights_are_left_out_and_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     embedded, target = tmp_path / "embedded.gguf", tmp_path / "out.gguf"
-
-    class Writer(gguf.GGUFWriter):
-        def add_name(self, name: str) -> None:
-            super().add_name(name)
-            self.add_uint32("kvarn.hash.version", 1)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models.gguf, "GGUFWriter", Writer)
-        write_model(embedded, "f16", SHAPE)
+    write_model(embedded, "f16", SHAPE, lambda w: w.add_uint32("kvarn.hash.version", 1))
     monkeypatch.setenv("KVARN_HOME", str(tmp_path / "home"))  # convert remembers what it made
     for words in (
         ["quantize", str(embedded), str(target)],

@@ -5,7 +5,6 @@ Python is given objects, written beside each line of words; what nobody says is 
 
 import json
 import re
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,9 @@ from kvarn.runtime import model as model_module
 from kvarn.runtime.context.planning.plan import ROOM, ContextPlan
 from kvarn.runtime.model import Model
 from kvarn.system.errors import KvarnError
+from lab.peers.model import write_model
+
+from ...conftest import TINY
 
 Host = Callable[..., Any]
 TRAINED = 1024
@@ -137,13 +139,10 @@ class Found:
 
 
 @pytest.fixture(scope="module")
-def path(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model, whose file says another training length."""
-    key, data = b"llama.context_length" + struct.pack("<I", 4), tiny_path.read_bytes()
-    changed = data.replace(key + struct.pack("<I", 131_072), key + struct.pack("<I", TRAINED))
-    assert changed != data
     short = tmp_path_factory.mktemp("model") / "short.gguf"
-    short.write_bytes(changed)
+    write_model(short, "f16", replace(TINY, n_ctx=TRAINED))
     return short
 
 
