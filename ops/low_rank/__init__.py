@@ -1,6 +1,7 @@
 """Low-rank adapters beside a matrix: y += B (A x), A and B thin (`api`).
 
-`thin` has the matrices as numbers of 20 bits, `kernels` the two products.
+`thin` has the matrices as numbers of 20 bits, `kernels` the two products, `arguments` what they
+work on.
 """
 
 from .api import LowRankScratch as LowRankScratch

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import aligned
-from ...jit.launch import DefinedKernel, lazy_kernel
+from ...jit.launch import Arguments, DefinedKernel, lazy_kernel
 from ...jit.threads import max_threads
 from ..arrays import F32
 from ..errors import OpsError
 from ..linear.activations import Activations
-from ..linear.arguments import Buffers, Output
+from ..linear.arguments import Buffers
+from .arguments import Products
 from .thin import CHUNK, ROWS, TILE_BYTES, LowRank
 
 
@@ -37,15 +38,16 @@ class LowRankScratch:
 
     def __init__(self, max_rows: int) -> None:
         self._max_rows = max_rows
-        self._narrow: dict[tuple[int, int], F32] = {}
+        self._parts: dict[tuple[int, int], F32] = {}
         self._buffers: dict[tuple[int, int], NDArray[np.uint8]] = {}
+        self.products = Arguments(Products)
 
-    def narrow(self, index: int, width: int) -> int:
-        """Address of float32 (max_rows, width): A x of product number `index`, in parts."""
-        key = index, width
-        if key not in self._narrow:
-            self._narrow[key] = aligned((self._max_rows, width), np.float32)
-        return int(self._narrow[key].ctypes.data)
+    def parts(self, n_tokens: int, n_panels: int, n_parts: int) -> F32:
+        """`Products.parts`."""
+        key = n_panels, n_parts
+        if key not in self._parts:
+            self._parts[key] = aligned((self._max_rows, *key, ROWS), np.float32)
+        return self._parts[key][:n_tokens]
 
     def buffers(self, width: int) -> Buffers:
         """Memory of each thread: inputs of `width` floats, columns of a panel, sums. For as many
@@ -67,11 +69,11 @@ def add_low_rank(
     A run beside those by matrices of the same `act` (`Kernel.__call__`). Raises OpsError for shapes
     that do not fit, or too many vectors.
     """
-    x, prepared = act.x, []
-    n = len(x)
-    for index, (adapter, out) in enumerate(products):
+    x, panels = act.x, list[int]()
+    matrices = []
+    for adapter, out in products:
         a, b = adapter.a.panels, adapter.b.panels
-        if x.shape[1] != a.n_cols or out.shape != (n, b.n_rows) or n > act.max_rows:
+        if x.shape[1] != a.n_cols or out.shape != (len(x), b.n_rows) or len(x) > act.max_rows:
             raise OpsError(
                 f"adding what adapters give: found x {x.shape} and out {out.shape}, expected x "
                 f"(T, {a.n_cols}) and out (T, {b.n_rows})"
@@ -80,10 +82,12 @@ def add_low_rank(
             raise OpsError(
                 f"adding what adapters give: found out of {out.dtype}, expected contiguous float32"
             )
-        parts, width = -(-a.n_cols // CHUNK), -(-a.n_rows // ROWS) * ROWS
-        narrow = scratch.narrow(index, parts * width)
-        prepared.append((b, narrow, parts, out, scratch.buffers(width)))
-        _narrow(*a, x.ctypes.data, n, narrow, *scratch.buffers(width), group=act.group)
-    for b, narrow, parts, out, buffers in prepared:
-        y = Output(out.ctypes.data, 4 * b.n_rows, n)
-        _widen(*b, narrow, parts, *y, *buffers, group=id(scratch))
+        matrices.append((*b, len(panels), out.ctypes.data))
+        panels += a.addresses
+    parts = scratch.parts(len(x), len(panels), -(-x.shape[1] // CHUNK))
+    given = scratch.products.fill(
+        Products(x, np.array(panels, np.int64), parts, np.array(matrices, np.int64))
+    )
+    buffers = scratch.buffers(len(panels) * ROWS)
+    _narrow(given, *buffers, group=act.group)
+    _widen(given, *buffers)

@@ -7,6 +7,7 @@ company. One token reads the numbers as they are stored; more have them as float
 from ...jit.cached import jit
 from ...jit.launch.atomics import take
 from ...jit.launch.define import Share, kernel
+from ...jit.launch.views import address
 from ...jit.simd import (
     fma,
     load_f32,
@@ -22,6 +23,7 @@ from ...jit.simd import (
     widen_i32,
 )
 from ..linear.arguments import Buffers, Output
+from .arguments import Products
 from .thin import CHUNK, HEAD, PAIR, ROWS, TILE_BYTES, Panels
 
 _TOKENS = 64  # rows of the output that are written at once: a page of each stays in the TLB
@@ -104,36 +106,36 @@ def _tokens(pair, x, n_cols, n_tokens, stride, tile):
 
 
 @kernel
-def narrow_kernel(share: Share, a: Panels, x: int, n_tokens: int, out: int, scratch: Buffers):
-    """Each 512 columns of x float32[T][K] by a -> out float32[T][parts][rows, in panels]."""
-    parts, panels = (a.n_cols + CHUNK - 1) // CHUNK, (a.n_rows + ROWS - 1) // ROWS
-    tile = scratch.data + share.part * scratch.n_bytes
+def narrow_kernel(share: Share, products: Products, scratch: Buffers):
+    """Each 512 columns of x by each panel of A -> products.parts."""
+    n_tokens, n_panels, n_parts = products.parts.shape[:3]
+    x, n_cols = address(products.x), products.x.shape[1]
+    tile, row_bytes = scratch.data + share.part * scratch.n_bytes, 64 * n_panels * n_parts
     item = take(share.ticket)
-    while item < parts * panels:
-        panel, part = item % panels, item // panels
-        scales = a.data + panel * a.panel_bytes
-        pairs, start = scales + HEAD + part * (CHUNK // 2 * PAIR), part * CHUNK
-        run, to = min(CHUNK, a.n_cols - start), out + 64 * item
+    while item < n_panels * n_parts:
+        scales, start = products.panels[item // n_parts], item % n_parts * CHUNK
+        pairs, run = scales + HEAD + start // 2 * PAIR, min(CHUNK, n_cols - start)
+        out = address(products.parts) + 64 * item
         if n_tokens == 1:
-            store(to, 0, _token(pairs, x + 4 * start, run) * load_f32(scales, 0))
+            store(out, 0, _token(pairs, x + 4 * start, run) * load_f32(scales, 0))
         else:
-            _tokens(pairs, x + 4 * start, run, n_tokens, 4 * a.n_cols, tile)
+            _tokens(pairs, x + 4 * start, run, n_tokens, 4 * n_cols, tile)
             for t in range(n_tokens):
                 product = load_f32(tile, TILE_BYTES + 64 * t) * load_f32(scales, 0)
-                store(to, 64 * parts * panels * t, product)
+                store(out, row_bytes * t, product)
         item = take(share.ticket)
 
 
 @jit
-def _add_parts(narrow, n_tokens, n_parts, width, out):
-    """out float32[T][width] = the sums of the parts of each token."""
-    for t in range(n_tokens):
-        for r in range(0, 4 * width, 64):
-            place = narrow + 4 * width * n_parts * t + r
-            total = load_f32(place, 0)
-            for part in range(1, n_parts):
-                total = total + load_f32(place, 4 * width * part)
-            store(out, 4 * width * t + r, total)
+def _add_parts(parts, out):
+    """out float32[T][P][16] = the sums of the parts (T, P, parts, 16)."""
+    n_tokens, n_panels, n_parts = parts.shape[:3]
+    for i in range(n_tokens * n_panels):
+        place = address(parts) + 64 * n_parts * i
+        total = load_f32(place, 0)
+        for part in range(1, n_parts):
+            total = total + load_f32(place, 64 * part)
+        store(out, 64 * i, total)
 
 
 @jit
@@ -160,20 +162,45 @@ def _add_panel(b, panel, x, stride, out, tile):
             _add(place + out.row_bytes * t, rows, total, scales)
 
 
+@jit
+def _add_panels(b, panels, x, stride, out, tile):
+    """Add the products of a range of panels, which may be empty."""
+    for start in range(0, out.n_tokens, _TOKENS):
+        to = out.data + out.row_bytes * start
+        some = Output(to, out.row_bytes, min(_TOKENS, out.n_tokens - start))
+        for panel in range(panels[0], panels[1]):
+            _add_panel(b, panel, x + stride * start, stride, some, tile)
+
+
+@jit
+def _panels(matrices, m):
+    """B of product m."""
+    return Panels(matrices[m, 0], matrices[m, 1], matrices[m, 2], matrices[m, 3])
+
+
+@jit
+def _n_panels(n_rows):
+    return (n_rows + ROWS - 1) // ROWS
+
+
 @kernel
-def widen_kernel(share: Share, b: Panels, narrow: int, parts: int, out: Output, scratch: Buffers):
-    """out += b by what `narrow_kernel` has written in so many parts."""
-    width, n = (b.n_cols + ROWS - 1) // ROWS * ROWS, out.n_tokens
+def widen_kernel(share: Share, products: Products, scratch: Buffers):
+    """Add each B by what `narrow_kernel` has written to its out."""
+    n_tokens, stride, matrices = len(products.x), 64 * len(products.panels), products.matrices
     inputs = scratch.data + share.part * scratch.n_bytes
-    tile = inputs + 4 * width * n
-    _add_parts(narrow, n, parts, width, inputs)
-    panels = (b.n_rows + ROWS - 1) // ROWS
-    at_once = max(1, panels // (4 * share.parts))
+    tile = inputs + stride * n_tokens
+    _add_parts(products.parts, inputs)
+    n_panels = 0
+    for m in range(len(matrices)):
+        n_panels += _n_panels(_panels(matrices, m).n_rows)
+    at_once = max(1, n_panels // (4 * share.parts))
     first = take(share.ticket) * at_once
-    while first < panels:
-        for start in range(0, n, _TOKENS):
-            at, to = inputs + 4 * width * start, out.data + out.row_bytes * start
-            some = Output(to, out.row_bytes, min(_TOKENS, n - start))
-            for panel in range(first, min(first + at_once, panels)):
-                _add_panel(b, panel, at, 4 * width, some, tile)
+    while first < n_panels:
+        stop, begin = min(first + at_once, n_panels), 0  # of all panels; the first one of matrix m
+        for m in range(len(matrices)):
+            b, x = _panels(matrices, m), inputs + 64 * matrices[m, 4]
+            out = Output(matrices[m, 5], 4 * b.n_rows, n_tokens)
+            panels = max(first - begin, 0), min(stop - begin, _n_panels(b.n_rows))
+            _add_panels(b, panels, x, stride, out, tile)
+            begin += _n_panels(b.n_rows)
         first = take(share.ticket) * at_once

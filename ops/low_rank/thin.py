@@ -46,6 +46,12 @@ class Panels(NamedTuple):
     n_rows: int
     n_cols: int
 
+    @property
+    def addresses(self) -> range:
+        """Of each panel."""
+        n_panels = -(-self.n_rows // ROWS)
+        return range(self.data, self.data + n_panels * self.panel_bytes, self.panel_bytes)
+
 
 def _panels(n_rows: int, n_cols: int) -> tuple[int, np.dtype[np.void]]:
     """How many panels a matrix has, and the layout of each."""

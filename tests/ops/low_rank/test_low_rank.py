@@ -82,11 +82,12 @@ def test_vectors_have_the_bits_that_they_have_alone() -> None:
             np.testing.assert_array_equal(found, alone[:n_tokens])
 
 
-def test_adapters_of_several_matrices_are_added_in_a_recorded_graph() -> None:
+@pytest.mark.parametrize("n_tokens", [1, 3])
+def test_adapters_of_several_matrices_are_added_in_a_recorded_graph(n_tokens: int) -> None:
     pairs = [factors(rank, 700, n, seed=rank) for rank, n in ((4, 64), (4, 32), (20, 32))]
     adapters = [LowRank.prepare(*pair) for pair in pairs]
-    x = np.zeros((1, 700), np.float32)
-    outs = [np.zeros((1, len(b)), np.float32) for _, b in pairs]
+    x = np.zeros((n_tokens, 700), np.float32)
+    outs = [np.zeros((n_tokens, len(b)), np.float32) for _, b in pairs]
     act, scratch = Activations(3, 700).set(x), LowRankScratch(3)
     graph = record(lambda: add_low_rank(act, list(zip(adapters, outs)), scratch))
     for seed in (1, 2):
