@@ -71,7 +71,7 @@ def capped(a: F64, m: float) -> F64:
 
 class Blocks:
     """Blocks of 32 similar keys among each 1,024, their mean keys and values: halves of halves,
-    by projections on the direction in which the keys differ most (`ops.select.blocks.order`)."""
+    by projections on the direction in which the keys differ most (`ops.select.means.order`)."""
 
     def __init__(self, keys: F32, values: F32, size: int = 32, segment: int = 1024) -> None:
         parts = [

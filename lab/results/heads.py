@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SINK, WINDOW = 4, 64
 """MagicPIG's, for all estimates."""
 N_CENTRE = 16_384
-"""Keys that a centre is the mean of: `runtime.attend.sparse.centre`."""
+"""Keys that a centre is the mean of: `runtime.attend.sparse.frame`."""
 
 
 def centre_of(keys: F32, n: int) -> F32:

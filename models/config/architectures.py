@@ -1,8 +1,9 @@
 """The table of architectures: the differences between transformers, as data.
 
-One forward pass (`transformer.py`) serves all architectures. A new one is one entry here, as long
-as its differences are fields of `Architecture`. Source: llama.cpp (`src/models/*.cpp` as packaged
-in llama-cpp-python 0.3.36), whose results kvarn has to match. Imports no Numba.
+One forward pass (`models/passes/transformer.py`) serves all architectures. A new one is one entry
+here, as long as its differences are fields of `Architecture`. Source: llama.cpp
+(`src/models/*.cpp` as packaged in llama-cpp-python 0.3.36), whose results kvarn has to match.
+Imports no Numba.
 """
 
 from __future__ import annotations

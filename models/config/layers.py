@@ -19,7 +19,7 @@ RopeScaling = Literal["none", "linear", "yarn", "longrope"]
 class RopeConfig:
     """One rotation: angles(p, i) = p * scale * base^(-2i / n_rot), amplitude `amplitude`.
 
-    `scaling` "yarn" blends scaled and unscaled angles by frequency (see `rope.py`).
+    `scaling` "yarn" blends scaled and unscaled angles by frequency (see `models/rope.py`).
     """
 
     n_rot: int

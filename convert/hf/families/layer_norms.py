@@ -1,4 +1,4 @@
-"""The metadata of architectures with layer norms, as in `hf.keys`."""
+"""The metadata of architectures with layer norms, as in `metadata.keys`."""
 
 from __future__ import annotations
 
