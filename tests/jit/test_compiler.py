@@ -4,9 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
+from numba import types
+from numba.core.codegen import JITCodeLibrary
 
 from kvarn.jit.cached import jit
-from kvarn.jit.compiler import Part
+from kvarn.jit.compiler import Part, compile_part
 from kvarn.jit.simd import fma, load_f32, load_one_f32, set_f32, store
 
 
@@ -62,3 +65,31 @@ def test_what_only_kernels_call_has_no_machine_code(
     (kernel,) = add_one.overloads.values()
     assert not isinstance(kernel.entry_point, Part)
     assert double_next(4.5) == 11  # a part again, for other arguments
+
+
+@jit
+def add_twice(x):
+    return add_one(add_one(x))
+
+
+@jit
+def double_both(x):
+    return double_next(add_twice(x))
+
+
+def test_parts_are_optimised_in_their_kernel_alone(
+    places: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places(tmp_path)
+    optimise, optimised = JITCodeLibrary._optimize_final_module, []
+
+    def noted(library: JITCodeLibrary) -> None:
+        optimised.append(library)
+        optimise(library)
+
+    monkeypatch.setattr(JITCodeLibrary, "_optimize_final_module", noted)
+    library = compile_part(double_both, (types.uint8,)).library
+    assert optimised == [library]
+    text = str(library._get_module_for_linking())
+    assert text.count("define ") == 1 and "call" not in text  # all parts are inlined
+    assert double_both(np.uint8(4)) == 14
