@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -129,14 +130,27 @@ class Dying(Finding):
 @pytest.mark.parametrize(
     ("task", "line"),
     [
-        (Hanging, "looking for kernels stopped after 12 s without a new one"),
+        (Hanging, "looking for kernels stopped after 1 s without a new one"),
         (Dying, "the process that looked for kernels ended early"),
     ],
 )
 def test_looking_for_kernels_ends_in_any_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: type[Finding], line: str
 ) -> None:
-    monkeypatch.setattr(compiling, "FINDING_SECONDS", 12.0)
+    """The process may take long to start, and is given up soon after its first kernel."""
+    find_all = compiling._find_all
+
+    def hurried(tasks: Any, found: Any) -> str:
+        put = found.put
+
+        def put_first(kernel: Any) -> None:
+            put(kernel)
+            monkeypatch.setattr(compiling, "FINDING_SECONDS", 1.0)
+
+        monkeypatch.setattr(found, "put", put_first)
+        return find_all(tasks, found)
+
+    monkeypatch.setattr(compiling, "_find_all", hurried)
     said: list[str] = []
     compile_missing([task("", tmp_path / "log")], said.append)
     assert [one.partition(" in ")[0] for one in said] == [line, "compiled 0 functions"]

@@ -13,7 +13,7 @@ import pytest
 import kvarn
 from kvarn.runtime.attend import Attend, AttendError
 from kvarn.runtime.packs.pack import build_pack, index_pack
-from kvarn.runtime.shards import ShardError, links
+from kvarn.runtime.shards import ShardError, greeting, links
 from kvarn.runtime.shards.frames import Kind, Message, receive, send, text_array, text_of
 from kvarn.runtime.shards.greeting import PROTOCOL, greet
 from kvarn.runtime.store import PackError
@@ -117,7 +117,6 @@ def test_a_shard_that_does_not_know_the_token_is_not_believed(
     ("said", "words"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the protocol"),
-        (b"", "cannot be reached"),
         (frame(Kind.ANSWER, {}), "does not greet"),
         (frame(Kind.HELLO, {"kvarn": "0.1", "protocol": 1}), r"kvarn 0\.1, protocol 1, this one"),
         (frame(Kind.HELLO, {"kvarn": kvarn.__version__, "protocol": 9}), "protocol 9, this one"),
@@ -132,6 +131,12 @@ def test_what_is_no_shard_of_this_version(
         opened(model, pack, over([address]))
     assert str(caught.value).startswith(f"shard {address}: ")
     assert str(caught.value).isprintable()
+
+
+def test_who_says_nothing(model: kvarn.Model, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greeting, "SECONDS", 0.1)
+    with answering() as address, pytest.raises(ShardError, match=f"{address}: cannot be reached"):
+        opened(model, pack, over([address]))
 
 
 def test_a_shard_of_another_version_says_so(pack: Path) -> None:
