@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import PurePosixPath
 
+from ...system.garbage import no_collection
 from . import files, folders
 
 ALL = __name__.partition(".")[0]
@@ -62,7 +63,8 @@ def _digests() -> dict[str, str]:
     contents = folders.read_sources()
     if folders.hash_of(contents) != folders.SOURCES:
         return {}  # edited since this process began: its imports may be of either version
-    digests = Sources(contents).digests()
+    with no_collection():
+        digests = Sources(contents).digests()
     files.keep(name, "".join(f"{module} {value}\n" for module, value in digests.items()).encode())
     return digests
 

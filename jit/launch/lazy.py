@@ -14,7 +14,6 @@ kernel has to be compiled.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from contextlib import contextmanager
 from functools import cache, cached_property, update_wrapper
 from typing import NamedTuple, ParamSpec
 
+from ...system.garbage import no_collection
 from .. import kernel_cache
 from ..kernel_cache import emit, machine_code, sources
 from . import launcher
@@ -102,11 +102,11 @@ class LazyKernel(Kernel):
         address, code = loaded
         return _Linked(address, code.kinds, code.traits)
 
+    @no_collection()  # Numba makes so many objects that this takes an eighth off its time
     def _compile(self, name: str) -> _Linked:
         defined = self._load(*self._parameters)
         try:
-            with _no_collection():
-                code = defined.code(f"kvarn_kernel_{self._hash}")
+            code = defined.code(f"kvarn_kernel_{self._hash}")
             address = machine_code.link(code)
         except kernel_cache.Unlinkable as error:
             kernel_cache.tell_not_kept(
@@ -128,18 +128,6 @@ class LazyKernel(Kernel):
     @property
     def traits(self) -> tuple[int, ...]:
         return self._linked.traits
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Numba makes so many objects that looking for garbage takes an eighth of its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 _collect: Callable[[LazyKernel], None] | None = None

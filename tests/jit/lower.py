@@ -118,7 +118,8 @@ def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
 
     def keep(self: Any) -> None:
         finalize(self)
-        found.append(self.get_llvm_str())
+        if not self.is_part:  # parts are in their kernel
+            found.append(self.get_llvm_str())
 
     def entry(self: Any, library: Any, *_: Any) -> int:
         library._ensure_finalized()

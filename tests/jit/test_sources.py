@@ -1,12 +1,14 @@
 """What a kernel is made of: an edit of that compiles it again, and no other edit does."""
 
 import ast
+import gc
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -174,6 +176,14 @@ def test_digests_are_kept_for_the_next_process(places, tmp_path, monkeypatch) ->
         assert read() == first
     with pytest.raises(files.Damaged):
         sources._parse(b"no digest\nkvarn")
+
+
+def test_digests_make_garbage_wait(places, tmp_path, monkeypatch) -> None:
+    places(tmp_path)
+    made = SimpleNamespace(digests=lambda: {"collects": str(gc.isenabled())})
+    monkeypatch.setattr(sources, "Sources", lambda contents: made)
+    assert sources._digests.__wrapped__() == {"collects": "False"}
+    assert gc.isenabled()
 
 
 def test_of_sources_edited_since_the_process_began_nothing_is_known(
