@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,20 @@ class Measured:
     def clusters(self, task: str, length: int, arm: str, measure: str) -> dict[int, list[float]]:
         """Context → the values of its questions; of what was measured over all, a single one."""
         found: dict[int, list[float]] = {}
-        for cell in self.cells:
-            if (cell["task"], cell["length"], cell["arm"]) != (task, length, arm):
-                continue
+        for cell in self._cells_of.get((task, length, arm), ()):
             if measure == "score":
                 if cell["scores"]:
                     found[cell["context"]] = list(cell["scores"])
             elif cell[measure] is not None:
                 found.setdefault(cell["context"], []).append(cell[measure])
+        return found
+
+    @cached_property
+    def _cells_of(self) -> dict[tuple[str, int, str], list[Mapping[str, Any]]]:
+        """The cells of each task, length and arm."""
+        found: dict[tuple[str, int, str], list[Mapping[str, Any]]] = {}
+        for cell in self.cells:
+            found.setdefault((cell["task"], cell["length"], cell["arm"]), []).append(cell)
         return found
 
 
