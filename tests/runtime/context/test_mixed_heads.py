@@ -50,7 +50,7 @@ PREFILLS = [
 
 
 FAST = ["gemma4", "gemma4-shared", pytest.param("gemma4-experts", marks=pytest.mark.slow)]
-"""LLVM takes minutes for kernels of many rows and heads of 512 numbers."""
+"""Kernels for heads of 512 numbers take LLVM longest: tests/ops/select has some of them."""
 
 
 @pytest.fixture(scope="module", params=["gemma4", "gemma4-shared", "gemma4-experts"])
@@ -138,6 +138,7 @@ def test_a_budget_for_all_tokens_is_full_attention(
         np.testing.assert_array_equal(after(model, ids[:1100], attend=one), full)
 
 
+@pytest.mark.parametrize("model", FAST, indirect=True)
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_recorded_tokens_have_the_bits_and_counts_of_others(
     method: Attend, model: kvarn.Model, ids: list[int], monkeypatch: pytest.MonkeyPatch
@@ -165,6 +166,7 @@ def test_recorded_tokens_have_the_bits_and_counts_of_others(
         assert (one["steps"] > 0) == chooses
 
 
+@pytest.mark.parametrize("model", FAST, indirect=True)
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_an_index_in_a_pack_chooses_as_one_that_was_never_closed(
     method: Attend, model: kvarn.Model, ids: list[int], tmp_path: Path
