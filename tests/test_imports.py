@@ -4,6 +4,7 @@ circle, so that a class can name the one that uses it, but not to a higher room.
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import kvarn
@@ -36,6 +37,7 @@ the installation has kernels); who imports one is about to run kernels."""
 Graph = dict[str, set[str]]
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Dotted name → file, of the package and the laboratory."""
     found = {}
@@ -69,7 +71,7 @@ def graph(*, for_types: bool) -> tuple[dict[str, Path], Graph]:
     known = modules()
     edges: Graph = {}
     for name, path in known.items():
-        places = Places(path)
+        places = places_in(path)
         nodes = places.top + places.inner + (places.for_types if for_types else [])
         found = {target for node in nodes for target in named(name, path, node, known)}
         edges[name] = (found & known.keys()) - {name}
@@ -102,6 +104,11 @@ class Places(ast.NodeVisitor):
         (self.inner if self._depth else self.top).append(node)
 
     visit_ImportFrom = visit_Import
+
+
+@cache
+def places_in(path: Path) -> Places:
+    return Places(path)
 
 
 def loaded_with(name: str, top: Graph) -> set[str]:
@@ -182,7 +189,7 @@ def test_what_is_cheap_to_import_is_imported_at_the_top() -> None:
     """An import stands in a function only where it loads kernels, Numba or torch, or where it would
     be a circle. Kernels take most of a second of a process that needs none."""
     known = modules()
-    places = {name: Places(path) for name, path in known.items()}
+    places = {name: places_in(path) for name, path in known.items()}
     top = {
         name: {t for node in places[name].top for t in named(name, path, node, known)}
         for name, path in known.items()
