@@ -3,12 +3,13 @@
     asm = lower(kernel, (types.int64, types.int64), "neon")
     assert "sdot" in asm
 
-Numba compiles only for the CPU it runs on. So a child process imports the kernel with the other
-variant chosen, takes the LLVM IR that Numba emits, and has LLVM lower it for the other CPU.
+Numba compiles only for the CPU it runs on. So a child process, one for each CPU, imports kernels
+with the other variant chosen, takes the LLVM IR that Numba emits, and has LLVM lower it.
 """
 
 import base64
 import gc
+import json
 import os
 import pickle
 import re
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import cache
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -49,41 +51,58 @@ def lower(kernel: Any, signature: Sequence[Any], target: str | Target) -> str:
     """Assembly of a jitted module-level function for argument types `signature`.
 
     kernel: a dispatcher that the child process can find by its module, file and name.
-    Raises RuntimeError with the end of the child's stderr if the kernel cannot be lowered.
+    Raises RuntimeError with what the child says if the kernel cannot be lowered.
     """
     goal = TARGETS[target] if isinstance(target, str) else target
-    python = kernel.py_func
+    python, child = kernel.py_func, _child(goal)
     where = python.__module__, python.__code__.co_filename, python.__name__
-    # In parts: the child chooses the variant before it unpickles Numba's types.
-    order = astuple(goal), *where, tuple(signature)
-    goal_text, *rest = (base64.b64encode(pickle.dumps(part)).decode() for part in order)
+    assert child.stdin is not None and child.stdout is not None
+    print(_text((*where, tuple(signature))), file=child.stdin, flush=True)
+    answer = json.loads(child.stdout.readline() or '{"error": "the child has ended"}')
+    if "error" in answer:
+        raise RuntimeError(f"lowering {python.__name__} for {goal}: {answer['error'][-2000:]}")
+    return str(answer["assembly"])
+
+
+@cache
+def _child(goal: Target) -> subprocess.Popen[str]:
+    """The process that lowers all kernels for a CPU; it ends with this one."""
     environment = {k: v for k, v in os.environ.items() if k != "KVARN_SIMD"}
-    done = subprocess.run(
-        [sys.executable, __file__, goal_text, *rest],
-        capture_output=True,
+    return subprocess.Popen(
+        [sys.executable, __file__, _text(astuple(goal))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
         env=environment,
-        check=False,
     )
-    if done.returncode:
-        raise RuntimeError(f"lowering {python.__name__} for {goal}: {done.stderr.strip()[-2000:]}")
-    return done.stdout
 
 
-def _main(goal_text: str, *rest: str) -> None:
+def _text(value: object) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def _main(goal_text: str) -> None:
     gc.disable()  # Numba makes much that stays
     from kvarn.jit import variant
 
     goal = Target(*pickle.loads(base64.b64decode(goal_text)))
     listed = frozenset(f[1:] for f in goal.features.split(",") if f.startswith("+"))
-    variant.pretend(goal.variant, listed)
+    variant.pretend(goal.variant, listed)  # before Numba's types are unpickled
     from kvarn.jit.kernel_cache import sources
 
     sources._digests = dict  # nothing is kept, so no folder of this CPU is made
-    module, file, name, signature = (pickle.loads(base64.b64decode(part)) for part in rest)
-    kernel = getattr(_load(module, file), name)
-    for ir in _ir(kernel, signature):
-        print(_assembly(ir, goal))
+    found = _emitted()
+    for line in sys.stdin:
+        try:
+            module, file, name, signature = pickle.loads(base64.b64decode(line))
+            kernel = getattr(_load(module, file), name)
+            found.clear()
+            kernel.compile(signature)
+            kernel.overloads.clear()  # so that it can be asked for again
+            answer = {"assembly": "\n".join(_assembly(ir, goal) for ir in found)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
 
 
 def _load(module: str, file: str) -> ModuleType:
@@ -98,8 +117,9 @@ def _load(module: str, file: str) -> ModuleType:
     return import_module(module)
 
 
-def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
-    """LLVM IR of the kernel and of its parallel regions, before code generation."""
+def _emitted() -> list[str]:
+    """The list to which LLVM IR is added of each kernel that is compiled from now on, and of its
+    parallel regions, before code generation."""
     from numba.core import codegen, cpu, dispatcher
 
     from kvarn.jit import cached, compiler
@@ -130,7 +150,6 @@ def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
     kernel_cache.load_overload = lambda self, sig, context: None
     kernel_cache.save_overload = lambda self, sig, data: None
     dispatchers._insert = lambda self, *args, **kwargs: None
-    kernel.compile(signature)
     return found
 
 
