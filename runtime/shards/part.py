@@ -19,7 +19,6 @@ from ...ops.attention.decode.gathered import GatheredScratch
 from ...ops.attention.layout import SEGMENT, n_segments
 from ...ops.attention.softmax import Softmax
 from ...ops.select import (
-    ExactScratch,
     Frame,
     Lists,
     Range,
@@ -28,7 +27,6 @@ from ...ops.select import (
     SketchedKeys,
     Wanted,
     best_sketched_rows,
-    products,
 )
 from ...ops.select.parts import (
     NO_LIMIT,
@@ -98,14 +96,12 @@ class Part:
         self._layout, self._kv_heads = store.layout, store.n_kv_heads
         self._of_rows: dict[int, AttentionScratch] = {}
         self._gathered: dict[int, GatheredScratch] = {}
-        self._exact: dict[int, ExactScratch] = {}
         self._largest: dict[int, LargestScratch] = {}
         self._nearest: dict[int, NearestScratch] = {}
         self._sketched: dict[int, RowSketchScratch] = {}
         self._lists, self._surround = ListScratch(stop), SurroundScratch()
         self._room = np.empty((self._kv_heads, 0), np.uint32)
-        self._range = store.device.numbers(4)
-        """`set_range`, and how many tokens there are up to the last that competes."""
+        self._range = store.device.numbers(3)
 
     def segments(self, layer: int) -> I64:
         """Addresses of the segments from `first` on."""
@@ -150,10 +146,10 @@ class Part:
 
     def set_range(self, among: Range) -> None:
         """Let those tokens compete in what is made or runs from now on, recorded or not."""
-        self._range.set([*among, among.last - self.first])
+        self._range.set(among)
 
     def _among(self) -> Range:
-        return Range(*self._range.now()[:3])
+        return Range(*self._range.now())
 
     def best(self, layer: int, query: Query, k: int) -> Best:
         """The k best of each query head among the tokens that compete, k or more."""
@@ -207,20 +203,15 @@ class Part:
 
     def _largest_of(self, layer: int, q: F32, entries: U64) -> Find:
         """What finds the largest q · key of each query head; entries (H, k)."""
-        (n_heads, k), n_tokens = entries.shape, self.stop - self.first
-        exact, scratch = self._exact.get(n_heads), self._largest.get(n_heads)
-        if exact is None:
-            exact = ExactScratch(n_heads, self._kv_heads, n_tokens, 1, self._layout)
-            _keep(self._exact, n_heads, exact)
+        (n_heads, k), segments = entries.shape, np.asarray(self._store.segments(layer))
+        scratch = self._largest.get(n_heads)
         if scratch is None or scratch.k < k:
-            scratch = LargestScratch(n_heads, self._kv_heads, n_tokens, _rounded(k))
+            scratch = LargestScratch(n_heads, self._kv_heads, self.stop, _rounded(k), self._layout)
             _keep(self._largest, n_heads, scratch)
-        segments, wanted, n = self.segments(layer), Wanted(k, k, SEED), self._range.now()[3]
-        competing = _competing(self._among())
+        wanted, competing = Wanted(k, k, SEED), _competing(self._among())
 
         def find() -> None:
-            products(q, segments, n, scratch.scores, scratch=exact)
-            largest_entries(competing, self.first, wanted, entries, scratch=scratch)
+            largest_entries(q, segments, competing, wanted, entries, scratch=scratch)
 
         return find
 

@@ -44,27 +44,24 @@ def _collect(s, lo, hi, segment, taken, limit, entries, n):
 
 
 @jit
-def _mark_head(shape, query, j, group, among, k, seed, scratch):
-    """Mark the k largest products of each query head of KV head j with keys first .. last-1."""
+def find_largest(shape, segments, j, rows, n, among, taken, k, seed, scratch):
+    """Find candidates for n query heads of KV head j, whose rows begin at an address: among them
+    are the k largest products of each with keys first .. last-1."""
     candidates, s = scratch.candidates, address(scratch.works)
     limits, entries, counts = candidates.limits, candidates.entries, candidates.counts
     parts, last_segment = s + 4 * HEAD_SCORES, (among.last - 1) // SEGMENT
-    for g in range(0, group, shape.heads):
-        n = min(shape.heads, group - g)
-        start(n, candidates)
-        for segment in range(among.first // SEGMENT, last_segment + 1):
-            base = query.segments[segment] + j * shape.head_bytes
-            later = query.segments[min(segment + 1, last_segment)] + j * shape.head_bytes
-            lo = max(among.first - segment * SEGMENT, 0)
-            hi = min(among.last - segment * SEGMENT, SEGMENT)
-            key_scores(shape, address(scratch.rows[g]), base, lo, hi, parts, s, later)
-            for h in range(n):
-                counts[h] = _collect(
-                    s + h * HEAD_SCORES, lo, hi, segment, query.taken[j], limits[h], entries[h],
-                    counts[h],
-                )  # fmt: skip
-                make_room(h, k, seed, candidates, entries.shape[1])
-        mark_best(n, k, seed, candidates)
+    start(n, candidates)
+    for segment in range(among.first // SEGMENT, last_segment + 1):
+        base = segments[segment] + j * shape.head_bytes
+        later = segments[min(segment + 1, last_segment)] + j * shape.head_bytes
+        lo = max(among.first - segment * SEGMENT, 0)
+        hi = min(among.last - segment * SEGMENT, SEGMENT)
+        key_scores(shape, rows, base, lo, hi, parts, s, later)
+        for h in range(n):
+            counts[h] = _collect(
+                s + h * HEAD_SCORES, lo, hi, segment, taken, limits[h], entries[h], counts[h]
+            )
+            make_room(h, k, seed, candidates, entries.shape[1])
 
 
 def make_flat(k_type, v_type, blocks, heads):
@@ -88,7 +85,10 @@ def make_flat(k_type, v_type, blocks, heads):
             taken = query.taken[j]
             clear(marks, among.stop)
             pack_queries(shape, query.q, j, group, scratch.rows)
-            _mark_head(shape, query, j, group, among, k, seed, scratch)
+            for g in range(0, group, heads):
+                n, rows = min(heads, group - g), address(scratch.rows[g])
+                find_largest(shape, query.segments, j, rows, n, among, taken, k, seed, scratch)
+                mark_best(n, k, seed, scratch.candidates)
             mark_taken(taken, among.stop, marks)
             lists.counts[j] = write_list(
                 marks, among.first, among.last, among.stop, lists.tokens[j]

@@ -11,10 +11,20 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...arrays import F32, I64, U64
 from ...errors import OpsError
-from ..choice import Lists, Range, SelectScratch, ThreadScratch, Wanted, check_columns, check_lists
+from ..choice import (
+    Lists,
+    Range,
+    SelectScratch,
+    ThreadScratch,
+    Wanted,
+    check_columns,
+    check_lists,
+    check_query,
+)
+from ..exact.api import ExactScratch
 from ..signatures.choose import SignatureScratch
 from ..work import HISTOGRAM
-from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed, Surrounded
+from .arguments import Entries, LimitMemory, Limits, ListMemory, Searched, Signed, Surrounded
 
 _SERIAL_SIGNATURES = 32_768  # as for `nearest`
 _SERIAL_ENTRIES = 16_384  # to compare them costs less than waking the threads
@@ -28,11 +38,11 @@ def _nearest(bits: int, together: int) -> DefinedKernel:
     return make_nearest(bits, together)
 
 
-@lazy_kernel
-def _largest() -> DefinedKernel:
-    from .kernels import largest_entries_kernel
+@lazy_kernels
+def _largest(k_type: int, v_type: int, blocks: int, together: int) -> DefinedKernel:
+    from .kernels import make_largest
 
-    return largest_entries_kernel
+    return make_largest(k_type, v_type, blocks, together)
 
 
 @lazy_kernel
@@ -96,33 +106,32 @@ def nearest_entries(
     choose(signed, s.arguments.address, *among, wanted.k, wanted.seed, parallel=parallel)
 
 
-class LargestScratch(SelectScratch):
-    """Memory for `largest_entries`. scores float32 (H, S): room for the products of all tokens."""
-
-    def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
-        super().__init__(n_heads, n_kv_heads, n_ctx, k)
-        self.scores: F32 = aligned((n_heads, self.n_segments * 1024), np.float32)
+class LargestScratch(ExactScratch):
+    """Memory for `largest_entries`."""
 
     def allocate(self, threads: int) -> None:
         super().allocate(threads)
-        self.given, self.memory = Arguments(Scores), Arguments.fixed(self.candidates)
+        self.searched = Arguments(Searched)
 
 
 def largest_entries(
-    among: Range, base: int, wanted: Wanted, entries: U64, *, scratch: LargestScratch
+    q: F32, segments: I64, among: Range, wanted: Wanted, entries: U64, *, scratch: LargestScratch
 ) -> None:
-    """entries[h] = the k largest scores of the tokens first .. last-1 of `among`, in no order;
-    uint64 (H, k).
+    """entries[h] = the k of the tokens first .. last-1 of `among` with the largest q[h] . key, in
+    no order; uint64 (H, k).
 
-    `scratch.scores` has token `base` in its first column. Where fewer than k are numbers, the other
-    entries are 2**64 - 1, which name no token. Raises OpsError where shapes do not fit.
+    q float32 (1, H, E). The tokens that `largest` chooses, with their costs. Where fewer than k
+    products are numbers, the other entries are 2**64 - 1, which name no token. Raises OpsError
+    where shapes do not fit.
     """
     s, name = scratch, "entries of the largest products"
-    shifted = Range(among.first - base, among.last - base, among.last - base)
-    _check(name, shifted, wanted.k, entries, s)
+    _check(name, among, wanted.k, entries, s)
+    check_query(name, q, s, s.layout.head_dim)
+    check_columns(name, among.last, segments)
     s.ready(n_threads())
-    given = s.given.fill(Scores(s.scores, entries))
-    _largest(given, s.memory.address, *among[:2], base, wanted.k, wanted.seed)
+    searched = s.searched.fill(Searched(q, segments, s.none_taken, entries))
+    choose = _largest(*s.layout.codes, s.together)
+    choose(searched, s.arguments.address, s.n_kv_heads, *among, wanted.k, wanted.seed)
 
 
 class LimitScratch(ThreadScratch):

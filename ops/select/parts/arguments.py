@@ -16,10 +16,13 @@ class Signed(NamedTuple):
     entries: arrays.U64_2D
 
 
-class Scores(NamedTuple):
-    """Products of one token's query heads (H, S), and the entries (H, k) that are filled."""
+class Searched(NamedTuple):
+    """One token's query heads (1, H, E), the stored keys, and the entries (H, k) that are filled.
+    taken: (J, 0)."""
 
-    scores: arrays.F32_2D
+    q: arrays.F32_3D
+    segments: arrays.I64_1D
+    taken: arrays.U64_2D
     entries: arrays.U64_2D
 
 

@@ -6,25 +6,25 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ....jit.simd import load_u32
-from ...attention.layout import SEGMENT, TILE
+from ...attention.layout import SEGMENT
+from ...attention.shape import shape_of
 from ..best import (
     entry_of,
     kth_cost,
-    make_room,
     position_hash,
     prune,
     prune_scores,
-    start,
     tie_limit,
 )
-from ..choice import Candidates, Range
+from ..choice import Range
+from ..exact.arguments import Scratch as ExactMemory
+from ..exact.scan import find_largest
 from ..lists import clear, write_list
-from ..masks import kind_of, low_bit
-from ..scores import at_least, cost_of
+from ..masks import kind_of
+from ..queries import pack_queries
 from ..signatures.arguments import Head, Scratch
 from ..signatures.hamming import find_nearest, put_segments, tally_of
-from .arguments import Entries, LimitMemory, Limits, ListMemory, Scores, Signed, Surrounded
+from .arguments import Entries, LimitMemory, Limits, ListMemory, Searched, Signed, Surrounded
 
 _LOW = np.uint64(0xFFFFFFFF)
 _COST_BITS = 8  # of costs of signatures, see `lots`
@@ -72,43 +72,33 @@ def make_nearest(bits, together):
     return nearest_entries_kernel
 
 
-@jit
-def _collect(scores, lo, hi, base, candidates):
-    """Append the tokens in columns lo .. hi-1 of the scores at an address that reach the limit."""
-    entries, limit, n = candidates.entries[0], candidates.limits[0], candidates.counts[0]
-    for i in range(lo // TILE * TILE, hi, TILE):
-        hits = at_least(scores + 4 * i, limit)
-        while hits:
-            t = i + low_bit(hits)
-            hits &= hits - np.uint64(1)
-            if lo <= t < hi:
-                cost = cost_of(np.uint64(load_u32(scores, 4 * t)))
-                entries[n] = entry_of(cost, base + t)
-                n += 1
-    candidates.counts[0] = n
+def make_largest(k_type, v_type, blocks, heads):
+    """The kernel for KV types, rows of 32 * blocks and `heads` query heads at a time."""
 
+    @kernel
+    def largest_entries_kernel(
+        share: Share, searched: Searched, memory: ExactMemory, n_kv_heads: int, among: Range,
+        k: int, seed: int,
+    ):  # fmt: skip
+        """The k largest products of the keys first .. last-1 for each query head. Where fewer are
+        numbers, the other entries have no token. Reads the K rows once for each pass."""
+        shape, scratch = shape_of(k_type, v_type, blocks, heads), of_thread(memory, share.part)
+        candidates, group = scratch.candidates, searched.q.shape[1] // n_kv_heads
+        j = take(share.ticket)
+        while j < n_kv_heads:
+            pack_queries(shape, searched.q, j, group, scratch.rows)
+            for g in range(0, group, heads):
+                n, rows, taken = min(heads, group - g), address(scratch.rows[g]), searched.taken[j]
+                find_largest(shape, searched.segments, j, rows, n, among, taken, k, seed, scratch)
+                for h in range(n):
+                    if candidates.counts[h] > k:
+                        prune_scores(h, k, seed, candidates)
+                    found, out = candidates.counts[h], searched.entries[j * group + g + h]
+                    for i in range(k):
+                        out[i] = candidates.entries[h, i] if i < found else _NO_TOKEN
+            j = take(share.ticket)
 
-@kernel
-def largest_entries_kernel(
-    share: Share, scores: Scores, memory: Candidates, first: int, last: int, base: int, k: int,
-    seed: int,
-):  # fmt: skip
-    """The k largest scores of the tokens first .. last-1 for each query head; base: the token of
-    the first column. Where fewer are numbers, the other entries have no token."""
-    candidates, h = of_thread(memory, share.part), take(share.ticket)
-    room, lo, hi = candidates.entries.shape[1], first - base, last - base
-    while h < len(scores.scores):
-        row, out = address(scores.scores[h]), scores.entries[h]
-        start(1, candidates)
-        for i in range(lo // SEGMENT * SEGMENT, hi, SEGMENT):
-            _collect(row, max(lo, i), min(hi, i + SEGMENT), base, candidates)
-            make_room(0, k, seed, candidates, room)
-        if candidates.counts[0] > k:
-            prune_scores(0, k, seed, candidates)
-        n = candidates.counts[0]
-        for i in range(k):
-            out[i] = candidates.entries[0, i] if i < n else _NO_TOKEN
-        h = take(share.ticket)
+    return largest_entries_kernel
 
 
 @jit

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvarn.ops.attention.layout import SEGMENT
+from kvarn.jit.arena import aligned
+from kvarn.ops.attention.api import append_kv
+from kvarn.ops.attention.layout import SEGMENT, layout_of
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import (
     largest_reference,
@@ -31,6 +33,7 @@ from kvarn.ops.select.parts import (
 
 SEED = 20_240_517
 HEADS, GROUP = 2, 3
+LAYOUT = layout_of(32, "f16", "f16")
 
 
 @st.composite
@@ -43,6 +46,29 @@ def cases(draw: st.DrawFn) -> tuple[Range, int, list[int], np.random.Generator]:
     cuts = draw(st.lists(st.integers(0, stop), max_size=3, unique=True))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     return Range(first, last, stop), k, sorted({0, stop, *cuts}), rng
+
+
+class Keys:
+    """Stored keys whose products with the query heads q are given, (H, S), as f16 holds them."""
+
+    def __init__(self, products: np.ndarray, n_kv_heads: int) -> None:
+        n_heads, n = products.shape
+        group, self.n_kv_heads = n_heads // n_kv_heads, n_kv_heads
+        keys, self.q = np.zeros((n, n_kv_heads, 32), np.float32), np.zeros((1, n_heads, 32), "f4")
+        for h in range(n_heads):
+            keys[:, h // group, h % group], self.q[0, h, h % group] = products[h], 1
+        size = LAYOUT.segment_bytes(n_kv_heads)
+        self.memory = aligned((-(-n // SEGMENT), size), np.uint8)
+        self.segments = self.memory.ctypes.data + size * np.arange(len(self.memory))
+        append_kv(keys, keys, self.segments, LAYOUT, 0)
+
+    def largest(self, among: Range, k: int) -> np.ndarray:
+        n_heads = self.q.shape[1]
+        entries = np.zeros((n_heads, k), np.uint64)
+        scratch = LargestScratch(n_heads, self.n_kv_heads, among.last, k, LAYOUT)
+        wanted = Wanted(k, k, SEED)
+        largest_entries(self.q, self.segments, among, wanted, entries, scratch=scratch)
+        return entries
 
 
 def listed(parts, limits, among: Range, n_heads: int = HEADS) -> list[list[int]]:
@@ -83,17 +109,12 @@ def test_the_largest_products_of_all_processes_are_those_of_one(case) -> None:
     among, k, cuts, rng = case
     # Few different numbers, so that many are equal.
     products = rng.integers(-4, 4, (HEADS * GROUP, among.stop)).astype(np.float32)
-    products[:, ::7] = rng.standard_normal(products[:, ::7].shape)
+    products[:, ::7] = rng.standard_normal(products[:, ::7].shape).astype(np.float16)
     products += 0.0  # -0 and 0 are one number
+    keys = Keys(products, HEADS)
 
     def name(first: int, last: int, n: int) -> np.ndarray:
-        base = first - first % 16
-        scratch = LargestScratch(HEADS * GROUP, HEADS, last - base, n)
-        scratch.scores[:, : last - base] = products[:, base:last]
-        entries = np.zeros((HEADS * GROUP, n), np.uint64)
-        wanted = Wanted(n, n, SEED)
-        largest_entries(Range(first, last, last), base, wanted, entries, scratch=scratch)
-        return entries
+        return keys.largest(Range(first, last, last), n)
 
     expected = largest_reference(products, HEADS, among, k, SEED)
     assert merged(name, among, k, cuts) == [x.tolist() for x in expected]
@@ -122,10 +143,9 @@ def test_the_nearest_signatures_of_all_processes_are_those_of_one(case, bits, al
 
 
 def test_products_that_are_no_numbers_are_never_chosen() -> None:
-    scratch, entries = LargestScratch(1, 1, 40, 20), np.zeros((1, 20), np.uint64)
-    scratch.scores[:] = np.nan
-    scratch.scores[0, [3, 17, 30]] = 1.0, -np.inf, 2.0
-    largest_entries(Range(2, 38, 38), 0, Wanted(20, 20, SEED), entries, scratch=scratch)
+    products = np.full((1, 40), np.nan, np.float32)
+    products[0, [3, 17, 30]] = 1.0, -np.inf, 2.0
+    entries = Keys(products, 1).largest(Range(2, 38, 38), 20)
     limits = np.array([NO_LIMIT])
     found = listed([(0, 40, entries)], limits, Range(2, 38, 40), 1)
     assert found == [[0, 1, 3, 17, 30, 38, 39]]
@@ -139,9 +159,18 @@ def test_entries_of_tokens_of_others_are_passed_over() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    wanted, scratch = Wanted(9, 9, SEED), LargestScratch(2, 1, 100, 8)
-    with pytest.raises(OpsError, match="9 of tokens 0 to 49, expected up to 8"):
-        largest_entries(Range(0, 50, 50), 0, wanted, np.zeros((2, 9), np.uint64), scratch=scratch)
+    wanted, among = Wanted(9, 9, SEED), Range(0, 50, 50)
+    scratch, q = LargestScratch(2, 1, 100, 8, LAYOUT), np.zeros((1, 2, 32), "f4")
+    for words, q_of, n_segments, k in (
+        ("9 of tokens 0 to 49, expected up to 8", q, 1, 9),
+        (r"q is float32 \(1, 2, 31\)", q[..., 1:], 1, 8),
+        ("token 49 lies outside", q, 0, 8),
+    ):
+        with pytest.raises(OpsError, match=words):
+            largest_entries(
+                q_of, np.zeros(n_segments, np.int64), among, Wanted(k, k, SEED),
+                np.zeros((2, k), np.uint64), scratch=scratch,
+            )  # fmt: skip
     queries, items = np.zeros((1, 3), np.uint64), np.zeros(1, np.int64)
     with pytest.raises(OpsError, match=r"queries are uint64 \(1, 3\)"):
         nearest_entries(
