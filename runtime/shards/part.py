@@ -191,9 +191,12 @@ class Part:
     def room_for(self, among: Range, n_heads: int, k: int) -> int:
         """The room that lists have of k tokens for each query head and of those that do not
         compete, which grows in steps."""
-        most, others = k * n_heads // self._kv_heads, among.first - self.first
-        others += among.stop - among.last
-        return min(_rounded(others) + most, _rounded(among.stop - self.first))
+        others = among.first - self.first + among.stop - among.last
+        return _rounded(others) + self._most(n_heads, k)
+
+    def _most(self, n_heads: int, k: int) -> int:
+        """The most tokens that the query heads of a KV head choose, k each."""
+        return min(k * n_heads // self._kv_heads, self.stop - self.first)
 
     def _lists_of(self, room: int) -> Lists:
         """Lists with that room, valid until the next ones are filled."""
@@ -251,7 +254,7 @@ class Part:
             sketches.frame,
         )
         lists, wanted = self._lists_of(self.room_for(among, n_heads, k)), Wanted(k, n, SEED)
-        shape, competing = (self._kv_heads, k * n_heads // self._kv_heads), _competing(among)
+        shape, competing = (self._kv_heads, self._most(n_heads, k)), _competing(among)
         best = Lists(np.empty(shape, np.uint32), np.empty(shape[0], np.int64))
 
         def find() -> None:

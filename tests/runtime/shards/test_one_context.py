@@ -191,21 +191,24 @@ def test_as_many_bytes_move_as_documents_say(model: kvarn.Model, pack: Path) -> 
 
 def test_an_answer_depends_on_the_question_and_the_pack_alone(pack: Path) -> None:
     """Whether the shard has been asked for its best tokens before, by this head or others, or not:
-    a lost connection may come between. Fewer tokens compete from question to question."""
+    a lost connection may come between. More and fewer tokens compete from question to question, so
+    that others need more room, and there are fewer candidates than k could have."""
     rng, name = np.random.default_rng(0), text_array("simhash-32-20240517")
     shape = 1, SHAPE.n_heads, SHAPE.head_dim
     number, numbers, none = np.array([0]), np.array([0, 0.5, 0]), np.empty(0, np.uint64)
     shard, answered = Shard(pack, 1, 3), []
-    for i in range(40):
-        choice = np.array([1024 + i % 3, 3072 - 7 * i, 100])
-        q, signatures = rng.standard_normal(shape).astype(np.float32), none[:, None]
-        best = Message.of(Kind.LARGEST, [number, choice, q])
-        if i % 4 > 1:
+    for i in range(80):
+        choice = np.array([1024 + i % 2, 3072 - 30 * (7 * i % 40), 600 + i // 40 if i % 5 else 60])
+        if i % 2 == 0:
+            q = rng.standard_normal(shape).astype(np.float32)
             signatures = rng.integers(0, 1 << 32, (SHAPE.n_kv_heads, 2), np.uint64)
-            best = Message.of(Kind.NEAREST, [number, choice, signatures, name])
+        kind, by, signed = Kind.LARGEST, [q], [none[:, None], name[:0]]
+        if i % 4 > 1:
+            kind, by = Kind.NEAREST, (signed := [signatures, name])
+        best = Message.of(kind, [number, choice, *by])
         (entries,) = shard.answer(best).arrays
         limits = np.sort(entries, 1)[:, 40].copy() if i % 2 else none
-        arrays = [numbers, choice, q, limits, signatures, name[: len(name) * (i % 4 > 1)]]
+        arrays = [numbers, choice, q, limits, *signed]
         for question in (Message.of(Kind.CHOSEN, arrays), Message.of(Kind.SKETCHED, arrays[:3])):
             answered.append((best, question, shard.answer(question)))
     for _ in range(2):
