@@ -144,8 +144,21 @@ FILLED = {
 }
 """Commands with words that a reader replaces, and what such a reader types."""
 
+ASKS = (
+    'kvarn ask book "Who is the miller?"',
+    'kvarn ask long "Who is the miller?"',
+    'kvarn ask work "Who owns the mill?"',
+    'kvarn ask work "Who owns the mill?" --json',
+    'kvarn ask work book "Who is the miller?"',
+    'kvarn ask ./papers/ "Who owns the mill?"',
+    'kvarn ask ./papers/report ./papers/notes "Who owns the mill?"',
+    'kvarn ask ./papers/report ./papers/notes --best 1 "Who owns the mill?"',
+    'kvarn ask --packs ./papers/ "Who owns the mill?"',
+    'kvarn ask --packs ./papers/ --best 2 "Who owns the mill?"',
+    'kvarn ask --packs ./library/ "Who owns the mill?"',
+)
 FEW = "--length 256 --contexts 1 --questions 1"
-SMALLER = {
+SMALLER = {text: f"{text} -n 16" for text in ASKS} | {
     "kvarn eval -m SmolLM2-135M-Instruct.gguf --chat --task ruler --length 4096 --question decoded "
     "--method full,auto --text FOLDER": (
         f"kvarn eval -hf {REAL_MODEL} --chat --task niah_single_2 --question decoded --method "
