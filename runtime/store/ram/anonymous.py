@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import mmap
-import sys
 
 import numpy as np
 
+from ....jit.arena import HUGE, ask_for_huge_pages, private_mapping
 from ...memory import human_bytes
 from ..base import StoreError
 
 
 def anonymous(n_bytes: int, contents: str) -> tuple[mmap.mmap, int]:
-    """A mapping of `n_bytes` zeros and its address; `StoreError` if the system refuses.
-
-    Private, because Linux by default gives shared mappings no huge pages, with which attention
-    reads a tenth faster.
-    """
+    """A mapping of `n_bytes` zeros and its address; `StoreError` if the system refuses. It asks for
+    huge pages, with which attention reads a tenth faster."""
     try:
-        if sys.platform == "win32":
-            mapping = mmap.mmap(-1, n_bytes)
-        else:
-            mapping = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapping = private_mapping(n_bytes)
     except OSError as error:
         raise StoreError(
             f"no memory for {contents} ({human_bytes(n_bytes)}): {error.strerror}"
         ) from error
-    if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
-        mapping.madvise(mmap.MADV_HUGEPAGE)
+    ask_for_huge_pages(mapping, 0, n_bytes)
     return mapping, np.frombuffer(mapping, np.uint8).ctypes.data
 
 
-HUGE = 2 << 20
-"""Bytes of a huge page of x86-64, and of most systems with ARM; elsewhere, another size does no
-harm."""
 _MOST = 64 << 20  # of a mapping of several pieces
 
 
