@@ -14,7 +14,7 @@ from .. import lenient
 from ..replies import Choice, Gathered, Logprob, Reply, delta_of, head_of, usage_of
 from ..template import ChatTemplate
 from ..tool_calls import Event, Parser, Plain, TextPiece
-from .errors import RequestError
+from .errors import RequestError, invalid
 from .fields import ResponseFormat, form_of, sampling_of
 from .messages import Message, messages_of, named_results
 from .tools import NamedChoice, Tool, chosen, functions_of
@@ -128,7 +128,9 @@ class Completions:
         if len(ids) >= (most := context.most_tokens):
             # In llama-cpp-python's words, which programs know.
             raise RequestError(f"Requested tokens ({len(ids)}) exceed context window of {most}")
-        sampler = self.sampler_of({**sampling, "n_probs": choice.n_top or 0})
+        if (n_top := choice.n_top or 0) < 0:
+            raise invalid("top_logprobs" if choice.is_chat else "logprobs", n_top, "0 or more")
+        sampler = self.sampler_of({**sampling, "n_probs": n_top})
         limit, stops = max(max_tokens or 0, 0) or None, stop_strings(stop or ()) + answer.stop
 
         def start() -> Generation:

@@ -98,6 +98,7 @@ def test_results_of_tools_have_the_names_of_their_calls(
         ),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"temperature": "hot"}, "temperature"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
         ({"grammar": "root"}, "grammar"),
         ({"constraint": None, "colour": 1}, "colour"),
     ],
