@@ -85,8 +85,8 @@ class PlainActivations:
 
 
 def plain_linear(act: PlainActivations, weight: PlainWeight, out: np.ndarray) -> None:
-    """out = x W^T."""
-    np.matmul(act.x[: act.n], weight.matrix.T, out=out)
+    """out = x W^T, summed in float64: in float32 it would depend on the order of BLAS on a CPU."""
+    out[:] = np.matmul(act.x[: act.n], weight.matrix.T, dtype=np.float64)
 
 
 def plain_add_low_rank(
