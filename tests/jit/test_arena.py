@@ -33,6 +33,14 @@ def test_memory_stays_with_who_took_it():
     assert piece.sum() == 7000
 
 
+def test_memory_that_someone_took_is_not_touched():
+    memory = Arena(3 * HUGE)
+    piece = memory.take(2 * HUGE)
+    piece[:] = 7
+    memory.populate()
+    assert (piece == 7).all()
+
+
 @ON_LINUX
 @pytest.mark.parametrize("seconds, n_asked", [(0.0009, 70 << 20), (0.0011, HUGE)])
 def test_huge_pages_are_asked_for_while_they_come_quickly(monkeypatch, seconds, n_asked):
@@ -43,6 +51,10 @@ def test_huge_pages_are_asked_for_while_they_come_quickly(monkeypatch, seconds, 
         asked.append((np.frombuffer(mapping, np.uint8).ctypes.data + first, n_bytes))
         now[0] += seconds * n_bytes / HUGE
 
+    def unaligned(n_bytes):
+        return memoryview(mmap.mmap(-1, n_bytes + mmap.PAGESIZE))[mmap.PAGESIZE :]
+
+    monkeypatch.setattr(arena, "private_mapping", unaligned)
     monkeypatch.setattr(arena, "ask_for_huge_pages", ask)
     monkeypatch.setattr(arena.time, "thread_time", lambda: now[0])
     memory = Arena(70 << 20)

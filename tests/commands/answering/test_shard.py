@@ -69,6 +69,8 @@ def test_a_port_that_is_taken_is_named_once(run: Kvarn, pack: Path) -> None:
         ("run -p x --token k", 2, "--token has no effect without --shards"),
         (f"run -p x --token-file '{__file__}'", 2, "--token-file has no effect without --shards"),
         ("run -p x --shards h:1 --token ''", 2, "a key is empty"),
+        ("run -p x --shards h:1 --token 'a\tb'", 2, "not printable ASCII"),
+        ("run -p x --shards h:1 --token é", 2, "not printable ASCII"),
         ("run --pack mill -p x --shards h:1 --prefill sparse", 2, "--prefill sparse exclude each"),
         ("run --pack mill -p x --shards h:1 --prefill blocks", 2, "--prefill blocks exclude each"),
         ("run --pack mill -p x --shards 127.0.0.1", 2, "expected HOST:PORT"),
