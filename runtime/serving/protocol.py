@@ -247,13 +247,15 @@ class Vectors(Numbered):
 
 
 class PackFacts(msgspec.Struct, omit_defaults=True):
-    """One pack that requests may name: no message, and without the name of its type in JSON."""
+    """One pack: no message, and without the name of its type in JSON. Requests may name it if it is
+    sound and finished."""
 
     name: str
     n_tokens: int
     n_bytes: int
     model: str = ""
     is_sound: bool = True
+    is_finished: bool = True
 
 
 class Packs(Numbered):

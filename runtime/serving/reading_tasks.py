@@ -127,7 +127,8 @@ class PackReading(Task):
     def read(self, n_tokens: int) -> int:
         assert self._reading is not None
         clock, before = Clock(), self._reading.done
-        self._is_read = self._reading.step(n_tokens)
+        with using(self._asked.path):
+            self._is_read = self._reading.step(n_tokens)
         self._seconds += sum(clock.read())
         self._tell()
         return self._reading.done - before

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...system.errors import KvarnError, message_of
+from ...system.errors import KvarnError, WrongUsage, message_of
 from ...system.terminal import say
 from ..sampling.errors import NotFinite, SamplingError
 from .protocol import Kind, Refused
@@ -35,7 +35,7 @@ def refused(id: int, error: Exception, kind: Kind = "engine") -> Refused:
     """The message for an error. kind: that of a `KvarnError` whose class implies none."""
     if isinstance(error, Refusal):
         kind = error.kind
-    elif isinstance(error, SamplingError) and not isinstance(error, NotFinite):
+    elif isinstance(error, WrongUsage | SamplingError) and not isinstance(error, NotFinite):
         kind = "invalid"  # such as a grammar that became too complex on the way
     elif not isinstance(error, KvarnError):
         kind = "engine"

@@ -10,6 +10,12 @@ Given: TypeAlias = str | list[int | str | list[int]]
 """A text, ids of tokens, or a list of either."""
 
 
+def check_no_suffix(suffix: str | None) -> None:
+    """Raises `ApiError` 400 for a text that is to follow the answer."""
+    if suffix:
+        raise ApiError(400, "suffix is given, expected none: no text is filled in", "suffix")
+
+
 def inputs_of(given: Given, field: str) -> list[str | list[int]]:
     """The texts and lists of ids. Raises `RequestError` for none, and for ids below 0."""
     if isinstance(given, str):

@@ -18,6 +18,7 @@ from ...runtime.serving.protocol import Done
 from ..answers.answering import Numbered, begin, whole
 from ..answers.asking import Ask
 from ..answers.collecting import WholeAnswer
+from ..answers.inputs import check_no_suffix
 from ..service import Service
 from ..wire.encoding import json_response, line
 from ..wire.errors import ApiError, shape
@@ -43,8 +44,7 @@ async def generate(service: Service, body: GenerateRequest, request: Request) ->
     """Answer a text, or with `raw` continue it."""
     facts = served(service, body)
     no_images(body.images, "images")
-    if body.suffix:
-        raise ApiError(400, "suffix is given, expected none: no text is filled in", "suffix")
+    check_no_suffix(body.suffix)
     if not body.prompt:
         return json_response(_loaded(body.model, _as_response))
     prompt: Prompt

@@ -8,9 +8,9 @@ from starlette.responses import Response
 from ...runtime.serving.prompt import Prompt, Text
 from ..answers.asking import Ask, again
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
-from ..answers.inputs import Given, inputs_of
+from ..answers.inputs import Given, check_no_suffix, inputs_of
 from ..service import Service
-from ..wire.errors import ApiError
+from ..wire.errors import ApiError, invalid
 from .choices import response
 from .requests import MOST_ANSWERS, form_of, n_of, top_of
 from .types import CompletionRequest
@@ -23,6 +23,9 @@ async def completions(service: Service, body: CompletionRequest, request: Reques
     """Continue texts."""
     service.model_called(body.model)
     n = n_of(body.n)
+    check_no_suffix(body.suffix)
+    if (body.best_of or n) > n:
+        raise invalid("best_of", body.best_of, f"at most n, {n}: all answers are returned")
     asks = [one for prompt in _prompts(body.prompt) for one in again(_ask(body, prompt), n)]
     if len(asks) > MOST_ANSWERS:
         raise ApiError(400, f"prompt × n is {len(asks)}, expected at most {MOST_ANSWERS}", "prompt")

@@ -43,9 +43,12 @@ class ChatRequest(Generated, kw_only=True):
 
 
 class CompletionRequest(Generated, kw_only=True):
-    """prompt: a text, ids of tokens, or a list of either."""
+    """prompt: a text, ids of tokens, or a list of either. suffix, best_of: of servers that fill in
+    texts and drop answers."""
 
     prompt: Given | None = None
+    suffix: str | None = None
+    best_of: int | None = None
     max_tokens: int | None = None
     logprobs: int | None = None
     echo: bool | None = None

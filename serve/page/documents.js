@@ -27,7 +27,10 @@ export async function listPacks(choice = chosenPack()) {
 function show(packs, choice) {
   const options = packs
     .filter((pack) => pack.is_sound !== false)
-    .map(({ name, n_tokens }) => new Option(`${name} (${counted(n_tokens)} tokens)`, name));
+    .map(({ name, n_tokens, is_finished }) => {
+      const unfinished = is_finished === false ? ", not finished" : "";
+      return new Option(`${name} (${counted(n_tokens)} tokens${unfinished})`, name);
+    });
   byId("pack").replaceChildren(new Option("no document", ""), ...options);
   byId("pack").value = options.some((option) => option.value === choice) ? choice : "";
   byId("remove").hidden = !byId("pack").value;

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _DRAINED = 4
 """Times the limit of a body that is read and dropped, so that its client gets to the answer."""
-_AT = re.compile(r"(?P<reason>.*?) - at `\$(?P<path>.*)`", re.DOTALL)
+_AT = re.compile(r"(?P<reason>.*?) - at (?P<key>`key` in )?`\$(?P<path>.*)`", re.DOTALL)
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -90,4 +90,6 @@ def _wrong_field(problem: str) -> ApiError:
     reason, path = (match["reason"], match["path"].lstrip(".")) if match else (problem, "")
     reason = one_line(reason.replace("`", ""), 200)
     reason = reason[:1].lower() + reason[1:]
+    if match and match["key"]:
+        reason = f"{reason} as a key"
     return ApiError(400, f"{path or 'the body'}: {reason}", path)

@@ -94,7 +94,7 @@ class Guard:
         if self._hosts is not None and not _is_name_of(host, self._hosts):
             raise ApiError(403, f"Host is {shown(host)}, expected the name of this server")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin.partition("://")[2] != host:
             raise ApiError(403, f"Origin is {shown(origin)}, expected this server's own page")
         if self._keys and not _is_open(scope["path"]):
             self._check_key(headers)

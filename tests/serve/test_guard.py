@@ -53,7 +53,7 @@ def test_this_machines_names_are_served(http: httpx.Client, engine: FakeEngine, 
 
 
 def test_pages_of_other_sites_are_refused(http: httpx.Client, engine: FakeEngine) -> None:
-    for origin in ("https://evil.example", "null", "http://localhost:1"):
+    for origin in ("https://evil.example", "null", "http://localhost:1", "http://["):
         answer = http.post(PATH, json=BODY, headers={"origin": origin})
         assert answer.status_code == 403 and engine.asked == []
         assert "access-control-allow-origin" not in answer.headers

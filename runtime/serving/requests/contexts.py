@@ -15,6 +15,7 @@ from ...context.planning.request import ContextRequest, context_words
 from ...home import pack_path
 from ...packs.pack import all_packs, pack_info
 from ...store import Disk, OtherModel, PackBusy, PackError, Ram
+from ...store.disk.info import pack_head
 from ..protocol import Kind, PackFacts
 from ..refusal import Refusal
 
@@ -73,14 +74,26 @@ def using(pack: Path | None) -> Iterator[None]:
         raise Refusal(kind, f"pack {pack.name!r:.80}: {reason}") from error
 
 
+def check_finished(pack: Path) -> None:
+    """Raises `PackError` for a pack of which only a part is read: an answer would not say so."""
+    head = pack_head(pack)
+    if not head.complete:
+        raise PackError(
+            pack,
+            f"it is not finished, {head.n_tokens:,} of {head.goal:,} tokens are read: wait for its "
+            "end, or send the text again to go on with it",
+        )
+
+
 def listed_packs() -> list[PackFacts]:
-    """The packs that requests may name; those that cannot be read are not sound."""
+    """The user's packs; those that cannot be read are not sound."""
     packs = []
     for path in all_packs():
         if path == pack_path(path.name):
             try:
                 info = pack_info(path)
-                packs.append(PackFacts(path.name, info.n_tokens, info.n_bytes, info.model))
+                facts = path.name, info.n_tokens, info.n_bytes, info.model
+                packs.append(PackFacts(*facts, is_finished=info.complete))
             except KvarnError:
                 packs.append(PackFacts(path.name, 0, 0, is_sound=False))
     return packs

@@ -25,7 +25,7 @@ from ..prompt import Chat, Prompt, Reading, Text
 from ..protocol import Generate, ReadPack, Render, Rendered
 from ..refusal import Refusal, too_long
 from .contents import contents_of, question_start
-from .contexts import following, pack_folder, request_of, using
+from .contexts import check_finished, following, pack_folder, request_of, using
 from .lens import neutral_ids
 
 if TYPE_CHECKING:
@@ -114,6 +114,8 @@ class Preparing:
         """The pack that a request names, and what it asks of its context."""
         pack = pack_folder(reading.pack) if reading.pack else None
         with using(pack):
+            if pack is not None:
+                check_finished(pack)
             return pack, self.request(reading, pack)
 
     def request(self, reading: Reading, pack: Path | None = None) -> ContextRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from kvarn.runtime.packs.pack import pack_info
 from kvarn.runtime.serving.calls import RequestRefused
 from kvarn.runtime.serving.prompt import Reading, Text
 from kvarn.runtime.serving.protocol import Progress
+from kvarn.runtime.store import Disk
 from kvarn.runtime.store.disk.checking.verify import verify
 
 from ...models import tiny_cases, tiny_models
@@ -120,6 +122,42 @@ def test_a_pack_that_is_none_is_refused(engine: Live, name: str, kind: str) -> N
     with pytest.raises(RequestRefused) as error:
         engine.run(engine.client.remove_pack(name))
     assert error.value.refused.kind == kind
+
+
+def test_a_pack_of_which_a_part_is_read_is_told_and_refused(engine: Live, model: Model) -> None:
+    with model.context(2048, store=Disk(pack_path("half"), goal=900)) as context:
+        context.prefill([1, 2, 3] * 200)
+    facts = {one.name: one for one in engine.run(engine.client.packs())}["half"]
+    assert (facts.n_tokens, facts.is_sound, facts.is_finished) == (600, True, False)
+    with pytest.raises(RequestRefused) as error:
+        engine.run(engine.answer("a", reading=Reading(pack="half")))
+    refused = error.value.refused
+    assert refused.kind == "invalid"
+    assert refused.message.startswith("pack 'half': it is not finished, 600 of 900 tokens are read")
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of a process, by another")
+def test_a_pack_that_cannot_be_written_is_told_by_its_name(engine: Live) -> None:
+    async def read() -> None:
+        async for _ in engine.client.read_pack("full", TEXT):
+            pass
+
+    limits = resource.prlimit(engine.client.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(engine.client.pid, resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        with pytest.raises(RequestRefused) as error:
+            engine.run(read())
+    finally:
+        resource.prlimit(engine.client.pid, resource.RLIMIT_FSIZE, limits)
+    refused = error.value.refused
+    assert refused.kind == "engine"
+    assert refused.message.startswith("pack 'full': cannot be written: File too large")
+
+
+def test_a_limit_that_cannot_be_is_the_fault_of_its_request(engine: Live) -> None:
+    with pytest.raises(RequestRefused, match="max_tokens: expected a whole number") as error:
+        engine.run(engine.answer("a", max_tokens=1 << 40))
+    assert error.value.refused.kind == "invalid"
 
 
 @pytest.mark.parametrize(
