@@ -25,6 +25,10 @@ _NAMES = {
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|.)", re.DOTALL)
 _BAD_REGEX = re.compile(r"regex parse error:\n +([^\n]*)\n[ ^]*\nerror: ([^\n]*)")
 """Of Rust's crate regex: the expression, a line that points into it, what is wrong with it."""
+_STATE = "<state>"
+"""What follows it in a message describes llguidance's parser, and repeats the grammar."""
+_NO_TEXT = "NoExtensionBias"
+"""llguidance's word where no token may begin an answer, nor may it be empty."""
 _GBNF_SPECIAL = '"\\[]'
 
 
@@ -53,6 +57,7 @@ def grammar_of(
 
 def refused(kind: str, message: str) -> BadOption:
     """The error for a constraint that llguidance refuses, in one line."""
+    message = message.partition(_STATE)[0].strip()
     if match := _BAD_REGEX.search(message):
         expression, fault = match.groups()
         text = fault if kind == "regex" else f"regex {shown(expression)}: {fault}"
@@ -60,6 +65,7 @@ def refused(kind: str, message: str) -> BadOption:
         lines = [line.strip() for line in message.splitlines()]
         told = [line for line in lines if line and not re.match(r"\d+ \||\^", line)]
         text = re.sub(r"^(at )?\d+\(\d+\): ", "", " ".join(told))
+        text = "no text matches it" if text == _NO_TEXT else text
     return BadOption(
         f"sampling: the {_NAMES.get(kind, kind)} cannot be used: {one_line(text, 300)}"
     )

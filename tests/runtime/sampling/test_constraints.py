@@ -221,6 +221,22 @@ def test_what_cannot_be_used_is_refused_in_one_line(name: str) -> None:
     assert message == words or not words.startswith("sampling: ")
 
 
+@pytest.mark.parametrize(
+    ("constraint", "words"),
+    [
+        (Constraint("gbnf", "root ::= root"), "GBNF grammar cannot be used: no text matches it"),
+        (Constraint("regex", "a{1000000}"), "regex cannot be used: lexer error: too many "),
+    ],
+)
+def test_what_cannot_be_begun_is_refused_without_the_parsers_state(
+    constraint: Constraint, words: str
+) -> None:
+    tokenizer = load_tokenizer(MINI)
+    with pytest.raises(SamplingError, match=words) as caught:
+        answers(tokenizer, constraint, 4)
+    assert "state" not in str(caught.value)
+
+
 def test_a_constraint_needs_a_tokenizer() -> None:
     with pytest.raises(SamplingError, match="tokenizer"):
         Sampler(constraint=Constraint("json_object")).start()
