@@ -57,11 +57,21 @@ def new_file(target: Path, mode: int = SHARED) -> Iterator[Path]:
     where another process is writing it; OSError, which names `target`, where the system refuses.
     """
     try:
-        with _new_file(target, mode) as part:
+        with full_named(target), _new_file(target, mode) as part:
             yield part
     except OSError as error:
-        name = str(error.filename or "")
-        if _is_part(name, target) or (not name and error.errno in _FULL):
+        if _is_part(str(error.filename or ""), target):
+            error.filename = str(target)
+        raise
+
+
+@contextmanager
+def full_named(target: Path) -> Iterator[None]:
+    """Name `target` in an error of the block that says that the disk, or a file, is full."""
+    try:
+        yield
+    except OSError as error:
+        if not error.filename and error.errno in _FULL:
             error.filename = str(target)
         raise
 

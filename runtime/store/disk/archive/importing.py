@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from .....system.files import open_regular
+from .....system.files import full_named, open_regular
 from ....home import folder_mode, make_folder, remove_empty
 from ....methods import Progress
 from .. import files
@@ -28,6 +28,7 @@ def import_pack(source: Path, path: Path, progress: Progress | None = None) -> N
 
     Raises `PackError` if the file is not an exported pack or is damaged, or if `path` exists; then
     nothing is left. The pack is made in a folder beside `path`, `.importing-` and 16 hex digits.
+    Raises OSError, which names `path` where the disk is full.
     """
     checked_path(path)
     if os.path.lexists(path):
@@ -37,7 +38,8 @@ def import_pack(source: Path, path: Path, progress: Progress | None = None) -> N
         made = make_folder(path.parent)
         try:
             clear_imports(path.parent)
-            _import(fd, source, path, progress)
+            with full_named(path):
+                _import(fd, source, path, progress)
         except BaseException:
             remove_empty(made)
             raise

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import random
+import resource
 import tarfile
 import time
 from pathlib import Path
@@ -171,6 +172,20 @@ def test_exports_leave_what_stands_at_their_old_names(exported: Path, tmp_path: 
     assert (tmp_path / "mine").read_text() == "mine"
     with pytest.raises(FileRefused):
         export_pack(exported.parent / "pack", Path())
+
+
+def test_an_import_to_a_full_disk_names_the_pack_and_leaves_nothing(
+    exported: Path, tmp_path: Path
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            import_pack(exported, tmp_path / "packs" / "pack")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.filename == str(tmp_path / "packs" / "pack")
+    assert listing(tmp_path) == {}
 
 
 def test_imports_do_not_wait_for_a_pipe(exported: Path, tmp_path: Path) -> None:
