@@ -8,6 +8,7 @@ from .files import Counts as Counts
 from .files import Damaged as Damaged
 from .files import Unlinkable as Unlinkable
 from .files import bundle as bundle
+from .files import claim as claim
 from .files import find as find
 from .files import has as has
 from .files import keep as keep

@@ -11,6 +11,7 @@ that came with the installation stay as they are: the new one is kept in the use
 
 import hashlib
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -23,6 +24,7 @@ from .folders import CHOOSE_FOLDER, KERNELS, NO_HOME, CacheProblem
 T = TypeVar("T")
 
 _DIGEST = 32
+_PATIENCE = 60.0  # seconds: the largest kernel takes 10 on a slow machine
 
 
 class Damaged(ValueError):
@@ -93,6 +95,13 @@ def keep(name: str, payload: bytes) -> None:
             "cannot keep compiled kernels: kvarn's sources have changed since this process "
             "began; start it again"
         )
+
+
+def claim(name: str) -> AbstractContextManager[None]:
+    """In the block, this process alone compiles the file's kernel, of those that share a folder:
+    the others wait, and then find the file. Waits for a minute at most."""
+    _folders.readable()
+    return _folders.target.lock(f"{name}.lock", _PATIENCE) if _folders.target else nullcontext()
 
 
 def bundle(to: Path) -> None:

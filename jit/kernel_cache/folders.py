@@ -8,7 +8,8 @@
                 ├─ <kernel>-<hash>.code        its machine code alone (`machine_code`)
                 ├─ sources-<hash>.digests      digests of the kernels' sources (`sources`)
                 ├─ rehearsed-<hash>.names      kernels that a feature of a model uses
-                └─ <name>.<hex digits>.tmp     a file that a process is writing
+                ├─ <name>.<hex digits>.tmp     a file that a process is writing
+                └─ <name>.lock                 locked (flock) while a process compiles the kernel
 
 The hashes identify the inputs of each file, so that the kernels of several checkouts stand side by
 side. When the files grow beyond `MOST_BYTES`, those that were read longest ago are removed.
@@ -50,7 +51,7 @@ _KEY = re.compile(rf"({'|'.join(NEEDS)})-[0-9a-f]{{24}}")
 _FILE = re.compile(
     r"(.+-[0-9a-f]{40}\.(kernel|code|names|digests|means)|probe|"
     r"kvarn_launch\.code|keys-[0-9a-f]{16}\.means)"  # names of earlier versions
-    r"(\.[0-9a-f]{16}\.tmp)?"
+    r"(\.[0-9a-f]{16}\.tmp|\.lock)?"
 )
 
 

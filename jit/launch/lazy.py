@@ -82,15 +82,12 @@ class LazyKernel(Kernel):
             _collect(self)
             defined = self._load(*self._parameters)
             return _Linked(0, defined.kinds, defined.traits)
-        with kernel_cache.compiling(self._title):
-            # A listener may have compiled it meanwhile.
-            return self._from_file(self._name) or self._compile(self._name)
+        return self._compile_once()
 
     def compile(self) -> None:
         """Compile it for other processes, unless its file exists."""
         if not kernel_cache.has([self._name]):
-            with kernel_cache.compiling(self._title):
-                self._compile(self._name)
+            self._compile_once()
 
     @property
     def _title(self) -> str:
@@ -101,6 +98,11 @@ class LazyKernel(Kernel):
             return None
         address, code = loaded
         return _Linked(address, code.kinds, code.traits)
+
+    def _compile_once(self) -> _Linked:
+        with kernel_cache.compiling(self._title), kernel_cache.claim(self._name):
+            # A listener or another process may have compiled it meanwhile.
+            return self._from_file(self._name) or self._compile(self._name)
 
     @no_collection()  # Numba makes so many objects that this takes an eighth off its time
     def _compile(self, name: str) -> _Linked:
