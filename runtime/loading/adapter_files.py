@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...system.errors import KvarnError, WrongUsage, no_such_file
-from ...system.files import GGUF_MAGIC
+from ...system.files import GGUF_MAGIC, kind_of
 from ...system.text import one_line
 
 
@@ -42,8 +42,10 @@ class AdapterFile:
                 f"{folder} OUT.gguf --base MODEL` makes one"
             )
         if not path.is_file():
-            advice = "expected an adapter, FILE or FILE:SCALE"
-            raise KvarnError(no_such_file(one_line(str(text), 300), advice))
+            name, advice = one_line(str(text), 300), "expected an adapter, FILE or FILE:SCALE"
+            if path.exists():
+                raise KvarnError(f"{name} is {kind_of(path.stat().st_mode)}: {advice}")
+            raise KvarnError(no_such_file(name, advice))
         with path.open("rb") as file:
             if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
                 raise KvarnError(

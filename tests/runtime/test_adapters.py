@@ -153,6 +153,8 @@ def test_what_does_not_fit_is_refused_in_one_line(llama: Path, tmp_path: Path) -
     refused(
         "adapter.gguf: no such file or folder; expected an adapter, FILE or FILE:SCALE", KvarnError
     )
+    path.mkdir()
+    refused("adapter.gguf is a folder: expected an adapter, FILE or FILE:SCALE", KvarnError)
     with pytest.raises(KvarnError, match="found scale nan, expected a finite number"):
         kvarn.load(llama, lora=f"{llama}:nan")
 

@@ -92,6 +92,7 @@ def refusals(k: Kvarn, model_path: str, other_path: str, folder: str) -> dict[st
     note("on_progress stops", k.read(context, b"more", 4, halts, None))
     note("loading stops", k.model_open(os.fsencode(model_path), None, halts, None))
     note("no file", k.model_open(b"/nowhere/model.gguf", None, None, None))
+    note("model of a folder", k.model_open(os.fsencode(folder), None, None, None))
     note("threads", k.model_open(os.fsencode(model_path), b'{"threads": 10000}', None, None))
     cut = Path(folder, "cut.gguf")
     cut.write_bytes(Path(model_path).read_bytes()[:5000])

@@ -61,6 +61,7 @@ CASES = {
     "on_progress stops": (CANCELLED, "on_progress asked to stop after 1 of 1"),
     "loading stops": (NULL, "on_progress asked to stop after 0"),
     "no file": (NULL, "/nowhere/model.gguf: no such file"),
+    "model of a folder": (NULL, "found a directory, expected a GGUF file"),
     "threads": (NULL, "setting the number of threads to 10000"),
     "truncated file": (NULL, "damaged or cut short"),
     "unsupported file": (NULL, "lxama"),
