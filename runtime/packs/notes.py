@@ -177,16 +177,25 @@ def packs_in(folder: Path) -> list[Path]:
 
 def whole_packs(folder: Path, notice: Notice = lambda line: None) -> list[Path]:
     """The packs in a folder that hold all of their texts, by name. notice: called with a line about
-    others.
+    each one that cannot be opened, and one about those that are not finished.
 
-    Raises `KvarnError` where there are none, `PackError` for one that cannot be opened.
+    Raises `KvarnError` where there are none.
     """
-    packs = packs_in(folder)
-    whole = [pack for pack in packs if (head := pack_head(pack)).n_tokens and head.complete]
+    packs, whole, n_unfinished = packs_in(folder), list[Path](), 0
+    for pack in packs:
+        try:
+            head = pack_head(pack)
+        except PackError as error:
+            notice(f"{error}; it is not asked")
+            continue
+        if head.n_tokens and head.complete:
+            whole.append(pack)
+        else:
+            n_unfinished += 1
     if not whole:
         raise KvarnError(f"no pack in {folder} is finished: `kvarn pack ls {folder}` lists them")
-    if left := len(packs) - len(whole):
-        notice(f"{folder}: {left} of {len(packs)} packs are not finished and are not asked")
+    if n_unfinished:
+        notice(f"{folder}: {n_unfinished} of {len(packs)} packs are not finished and are not asked")
     return whole
 
 

@@ -134,7 +134,7 @@ def ask_packs(
     """
     if best < 1:
         raise KvarnError(f"best is {best}: at least one pack has to answer")
-    folders = whole_packs(Path(packs)) if isinstance(packs, str | Path) else packs
+    folders = whole_packs(Path(packs), model.tell) if isinstance(packs, str | Path) else packs
     requests = {
         str(path): ContextRequest(store=Disk(path, read_only=True)) for path in map(Path, folders)
     }

@@ -186,3 +186,18 @@ def test_packs_that_are_not_finished_are_not_asked(tiny: Model, tmp_path: Path) 
     lines: list[str] = []
     assert whole_packs(tmp_path, lines.append) == [tmp_path / "read"]
     assert lines == [f"{tmp_path}: 2 of 3 packs are not finished and are not asked"]
+
+
+def test_damaged_packs_of_a_folder_are_told_and_not_asked(tiny: Model, tmp_path: Path) -> None:
+    for name in ("half", "whole", "wrong"):
+        build_pack(tiny, tmp_path / name, ids_of(tiny, 30))
+    (tmp_path / "half" / "commits").unlink()
+    (tmp_path / "wrong" / "pack.json").write_text("{")
+    lines: list[str] = []
+    assert whole_packs(tmp_path, lines.append) == [tmp_path / "whole"]
+    assert [line.partition(":")[0] for line in lines] == [
+        f"pack {tmp_path / name}" for name in ("half", "wrong")
+    ]
+    assert all(line.endswith("; it is not asked") for line in lines)
+    (fit,) = ask_packs(tiny, tmp_path, "Who?", max_tokens=1)
+    assert fit.pack == str(tmp_path / "whole")
