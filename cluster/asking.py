@@ -17,7 +17,7 @@ import numpy as np
 from ..system.errors import KvarnError
 from .jobs import Job, Placement
 from .queue import Queue
-from .shelf import AskedPack, Call, ShelfFacts, Wants
+from .shelf import NodePack, ShelfFacts, ShelfJob, Wants
 
 if TYPE_CHECKING:
     from ..runtime.context import Progress
@@ -33,54 +33,54 @@ class Shelves(Placement):
 
     def __init__(self, notice: Callable[[str], None]) -> None:
         self._notice = notice
-        self.packs: dict[str, AskedPack] = {}
+        self.packs: dict[str, NodePack] = {}
         self.nodes: dict[str, set[str]] = {}
         self.jobs: dict[str, list[str]] = {}
-        self._told: set[str] = set()
-        self._held: list[str] | None = []  # until it is known that there are packs
+        self._reported: set[str] = set()
+        self._pending: list[str] | None = []  # until it is known that there are packs
 
     def may_run(self, key: str, node: str, nodes: frozenset[str]) -> bool:
         return all(node in self.nodes[id] for id in self.jobs[key])
 
-    def told(self, node: str, facts: ShelfFacts) -> None:
+    def admit(self, node: str, facts: ShelfFacts) -> None:
         for line in facts.lines:
-            if line not in self._told:  # machines that share a folder say the same of it
-                self._told.add(line)
-                self._tell(f"{node}: {line}")
+            if line not in self._reported:  # machines that share a folder say the same of it
+                self._reported.add(line)
+                self._report(f"{node}: {line}")
         for pack in facts.packs:
             self.packs.setdefault(pack.id, pack)
             self.nodes.setdefault(pack.id, set()).add(node)
 
-    def _tell(self, line: str) -> None:
-        if self._held is None:
+    def _report(self, line: str) -> None:
+        if self._pending is None:
             self._notice(line)
         else:
-            self._held.append(line)
+            self._pending.append(line)
 
-    def died(self, key: str, node: str, done: int) -> None:
+    def record_death(self, key: str, node: str, done: int) -> None:
         """Nothing was written, so any of them may do it."""
 
-    def known(self) -> list[str]:
+    def pack_ids(self) -> list[str]:
         """The ids of all packs, by path. Raises `KvarnError` without any, and where another model
         made one of them."""
         ids = sorted(self.packs, key=lambda id: (self.packs[id].path, id))
-        held, self._held = self._held or [], None
+        pending, self._pending = self._pending or [], None
         if not ids:
-            raise KvarnError(": ".join(["no machine has finished packs there", *held[:1]]))
-        for line in held:
+            raise KvarnError(": ".join(["no machine has finished packs there", *pending[:1]]))
+        for line in pending:
             self._notice(line)
         first = self.packs[ids[0]].head
         for id in ids[1:]:
             other = self.packs[id].head
             if (other.fingerprint, other.adapters) != (first.fingerprint, first.adapters):
                 raise KvarnError(
-                    f"{self.named(ids[0])} was made by {first.model} and {self.named(id)} by "
+                    f"{self.label(ids[0])} was made by {first.model} and {self.label(id)} by "
                     f"{other.model}, or with other adapters: a question is compared after packs of "
                     "one model"
                 )
         return ids
 
-    def named(self, id: str) -> str:
+    def label(self, id: str) -> str:
         """A pack's path, with its machines."""
         return f"{self.packs[id].path} on {', '.join(sorted(self.nodes[id]))}"
 
@@ -89,13 +89,13 @@ class Shelves(Placement):
 class ClusterAnswer:
     """What a pack answered. node: the machine on which it did."""
 
-    pack: AskedPack
+    pack: NodePack
     node: str
     gain: float
     answer: Answer
 
 
-class Asked:
+class ClusterAsker:
     """One question to all packs of the machines. Packs that no machine can read any more are named
     by `notice`, and left out."""
 
@@ -110,11 +110,11 @@ class Asked:
         from ..runtime.packs.ranking import CANDIDATES
 
         self._queue.gather()
-        ids = self._shelves.known()
+        ids = self._shelves.pack_ids()
         if len(ids) > CANDIDATES:
             ids = self._candidates(ids)
         gains: dict[str, float] = {}
-        for [id], _, gain in self._do("gain", [[id] for id in ids]):
+        for [id], _, gain in self._run("gain", [[id] for id in ids]):
             gains[id] = gain
             progress(len(gains), len(ids))
         order = [id for id in ids if id in gains]
@@ -127,7 +127,7 @@ class Asked:
         left = list(gains)
         while left and len(answers) < best:
             chosen, left = left[: best - len(answers)], left[best - len(answers) :]
-            for [id], node, answer in self._do("answer", [[id] for id in chosen]):
+            for [id], node, answer in self._run("answer", [[id] for id in chosen]):
                 pack = self._shelves.packs[id]
                 answers[id] = ClusterAnswer(pack, node, gains[id], answer)
         return [answers[id] for id in gains if id in answers]
@@ -142,7 +142,7 @@ class Asked:
             some[i : i + _BATCH] for some in alike.values() for i in range(0, len(some), _BATCH)
         ]
         rows: dict[str, tuple[Any, float]] = {}
-        for batch, _, (counts, lengths) in self._do("counts", batches):
+        for batch, _, (counts, lengths) in self._run("counts", batches):
             rows |= {id: (counts[i], lengths[i]) for i, id in enumerate(batch)}
         ids = [id for id in ids if id in rows]
         if not ids:
@@ -151,14 +151,14 @@ class Asked:
         lengths = np.array([rows[id][1] for id in ids])
         return [ids[i] for i in candidates(scores_of(counts, lengths))]
 
-    def _do(self, wants: Wants, batches: list[list[str]]) -> Iterator[tuple[list[str], str, Any]]:
+    def _run(self, wants: Wants, batches: list[list[str]]) -> Iterator[tuple[list[str], str, Any]]:
         """Packs, the node that was asked, and its result."""
         jobs = self._shelves.jobs
         jobs.clear()
         jobs.update({" ".join(ids): ids for ids in batches})
 
         for outcome in self._queue.run(
-            Job(key, partial(Call, wants, ids)) for key, ids in jobs.items()
+            Job(key, partial(ShelfJob, wants, ids)) for key, ids in jobs.items()
         ):
             ids, result = jobs[outcome.key], outcome.result
             if not isinstance(result, KvarnError):
@@ -167,4 +167,4 @@ class Asked:
                 raise KvarnError(f"{outcome.node}: {result}") from result
             else:
                 for id in ids:
-                    self._notice(f"{self._shelves.named(id)} is not asked: {result}")
+                    self._notice(f"{self._shelves.label(id)} is not asked: {result}")

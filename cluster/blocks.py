@@ -16,7 +16,7 @@ from ..runtime.store import Disk, PackBusy, PackError
 from ..system.errors import KvarnError
 from .jobs import Job, JobBusy, NodeUnfit, Outcome
 from .queue import Queue
-from .reading import HomeNodes, NodeFacts, Reader, Reading, is_of_the_disk
+from .reading import HomeNodes, NodeFacts, Reader, ReaderConfig, is_disk_error
 from .worker import Task
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ FIRST, REST = "the first tokens", "the rest"
 
 
 @dataclass(frozen=True)
-class BlockReading:
+class BlockReaderConfig:
     """How one text is read, the same on all machines. name: of the pack, in the folder of `how`;
     mark: of the file that is in that folder, too."""
 
-    how: Reading
+    how: ReaderConfig
     name: str
     text: str
     prefill: BlocksPrefill
@@ -44,51 +44,51 @@ class BlockReading:
 class AnyNode(HomeNodes):
     """A block may go on on each node: they share the folder."""
 
-    def died(self, key: str, node: str, done: int) -> None:
+    def record_death(self, key: str, node: str, done: int) -> None:
         """What was read of it is where all nodes find it."""
 
 
 class BlockReader(Task):
     """Reads blocks of one text. The model is loaded, and the text encoded, for the first."""
 
-    def __init__(self, reading: BlockReading, threads: int) -> None:
-        self._reading, self._reader = reading, Reader(reading.how, threads)
-        self._text: str | Sequence[int] = reading.text
+    def __init__(self, config: BlockReaderConfig, threads: int) -> None:
+        self._config, self._reader = config, Reader(config.how, threads)
+        self._text: str | Sequence[int] = config.text
 
     def facts(self) -> NodeFacts:
         """Raises `KvarnError` without the mark, and what `Reader.facts` raises."""
-        folder = self._reading.how.folder
-        if not (folder / self._reading.mark).exists():
+        folder = self._config.how.folder
+        if not (folder / self._config.mark).exists():
             raise KvarnError(
                 f"its {folder} is not that of the machine of this command: expected a folder that "
                 "all machines share"
             )
-        return replace(self._reader.facts(), held={})
+        return replace(self._reader.facts(), pack_tokens={})
 
-    def do(self, work: str, tell: Callable[[int, int], None]) -> tuple[list[str], int]:
-        """The names of all blocks, and how many tokens were read. Raises as `Reader.do`."""
+    def run(self, work: str, progress: Callable[[int, int], None]) -> tuple[list[str], int]:
+        """The names of all blocks, and how many tokens were read. Raises as `Reader.run`."""
         try:
-            return self._read(work, tell)
+            return self._read(work, progress)
         except PackBusy as error:
             raise JobBusy(str(error)) from error
         except PackError as error:
-            if is_of_the_disk(error):
+            if is_disk_error(error):
                 raise NodeUnfit(str(error)) from error
             raise
 
-    def _read(self, work: str, tell: Callable[[int, int], None]) -> tuple[list[str], int]:
+    def _read(self, work: str, progress: Callable[[int, int], None]) -> tuple[list[str], int]:
         from ..runtime.packs.blocks import TextBlocks, build_pack_in_blocks
         from ..runtime.packs.pack import index_pack
 
-        model, how, first = self._reader.loaded(), self._reading.how, 0
-        pack = how.folder / self._reading.name
+        model, how, first = self._reader.load(), self._config.how, 0
+        pack = how.folder / self._config.name
 
         def begin(name: str, context: Context) -> Progress:
-            held = len(context.tokens) - first
-            tell(held, held)
-            return lambda done, total: tell(held + done, held + total)
+            n_before = len(context.tokens) - first
+            progress(n_before, n_before)
+            return lambda done, total: progress(n_before + done, n_before + total)
 
-        axes = self._reading.prefill, how.n_ctx, begin
+        axes = self._config.prefill, how.n_ctx, begin
         blocks = TextBlocks(model, Disk(pack, *(how.kv_type or ())), self._text, *axes)
         self._text = blocks.ids
         if work == REST:
@@ -105,10 +105,10 @@ class BlockReader(Task):
 
 
 def read_blocks(queue: Queue) -> Iterator[Outcome]:
-    """Read the text; yields outcomes whose result is that of `BlockReader.do`.
+    """Read the text; yields outcomes whose result is that of `BlockReader.run`.
 
-    queue: of workers that do `BlockReading`, placed `AnyNode`. Raises `KvarnError` where no worker
-    is left, and for a block that cannot be read.
+    queue: of workers that `BlockReaderConfig` makes, placed by `AnyNode`. Raises `KvarnError` where
+    no worker is left, and for a block that cannot be read.
     """
     names: list[str] = []
     for keys in ([FIRST], names, [REST]):

@@ -101,13 +101,13 @@ class Placement(ABC):
         """Whether a job is for a node, of all those that have workers."""
 
     @abstractmethod
-    def told(self, node: str, facts: Any) -> None:
-        """A worker of the node has started, and told `facts`. Raises `KvarnError` if it does not
-        fit the others: it is left out."""
+    def admit(self, node: str, facts: Any) -> None:
+        """Take the facts of a worker of the node, which has started. Raises `KvarnError` if it does
+        not fit the others: it is left out."""
 
     @abstractmethod
-    def died(self, key: str, node: str, done: int) -> None:
-        """A worker of the node died of a job, of which it had done so much."""
+    def record_death(self, key: str, node: str, done: int) -> None:
+        """Note that a worker of the node died of a job, of which it had done so much."""
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _reason(text: str) -> str:
 
 
 def _check(address: str) -> None:
-    """Raise `KvarnError` unless a Ray answers at HOST:PORT. Asked in another process: to an address
+    """Raise `KvarnError` unless a Ray answers at HOST:PORT. Tried in another process: to an address
     where none does, Ray's own connection waits for minutes, and then ends the process."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or "//" in address:

@@ -21,8 +21,8 @@ from .jobs import (
 )
 from .worker import Make, Report, Worker
 
-_LOOK_SECONDS = 2.0
-"""Between two looks at the machines of the cluster."""
+_UPDATE_SECONDS = 2.0
+"""Between two queries of the cluster for its machines."""
 
 
 class RayWorkers(Workers):
@@ -37,23 +37,23 @@ class RayWorkers(Workers):
         self._actors: dict[str, Any] = {}
         self._node_ids: dict[str, str] = {}  # of workers
         self._names: dict[str, str] = {}  # of nodes that have had workers, by their ids
-        self._asked: dict[Any, tuple[str, bool]] = {}  # references → worker, and whether a hello
+        self._pending: dict[Any, tuple[str, bool]] = {}  # reference → worker, and whether a hello
         self._events: list[Event] = []
-        self._looked = 0.0
-        self._look()
+        self._updated_at = 0.0
+        self._update_nodes()
         if not self._actors:
             raise KvarnError(f"no machine has the CPUs for a worker: it takes {threads or 1}")
 
     def wait(self, seconds: float) -> list[Event]:
-        if time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._look()
+        if time.monotonic() - self._updated_at > _UPDATE_SECONDS:
+            self._update_nodes()
         if not self._events:
             self._listen(seconds)
         events, self._events = self._events, []
         return events
 
     def start(self, worker: str, work: Any) -> None:
-        self._asked[self._actors[worker].begin.remote(work)] = worker, False
+        self._pending[self._actors[worker].begin.remote(work)] = worker, False
 
     def restart(self, worker: str) -> None:
         self._ray.kill(self._actors[worker], no_restart=False)
@@ -65,25 +65,25 @@ class RayWorkers(Workers):
             self._ray.kill(actor)
 
     def _listen(self, seconds: float) -> None:
-        if not self._asked:
+        if not self._pending:
             time.sleep(seconds)
             return
-        refs = list(self._asked)
+        refs = list(self._pending)
         ready, _ = self._ray.wait(refs, timeout=seconds)
         if ready:
             ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         for ref in ready:
-            if ref not in self._asked:  # its worker was lost with another answer
+            if ref not in self._pending:  # its worker was lost with another answer
                 continue
-            worker, is_hello = self._asked.pop(ref)
+            worker, is_hello = self._pending.pop(ref)
             try:
                 answer = self._ray.get(ref)
             except self._ray.exceptions.RayError as error:
-                self._failed(worker, is_hello, error)
+                self._handle_failure(worker, is_hello, error)
             else:
-                self._answered(worker, is_hello, answer)
+                self._handle_answer(worker, is_hello, answer)
 
-    def _answered(self, worker: str, is_hello: bool, answer: Any) -> None:
+    def _handle_answer(self, worker: str, is_hello: bool, answer: Any) -> None:
         if is_hello:
             if isinstance(answer, KvarnError):
                 self.drop(worker)
@@ -99,13 +99,13 @@ class RayWorkers(Workers):
             self._events.append(JobEnded(worker, report.result))
         else:
             self._events.append(JobProgress(worker, report.done, report.total))
-            self._asked[self._actors[worker].poll.remote()] = worker, False
+            self._pending[self._actors[worker].poll.remote()] = worker, False
 
-    def _failed(self, worker: str, is_hello: bool, error: Exception) -> None:
+    def _handle_failure(self, worker: str, is_hello: bool, error: Exception) -> None:
         """The worker's process or machine is gone."""
         if is_hello:
             self.drop(worker)
-            lost = self._node_ids[worker] not in self._alive()
+            lost = self._node_ids[worker] not in self._live_nodes()
             self._events.append(WorkerLost(worker, _reason(error), lost))
         else:
             self._events.append(WorkerDied(worker))
@@ -114,15 +114,15 @@ class RayWorkers(Workers):
     def _greet(self, worker: str) -> None:
         """Ask a worker that is starting; the answer comes when it has."""
         hello = self._actors[worker].hello.options(max_task_retries=-1)
-        self._asked[hello.remote(__version__)] = worker, True
+        self._pending[hello.remote(__version__)] = worker, True
 
-    def _alive(self) -> dict[str, dict[str, Any]]:
+    def _live_nodes(self) -> dict[str, dict[str, Any]]:
         """The machines of the cluster by their ids."""
         return {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
 
-    def _look(self) -> None:
+    def _update_nodes(self) -> None:
         """Start workers on new machines; leave those of lost ones."""
-        alive = self._alive()
+        alive = self._live_nodes()
         for worker in [w for w in self._actors if self._node_ids[w] not in alive]:
             self.drop(worker)
             self._events.append(WorkerLost(worker, "the machine is gone", True))
@@ -131,8 +131,8 @@ class RayWorkers(Workers):
             if cpus >= (self._threads or 1):  # heads are often started without CPUs for workers
                 self._names[node_id] = self._name_of(alive[node_id])
                 for i in range(self._per_node):
-                    self._hire(node_id, f"{node_id}-{i}", max(1, cpus // self._per_node))
-        self._looked = time.monotonic()
+                    self._start_worker(node_id, f"{node_id}-{i}", max(1, cpus // self._per_node))
+        self._updated_at = time.monotonic()
 
     def _name_of(self, node: dict[str, Any]) -> str:
         """Its address; where it has more nodes than one, as in tests, with the id's beginning."""
@@ -140,7 +140,7 @@ class RayWorkers(Workers):
         named = Counter(str(other["NodeManagerAddress"]) for other in self._ray.nodes())
         return name if named[name] == 1 else f"{name}-{node['NodeID'][:6]}"
 
-    def _hire(self, node_id: str, worker: str, share: int) -> None:
+    def _start_worker(self, node_id: str, worker: str, share: int) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         actor = self._ray.remote(Worker).options(
@@ -156,7 +156,7 @@ class RayWorkers(Workers):
         self._greet(worker)
 
     def _forget(self, worker: str) -> None:
-        self._asked = {ref: asked for ref, asked in self._asked.items() if asked[0] != worker}
+        self._pending = {ref: call for ref, call in self._pending.items() if call[0] != worker}
 
 
 def _reason(error: Exception) -> str:

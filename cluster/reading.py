@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from ..runtime.packs.texts import PackOutcome, Text
     from ..runtime.prefill import Prefill
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Errors for which another machine may read the text."""
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of a disk: another machine may read the text."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReaderConfig:
     """How texts are read, the same on all machines. folder: of the packs. model, lora: files that
     each machine has; the others: as in `build_packs`."""
 
@@ -65,7 +65,7 @@ class TextBytes:
 
 
 @dataclass(frozen=True)
-class TextRead:
+class TextResult:
     """lines: what of a document could not be read."""
 
     outcome: PackOutcome
@@ -74,72 +74,72 @@ class TextRead:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """Of a machine that reads: the digest of its model, and packs → tokens that they hold."""
+    """Of a machine that reads: the digest of its model, and the tokens of each of its packs."""
 
     fingerprint: str
-    held: dict[str, int]
+    pack_tokens: dict[str, int]
 
 
 class Reader(Task):
     """Reads texts into packs. The model is loaded for the first text: that may take minutes."""
 
-    def __init__(self, reading: Reading, threads: int) -> None:
-        self._reading, self._threads = reading, threads
+    def __init__(self, config: ReaderConfig, threads: int) -> None:
+        self._config, self._threads = config, threads
         self._model: Model | None = None
 
     def facts(self) -> NodeFacts:
         """Packs that cannot be opened count as empty: whoever reads their texts says why. Raises
         `GGUFError` for a model that cannot be read, OSError."""
-        held = {}
-        folder = self._reading.folder
+        pack_tokens = {}
+        folder = self._config.folder
         for path in folder.iterdir() if folder.is_dir() else ():
             with suppress(PackError):
-                held[path.name] = pack_head(path).n_tokens
-        with open_gguf(self._reading.model) as file:
-            return NodeFacts(fingerprint(file), held)
+                pack_tokens[path.name] = pack_head(path).n_tokens
+        with open_gguf(self._config.model) as file:
+            return NodeFacts(fingerprint(file), pack_tokens)
 
-    def loaded(self) -> Model:
+    def load(self) -> Model:
         """Raises `NodeUnfit` where that fails."""
         from ..runtime.loading.load import load
 
         if self._model is None:
-            reading = self._reading
+            config = self._config
             try:
-                self._model = load(reading.model, threads=self._threads, lora=reading.lora)
+                self._model = load(config.model, threads=self._threads, lora=config.lora)
             except KvarnError as error:
                 raise NodeUnfit(str(error)) from error
         return self._model
 
-    def do(self, work: TextBytes, tell: Callable[[int, int], None]) -> TextRead:
+    def run(self, work: TextBytes, progress: Callable[[int, int], None]) -> TextResult:
         """Raises `JobBusy` where another process is at the pack; `NodeUnfit` for a full disk, and
         where the model cannot be loaded."""
         from ..runtime.packs.texts import TextFile, build_packs
 
-        class Travelled(TextFile):
+        class ReceivedText(TextFile):
             def __call__(self) -> str:
                 return text_of(work.data, str(self.path), self.path.suffix, self.notice)
 
         def begin(path: Path, context: Context) -> Progress:
-            held = len(context.tokens)
-            tell(held, held)
-            return lambda done, total: tell(held + done, held + total)
+            n_before = len(context.tokens)
+            progress(n_before, n_before)
+            return lambda done, total: progress(n_before + done, n_before + total)
 
-        reading, lines = self._reading, list[str]()
-        pack = reading.folder / work.name
+        config, lines = self._config, list[str]()
+        pack = config.folder / work.name
         if is_busy(pack):
             raise JobBusy(f"another process writes to {pack}")
-        axes = reading.n_ctx, reading.prefill, reading.attend, reading.kv_type
-        texts: dict[str | Path, Text] = {pack: Travelled(work.file, lines.append)}
-        (outcome,) = build_packs(self.loaded(), texts, *axes, begin, once=True)
-        if isinstance(outcome.pack, KvarnError) and is_of_the_disk(outcome.pack):
+        axes = config.n_ctx, config.prefill, config.attend, config.kv_type
+        texts: dict[str | Path, Text] = {pack: ReceivedText(work.file, lines.append)}
+        (outcome,) = build_packs(self.load(), texts, *axes, begin, once=True)
+        if isinstance(outcome.pack, KvarnError) and is_disk_error(outcome.pack):
             raise NodeUnfit(str(outcome.pack))
-        return TextRead(outcome, lines)
+        return TextResult(outcome, lines)
 
 
-def is_of_the_disk(error: BaseException | None) -> bool:
-    """Whether another machine may read the text."""
+def is_disk_error(error: BaseException | None) -> bool:
+    """Whether the disk is at fault, so that another machine may read the text."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
             return True
         error = error.__cause__
     return False
@@ -153,10 +153,10 @@ class HomeNodes(Placement):
         self._facts: dict[str, NodeFacts] = {}
 
     def may_run(self, key: str, node: str, nodes: frozenset[str]) -> bool:
-        most = max(self._held(key, one) for one in nodes)
-        return self._held(key, node) == most
+        most = max(self._n_tokens(key, one) for one in nodes)
+        return self._n_tokens(key, node) == most
 
-    def told(self, node: str, facts: NodeFacts) -> None:
+    def admit(self, node: str, facts: NodeFacts) -> None:
         for other, known in self._facts.items():
             if known.fingerprint != facts.fingerprint:
                 raise KvarnError(
@@ -165,29 +165,29 @@ class HomeNodes(Placement):
                 )
         self._facts[node] = facts
 
-    def died(self, key: str, node: str, done: int) -> None:
+    def record_death(self, key: str, node: str, done: int) -> None:
         """Its pack has about so much, until the next worker of the node tells."""
         facts = self._facts[node]
-        held = max(done, self._held(key, node))  # it may have died before it could tell
-        self._facts[node] = replace(facts, held={**facts.held, key: held})
+        n_tokens = max(done, self._n_tokens(key, node))  # it may have died before it could tell
+        self._facts[node] = replace(facts, pack_tokens={**facts.pack_tokens, key: n_tokens})
 
-    def _held(self, key: str, node: str) -> int:
+    def _n_tokens(self, key: str, node: str) -> int:
         facts = self._facts.get(node)
-        return 0 if facts is None else facts.held.get(key, 0)
+        return 0 if facts is None else facts.pack_tokens.get(key, 0)
 
 
 def read_texts(queue: Queue, files: Mapping[str, Path]) -> Iterator[Outcome]:
-    """Read each file into the pack of its name; yields outcomes whose result is a `TextRead`, or a
-    `KvarnError`.
+    """Read each file into the pack of its name; yields outcomes whose result is a `TextResult`, or
+    a `KvarnError`.
 
-    queue: of workers that do `Reading`, placed by `HomeNodes`. Raises `KvarnError` where no worker
-    is left, OSError for a file that is gone.
+    queue: of workers that `ReaderConfig` makes, placed by `HomeNodes`. Raises `KvarnError` where no
+    worker is left, OSError for a file that is gone.
     """
     queue.gather()
 
-    def travelling(name: str) -> TextBytes:
+    def text_bytes(name: str) -> TextBytes:
         return TextBytes(name, files[name], read_text(files[name]))
 
     # The longest first: reading takes longer than linear, and the last should not be a long one.
     longest = sorted(files, key=lambda name: -files[name].stat().st_size)
-    return queue.run([Job(name, partial(travelling, name)) for name in longest])
+    return queue.run([Job(name, partial(text_bytes, name)) for name in longest])

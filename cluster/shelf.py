@@ -34,8 +34,8 @@ Wants = Literal["counts", "gain", "answer"]
 
 
 @dataclass(frozen=True)
-class Asking:
-    """How packs are asked, the same on all machines.
+class ShelfConfig:
+    """The question to packs and how they are asked, the same on all machines.
 
     folders: of packs, of the same paths everywhere. request: the context after a pack, whose store
     is one. model: its file, None: where each pack says. sampling: see `Sampler`. The others: as in
@@ -57,7 +57,7 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class AskedPack:
+class NodePack:
     """A pack on a machine. id: the same in copies, and where machines share a folder."""
 
     path: Path
@@ -66,7 +66,7 @@ class AskedPack:
 
 
 @dataclass(frozen=True)
-class Call:
+class ShelfJob:
     """What a worker is to do with packs of its machine."""
 
     wants: Wants
@@ -77,34 +77,32 @@ class Call:
 class ShelfFacts:
     """Of a machine: its finished packs, and lines about the others."""
 
-    packs: list[AskedPack]
+    packs: list[NodePack]
     lines: list[str]
 
 
 class Shelf(Task):
     """The packs of a machine. The model is loaded for the first question."""
 
-    def __init__(self, asking: Asking, threads: int) -> None:
-        self._asking, self._threads = asking, threads
+    def __init__(self, config: ShelfConfig, threads: int) -> None:
+        self._config, self._threads = config, threads
         self._model: Model | None = None
         self._paths: dict[str, Path] = {}  # of packs, by their ids
 
     def facts(self) -> ShelfFacts:
         """Raises `PackError` for a pack that cannot be opened."""
-        packs, lines = list[AskedPack](), list[str]()
-        for folder in self._asking.folders:
+        packs, lines = list[NodePack](), list[str]()
+        for folder in self._config.folders:
             try:
                 paths = whole_packs(folder, lines.append)
             except KvarnError as error:  # another machine may have some
                 lines.append(str(error))
             else:
-                packs += [
-                    AskedPack(path, Manifest.read(path).id, pack_head(path)) for path in paths
-                ]
+                packs += [NodePack(path, Manifest.read(path).id, pack_head(path)) for path in paths]
         self._paths = {pack.id: pack.path for pack in packs}
         return ShelfFacts(packs, lines)
 
-    def do(self, work: Call, tell: Callable[[int, int], None]) -> Any:
+    def run(self, work: ShelfJob, progress: Callable[[int, int], None]) -> Any:
         """Counts of words: those of all packs. Gains and answers: that of the only one."""
         paths = [self._paths[id] for id in work.ids]
         if work.wants == "counts":
@@ -115,18 +113,18 @@ class Shelf(Task):
     def _counts(self, paths: Sequence[Path]) -> tuple[F64, F64]:
         from ..runtime.packs.ranking import word_counts
 
-        return word_counts(self._asking.question, paths, self._loaded(paths[0]).tokenizer)
+        return word_counts(self._config.question, paths, self._load(paths[0]).tokenizer)
 
     def _gain(self, path: Path) -> float:
         from ..runtime.packs.ranking import fits_of
 
-        (fit,) = fits_of(self._loaded(path), [self._request(path)], self._asking.question)
+        (fit,) = fits_of(self._load(path), [self._request(path)], self._config.question)
         return fit.gain
 
     def _answer(self, path: Path) -> Answer:
         from ..runtime.packs.asking import Asker
 
-        asking, model = self._asking, self._loaded(path)
+        config, model = self._config, self._load(path)
 
         @contextmanager
         def indexed(request: ContextRequest) -> Iterator[Context]:
@@ -134,22 +132,22 @@ class Shelf(Task):
                 context.index()
                 yield context
 
-        sampler = model.sampler(**(asking.sampling or {}))
-        how = asking.max_tokens, asking.stop, asking.system, asking.passages
-        return Asker(indexed, sampler, *how).answer(self._request(path), asking.question)
+        sampler = model.sampler(**(config.sampling or {}))
+        how = config.max_tokens, config.stop, config.system, config.passages
+        return Asker(indexed, sampler, *how).answer(self._request(path), config.question)
 
     def _request(self, path: Path) -> ContextRequest:
-        store = self._asking.request.store
+        store = self._config.request.store
         store = replace(store, path=path) if isinstance(store, Disk) else Disk(path, read_only=True)
-        return replace(self._asking.request, store=store)
+        return replace(self._config.request, store=store)
 
-    def _loaded(self, path: Path) -> Model:
+    def _load(self, path: Path) -> Model:
         """The model of a pack, which is that of all. Raises `NodeUnfit` where it is not here."""
         from ..runtime.loading.load import load
 
         if self._model is None:
             head = pack_head(path)
-            file = self._asking.model or model_of(head)
+            file = self._config.model or model_of(head)
             if file is None or not file.is_file():
                 raise NodeUnfit(
                     f"the model of its packs, {head.model}, is not at "

@@ -24,9 +24,9 @@ class Task(ABC):
         """What the queue has to know of this machine before it gives jobs to it."""
 
     @abstractmethod
-    def do(self, work: Any, tell: Callable[[int, int], None]) -> Any:
-        """The result of a job. tell: called with what is done and the total. Errors of the job are
-        raised."""
+    def run(self, work: Any, progress: Callable[[int, int], None]) -> Any:
+        """The result of a job. progress: called with the units done and the total. Raises the
+        errors of the job."""
 
 
 Make: TypeAlias = Callable[[int], Task]
@@ -75,7 +75,7 @@ class Worker:
             return Report(False)
         self._ended.clear()
         self._report = Report(True)
-        threading.Thread(target=self._do, args=(self._task, work), daemon=True).start()
+        threading.Thread(target=self._run, args=(self._task, work), daemon=True).start()
         return self.poll()
 
     def poll(self) -> Report:
@@ -83,13 +83,13 @@ class Worker:
         self._ended.wait(_POLL_SECONDS)
         return self._report
 
-    def _tell(self, done: int, total: int) -> None:
+    def _set_progress(self, done: int, total: int) -> None:
         self._report = Report(True, done=done, total=total)
 
-    def _do(self, task: Task, work: Any) -> None:
+    def _run(self, task: Task, work: Any) -> None:
         result: Any
         try:
-            result = task.do(work, self._tell)
+            result = task.run(work, self._set_progress)
         except KvarnError as error:
             result = error
         except BaseException as error:

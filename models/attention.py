@@ -31,7 +31,7 @@ class Attention(Protocol):
         """
 
     @property
-    def called(self) -> frozenset[int]:
+    def unrecorded(self) -> frozenset[int]:
         """The layers whose calls cannot be recorded, of the numbers by which they are called: they
         are called between `graphs` of the others."""
 

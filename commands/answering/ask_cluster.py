@@ -6,11 +6,11 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from ...cluster.asking import Asked, Shelves
+from ...cluster.asking import ClusterAsker, Shelves
 from ...cluster.queue import Queue
 from ...cluster.ray_start import connected
 from ...cluster.ray_workers import RayWorkers
-from ...cluster.shelf import Asking
+from ...cluster.shelf import ShelfConfig
 from ...runtime.context.planning.request import ContextRequest
 from ...system.errors import KvarnError, WrongUsage
 from ...system.spelling import as_flag
@@ -25,7 +25,7 @@ def ask_on_ray(options: argparse.Namespace, sampling: dict[str, Any]) -> int:
     if options.packs or not options.folders:
         raise WrongUsage("--ray asks the packs of a folder: kvarn ask --packs FOLDER QUESTION")
     folders = tuple(folder.absolute() for folder in options.folders)
-    asking = Asking(
+    config = ShelfConfig(
         folders,
         ContextRequest.of({**vars(options), "pack": str(folders[0] / "PACK")}, as_flag),
         options.question,
@@ -39,13 +39,13 @@ def ask_on_ray(options: argparse.Namespace, sampling: dict[str, Any]) -> int:
     best, per_node = options.best or 1, options.ray_workers or 1
     with connected(options.ray, per_node, options.threads) as ray:
         shelves = Shelves(say)
-        queue = Queue(RayWorkers(ray, asking, per_node, options.threads), shelves, say)
-        asked = Asked(queue, shelves, say)
+        queue = Queue(RayWorkers(ray, config, per_node, options.threads), shelves, say)
+        asker = ClusterAsker(queue, shelves, say)
         with progress_bar("comparing packs", "pack") as progress:
-            gains = asked.gains(progress)
+            gains = asker.gains(progress)
         fits = [(shelves.packs[id].path.name, gain) for id, gain in gains.items()]
         tell_fits(len(shelves.packs), fits, best)
-        answers = asked.answers(gains, best)
+        answers = asker.answers(gains, best)
     if not answers:
         raise KvarnError("no pack has answered: no machine that has one is left")
     rows = []

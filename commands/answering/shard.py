@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...runtime.engine import on_engine
 from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
-from ...runtime.shards.addresses import host_and_port
+from ...runtime.shards.addresses import parse_address
 from ...system.terminal import say
 from ..options.address import add_token_options, check_open
 from ..options.model_options import add_threads_option
@@ -58,7 +58,7 @@ def _segments(text: str) -> tuple[int, int | None]:
 
 
 def run(options: argparse.Namespace) -> int:
-    host, port = host_and_port(options.listen)
+    host, port = parse_address(options.listen)
     token = options.token or options.token_file or ""
     check_open("--listen", host, bool(token), "give --token KEY")
     from ...jit.threads import n_threads, set_threads

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.attend import Full
 from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS
-from ...runtime.context.planning.plan import beyond_training
+from ...runtime.context.planning.plan import training_notice
 from ...runtime.keep import KeepAll
 from ...runtime.methods import called
 from ...runtime.perplexity import perplexity
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     model = load_model(source, Workload(store.types(), prefills=[prefill]))
     result = None
     results = perplexity(model, document.text, options.ctx, options.chunks, store, prefill)
-    if line := beyond_training(model, "--ctx", options.ctx):
+    if line := training_notice(model, "--ctx", options.ctx):
         say(line)
     for result in results:
         say(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
@@ -168,7 +168,7 @@ def _compare(options: argparse.Namespace, source: ModelRequest, request: Context
     prefills = [] if prefill is None else [prefill]
     model = load_model(source, Workload(kinds, list(methods.values()), prefills=prefills))
     passages = passages_of(model, texts, options.ctx, options.decode)
-    if line := beyond_training(model, "--ctx", options.ctx):
+    if line := training_notice(model, "--ctx", options.ctx):
         say(line)
     with ExitStack() as stack:
         folder = options.work or Path(stack.enter_context(TemporaryDirectory(prefix="kvarn-")))

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.context.planning.plan import beyond_training
+from ...runtime.context.planning.plan import training_notice
 from ...runtime.documents import files_in
 from ...runtime.home import pack_path
 from ...runtime.memory import human_bytes
@@ -37,7 +37,7 @@ def build_each(options: argparse.Namespace) -> int:
     prefills = [request.prefill] if request.prefill else []
     work = Workload(first.types(), [request.attend], prefills=prefills)
     model = load_model(source, work, first.head())
-    if line := beyond_training(model, "--ctx", request.n_ctx or 0):
+    if line := training_notice(model, "--ctx", request.n_ctx or 0):
         say(line)
     bar = ReadingBar("reading")
 
@@ -65,7 +65,7 @@ def build_each(options: argparse.Namespace) -> int:
                 bar.close()
                 n_done += 1
                 n_failed += isinstance(outcome.pack, KvarnError)
-                say(f"{n_done} of {len(files)}: {told(outcome, files[outcome.path])}")
+                say(f"{n_done} of {len(files)}: {describe(outcome, files[outcome.path])}")
         finally:
             bar.close()
     seconds = time.perf_counter() - began
@@ -96,7 +96,7 @@ def packs_of(paths: list[Path], output: str) -> dict[Path, Path]:
     return files
 
 
-def told(outcome: PackOutcome, file: Path) -> str:
+def describe(outcome: PackOutcome, file: Path) -> str:
     """What became of a file."""
     if isinstance(outcome.pack, KvarnError):
         message = str(outcome.pack)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.bench import Observer
-from ...runtime.context.planning.plan import beyond_training
+from ...runtime.context.planning.plan import training_notice
 from ...runtime.memory import human_bytes
 from .asking import opened
 from .chat import Chat
@@ -51,7 +51,7 @@ def evaluate(
     """
     run = _Run(model, plan, work, observer or Observer())
     run.check_room()
-    if line := beyond_training(model, "--length", max(plan.lengths)):
+    if line := training_notice(model, "--length", max(plan.lengths)):
         run.observer.say(line)
     if shared:
         run.take_free()
@@ -173,7 +173,7 @@ class _Run:
             context = asker.context
             # The place of K and V is given with their bytes, which differ between contexts.
             where = [context.where.partition(":")[0]] if context.where else []
-            known = context.where, beyond_training(self.model, "--ctx", context.n_ctx)
+            known = context.where, training_notice(self.model, "--ctx", context.n_ctx)
             self._tell([*where, *(line for line in context.notices if line not in known)])
             for i in range(len(read.questions)):
                 if i not in answers:

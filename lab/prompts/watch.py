@@ -54,8 +54,8 @@ class Watched(SparsePrefill):
     starts: tuple[int, ...] = ()
     see: See = field(default=lambda block: None, repr=False)
 
-    def around(self, attend: Attend) -> Attend:
-        return _Watching(super().around(attend), self.k, self.starts, self.see)
+    def wrap(self, attend: Attend) -> Attend:
+        return _Watching(super().wrap(attend), self.k, self.starts, self.see)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ class Lost(Contexts):
                 for step, token in enumerate(_reply(self.model, read, number)):
                     asker.context.decode(token)
                     for layer, seen in reply.items():
-                        found[layer].append(seen.left(step, asker.context.kept(layer)))
+                        found[layer].append(seen.left(step, asker.context.kept_positions(layer)))
         return found
 
     def _best(self, read: Read, every: list[Reply]) -> Left:

@@ -1,7 +1,7 @@
 """Forward passes, from ids of tokens to logits.
 
 transformer.py   tokens of one context: the layers one after another
-together.py      tokens of several contexts, with the same weights
+batch.py         tokens of several contexts, with the same weights
 pauses.py        where the pass of a prompt lets other passes compute
-stretches.py     a pass that is recorded in parts
+split.py         a pass that is recorded in parts
 """

@@ -13,7 +13,7 @@ class Pauses:
     """Those of one `Transformer`: in each layer of a prompt two, before and after its feed-forward.
 
     In a pause, its memory holds the prompt's half-way results. So nothing may compute in it there:
-    only in other memory, such as that of a `Together`.
+    only in other memory, such as that of a `BatchTransformer`.
 
     is_on: whether a pass is paused now.
     """

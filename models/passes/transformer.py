@@ -27,7 +27,7 @@ from ..weights import Weights
 from ..widths import widths_of
 from ..workspace import Rows, Watcher, Workspace
 from .pauses import Pauses
-from .stretches import Stretches
+from .split import SplitPass
 
 
 class Transformer:
@@ -127,8 +127,8 @@ class Transformer:
             key = self, long, n
             if key not in graphs:
                 graphs[key] = (
-                    Stretches(self, b, angles, attention)
-                    if attention.called
+                    SplitPass(self, b, angles, attention)
+                    if attention.unrecorded
                     else device.record(self._run, b, b, b, angles, attention)
                 )
             graphs[key].run()
@@ -238,12 +238,12 @@ class Transformer:
         key = long, n
         if key not in self._graphs:
             self._graphs[key] = [
-                self.device.record(self._between, index, b, angles)
+                self.device.record(self._run_between, index, b, angles)
                 for index in range(self.config.n_layers + 1)
             ]
         return self._graphs[key]
 
-    def _between(self, index: int, b: Rows, angles: list[Array]) -> None:
+    def _run_between(self, index: int, b: Rows, angles: list[Array]) -> None:
         """The part of `_run` from what layer index - 1 mixed to what layer `index` will mix."""
         if index == 0:
             self._embed(b)
@@ -252,14 +252,14 @@ class Transformer:
         if index < len(self._layers):
             self._layers[index].project(b, b, angles)
 
-    def stretch(
+    def run_layers(
         self, first: int, stop: int, b: Rows, angles: list[Array], attention: Attention
     ) -> None:
         """The part of `_run` from what layer first - 1 mixed to what layer `stop` will mix."""
-        self._between(first, b, angles)
+        self._run_between(first, b, angles)
         for index in range(first, stop):
             self._layers[index].mix(attention, b, b)
-            self._between(index + 1, b, angles)
+            self._run_between(index + 1, b, angles)
 
     def mix(self, index: int, b: Rows, attention: Attention) -> None:
         """Mix in layer `index`."""

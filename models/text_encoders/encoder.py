@@ -148,7 +148,7 @@ class _WithinTexts:
     texts: what the pass reads.
     """
 
-    every_query, graphs, called = True, None, frozenset[int]()
+    every_query, graphs, unrecorded = True, None, frozenset[int]()
 
     def __init__(self, config: TextEncoderConfig, device: Device) -> None:
         self.texts = Texts([1])

@@ -101,7 +101,7 @@ class BoundAttend(ABC):
     """Whether a call for one token only launches kernels, so that it can be recorded in a graph
     (`Device.record`). It must pass `start` to them unchanged, because that is one of `Numbers`."""
 
-    called: frozenset[int] = frozenset()
+    unrecorded: frozenset[int] = frozenset()
     """Layers (`LayerView.number`) whose calls are more than that, where `records` is true: they are
     called, and those of the others recorded."""
 
@@ -123,12 +123,12 @@ class BoundAttend(ABC):
     def begin_prompt(self, n_tokens: int) -> None:  # noqa: B027
         """The context begins with a prompt of so many tokens, or goes on as if it had."""
 
-    def read_alike(self, n_shared: int, n_tokens: int) -> int:
+    def n_reusable(self, n_shared: int, n_tokens: int) -> int:
         """How many of the first `n_shared` tokens, all of a prompt, were read as they are at the
         beginning of a prompt of `n_tokens`."""
         return n_shared
 
-    def done(self, n_tokens: int) -> None:  # noqa: B027
+    def end(self, n_tokens: int) -> None:  # noqa: B027
         """The pass that `expect` prepared has ended, in all layers."""
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:  # noqa: B027

@@ -102,10 +102,10 @@ class _FilledRam(Ram):
     tokens: tuple[int, ...] = ()
 
     @property
-    def held_by_gpu(self) -> int:
+    def gpu_bytes(self) -> int:
         return self.store.n_bytes if isinstance(self.store, ResidentStore) else 0
 
-    def on(self, device: KVDevice) -> Store | None:
+    def placed_on(self, device: KVDevice) -> Store | None:
         if isinstance(self.store, ResidentStore) and self.store.device is device:
             return _FilledResident(self, device)
         return None

@@ -5,6 +5,6 @@ are the kinds of cache: all tokens stay, one is evicted for each new one, or man
 """
 
 from .base import KVCache as KVCache
-from .base import closed_on_error as closed_on_error
+from .base import close_on_error as close_on_error
 from .opening import Axes as Axes
 from .opening import open_cache as open_cache

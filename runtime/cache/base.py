@@ -23,14 +23,14 @@ class KVCache(ABC):
 
         begin(start, n)            drop tokens from `start` on, make room for `n`
         cache(layer, q, k, v, out) for each layer: store k and v, attend with q
-        done(n)                    all layers have the tokens
+        end(n)                     all layers have the tokens
     """
 
     keeps_all: ClassVar[bool]
     """Whether all tokens stay, so that the context can be cut anywhere."""
     every_query: bool = True
     graphs: dict[Hashable, Recorded] | None = None
-    called: frozenset[int] = frozenset()
+    unrecorded: frozenset[int] = frozenset()
 
     def __init__(self, store: KVStore, attend: BoundAttend, layers: list[LayerView]) -> None:
         self.store, self.attend, self.layers = store, attend, layers
@@ -72,10 +72,10 @@ class KVCache(ABC):
             self.store.device.pointwise.add_row(rows, self._minus_centre[self.layers[layer].index])
         self._read(layer, q, k, v, out)
 
-    def done(self, n_tokens: int) -> None:
+    def end(self, n_tokens: int) -> None:
         """All layers have the tokens that `begin` was called for."""
         if self.store.states is not None:
-            self.store.states.done(self._start + n_tokens)
+            self.store.states.end(self._start + n_tokens)
 
     @abstractmethod
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
@@ -91,7 +91,7 @@ class KVCache(ABC):
         some of the layers; all are indexed in order."""
 
     @abstractmethod
-    def kept(self, layer: int, n_tokens: int) -> U32:
+    def kept_positions(self, layer: int, n_tokens: int) -> U32:
         """Positions that each KV head which a layer reads holds of `n_tokens` tokens, (J, n),
         unordered."""
 
@@ -100,7 +100,7 @@ class KVCache(ABC):
     def most_tokens(self) -> int:
         """Tokens that the context can read in all."""
 
-    def kept_of(self, tokens: Sequence[int]) -> KeptTokens | None:
+    def kept_tokens(self, tokens: Sequence[int]) -> KeptTokens | None:
         """Statistics of what is kept of `tokens`, a growing list; None where everything is kept."""
         return None
 
@@ -108,24 +108,24 @@ class KVCache(ABC):
     def places_left(self, n_tokens: int) -> int:
         """Tokens that can follow `n_tokens` without eviction."""
 
-    def copied(self) -> SlotCopy | None:
-        """A copy of all K and V, for `put_back`; None where a cut brings them back."""
+    def copy(self) -> SlotCopy | None:
+        """A copy of all K and V, for `restore`; None where a cut brings them back."""
         return None
 
-    def put_back(self, copy: SlotCopy) -> None:  # noqa: B027 - most caches give no copy
-        """Hold again what `copied` gave."""
+    def restore(self, copy: SlotCopy) -> None:  # noqa: B027 - most caches give no copy
+        """Hold again what `copy` gave."""
 
     def cut_refusal(self, n_tokens: int, to: int) -> str:
         """Why a context of `n_tokens` cannot be cut to the first `to`, but to 0; "" if it can."""
-        return "tokens that stood there have been evicted" if self.evicted(n_tokens) else ""
+        return "tokens that stood there have been evicted" if self.has_evicted(n_tokens) else ""
 
     @abstractmethod
-    def evicted(self, n_tokens: int) -> bool:
+    def has_evicted(self, n_tokens: int) -> bool:
         """Whether one of `n_tokens` tokens has been evicted from some layer."""
 
 
 @contextmanager
-def closed_on_error(store: KVStore) -> Iterator[None]:
+def close_on_error(store: KVStore) -> Iterator[None]:
     """Close the store, and so its files and lock, after an error in the block."""
     try:
         yield

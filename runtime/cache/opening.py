@@ -18,7 +18,7 @@ from ..methods import called
 from ..prefill import Exact, Prefill
 from ..store import KVStore, Store, StoreError
 from ..store.windowed import MOST_WINDOW
-from .base import KVCache, closed_on_error
+from .base import KVCache, close_on_error
 from .scored import ScoredCache
 from .slots import SlotCache
 from .whole import WholeCache
@@ -41,12 +41,12 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
     the attend method, with the prefill method around it, is opened over that. Raises `StoreError`
     if there is no room, and `KeepError` or `AttendError` if the methods cannot be combined.
     """
-    keep, attend = axes.keep, axes.prefill.around(axes.attend)
+    keep, attend = axes.keep, axes.prefill.wrap(axes.attend)
     _check_served(model, axes, n_ctx)
     if isinstance(keep, Evicting) and keep.evicts(n_ctx):
         return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
     store = axes.store.open(model, n_ctx)
-    with closed_on_error(store):
+    with close_on_error(store):
         layers = _layer_views(model, model.config.attention_layers, store, n_ctx, max_chunk)
         bound = attend.open(model, store, n_ctx)
         return WholeCache(store, bound, layers, n_ctx, _notice(keep, n_ctx), model.tell)
@@ -89,7 +89,7 @@ def _open_slots(
         )
     config, plan = model.config, keep.plan(model.config, n_ctx)
     opened = store.open_slots(model, n_ctx, plan)
-    with closed_on_error(opened):
+    with close_on_error(opened):
         most, heads = max(plan.sizes), config.n_kv_heads
         room = max(most, SEGMENT) if keep.holds_prompts else most
         # The slots hold just the tokens of a window, not in the order of positions.

@@ -137,9 +137,9 @@ class ScoredCache(SlotCache):
                 view = self.layers[i]
                 self.layers[i] = slots.view = replace(view, scratch=larger[view.scratch])
 
-    def done(self, n_tokens: int) -> None:
+    def end(self, n_tokens: int) -> None:
         """Count, and free what is no longer needed."""
-        super().done(n_tokens)
+        super().end(n_tokens)
         before, after = self._start, self._start + n_tokens
         self._dropped[0] = self._scored[0].n_dropped if self._scored else 0
         now = self._store.n_bytes, self._queries.n_bytes
@@ -155,12 +155,12 @@ class ScoredCache(SlotCache):
     def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
         """Nothing: what stays is indexed before the next generated token, see `ScoredSlots`."""
 
-    def kept_of(self, tokens: Sequence[int]) -> KeptTokens | None:
+    def kept_tokens(self, tokens: Sequence[int]) -> KeptTokens | None:
         budget = self._budget if self._scored else 0
         return ScoredKept(tokens, budget, self._sizes, self._dropped, self._most)
 
-    def put_back(self, copy: SlotCopy) -> None:
-        super().put_back(copy)
+    def restore(self, copy: SlotCopy) -> None:
+        super().restore(copy)
         if self._scored:
             self._restore()
 

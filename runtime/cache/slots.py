@@ -32,17 +32,17 @@ class SlotCache(KVCache):
     def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         self._slots[layer].read(q, k, v, out, position=self._start, prompt=self._prompt)
 
-    def copied(self) -> SlotCopy:
-        return self._store.copied()
+    def copy(self) -> SlotCopy:
+        return self._store.copy()
 
-    def put_back(self, copy: SlotCopy) -> None:
-        self._store.put_back(copy)
+    def restore(self, copy: SlotCopy) -> None:
+        self._store.restore(copy)
 
     def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
         self.attend.build(self.layers[layers], min(n_tokens, self._budget), progress)
 
-    def kept(self, layer: int, n_tokens: int) -> U32:
-        return self._slots[layer].kept(n_tokens)
+    def kept_positions(self, layer: int, n_tokens: int) -> U32:
+        return self._slots[layer].kept_positions(n_tokens)
 
     @property
     def most_tokens(self) -> int:
@@ -51,12 +51,12 @@ class SlotCache(KVCache):
 
         return LAST_POSITION
 
-    def kept_of(self, tokens: Sequence[int]) -> KeptTokens | None:
+    def kept_tokens(self, tokens: Sequence[int]) -> KeptTokens | None:
         return KeptTokens(tokens, self._budget, self._store.slots)
 
     def places_left(self, n_tokens: int) -> int:
         left = (slots.places_left(n_tokens) for slots in self._slots)
         return min(self.most_tokens - n_tokens, *left)
 
-    def evicted(self, n_tokens: int) -> bool:
-        return any(slots.evicted(n_tokens) for slots in self._slots)
+    def has_evicted(self, n_tokens: int) -> bool:
+        return any(slots.has_evicted(n_tokens) for slots in self._slots)

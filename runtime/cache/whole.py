@@ -41,7 +41,7 @@ class WholeCache(KVCache):
         self._numbers: dict[int, Numbers] = {}
         """By how many parts passes read, the positions at which the parts begin."""
         self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
-        self.every_query, self.called = attend.every_query, attend.called
+        self.every_query, self.unrecorded = attend.every_query, attend.unrecorded
         records = attend.records and store.records
         self._graphs: dict[Hashable, Recorded] | None = {} if records else None
         self.graphs = self._graphs
@@ -97,10 +97,10 @@ class WholeCache(KVCache):
         attend = self.attend.attend_prompt if self._prompt else self.attend
         attend(view, q, first, out)
 
-    def done(self, n_tokens: int) -> None:
+    def end(self, n_tokens: int) -> None:
         if self.store.states is not None:
-            super().done(n_tokens)
-        self.attend.done(n_tokens)
+            super().end(n_tokens)
+        self.attend.end(n_tokens)
 
     def index(self, n_tokens: int, layers: slice, progress: Progress | None) -> None:
         began = time.perf_counter()
@@ -116,7 +116,7 @@ class WholeCache(KVCache):
                 f"same {spelt('method')} keeps it"
             )
 
-    def kept(self, layer: int, n_tokens: int) -> U32:
+    def kept_positions(self, layer: int, n_tokens: int) -> U32:
         n_heads = self.store.kv_heads_of(self.layers[layer].index)
         return np.tile(np.arange(n_tokens, dtype=np.uint32), (n_heads, 1))
 
@@ -127,5 +127,5 @@ class WholeCache(KVCache):
     def places_left(self, n_tokens: int) -> int:
         return self._n_ctx - n_tokens
 
-    def evicted(self, n_tokens: int) -> bool:
+    def has_evicted(self, n_tokens: int) -> bool:
         return False

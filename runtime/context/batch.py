@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...jit.launch.launcher import stopping_at
-from ...models.passes.together import NextTokens, Together
+from ...models.passes.batch import BatchTransformer, NextTokens
 from ...system.errors import KvarnError
 from ..engine import on_engine
 from ..stats import Clock
@@ -26,7 +26,7 @@ LEAST_ROWS = 8
 _never = ctypes.c_int64(0)
 
 
-class NotSaved(KvarnError):
+class SaveFailed(KvarnError):
     """All contexts have read their tokens; those with these numbers could not save themselves."""
 
     def __init__(self, problems: dict[int, KvarnError]) -> None:
@@ -44,7 +44,7 @@ class Batch:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._pass: Together | None = None
+        self._pass: BatchTransformer | None = None
         self._most = 0
 
     @property
@@ -90,8 +90,8 @@ class Batch:
         vocabulary, full contexts and long drafts, before anything is read. Raises `Stopped` where a
         stop flag is set before the pass, or one that all contexts share while it runs, and what
         `Context.decode` raises: each context is then as it was, but for its draft (where tokens are
-        evicted, see `TokenReader.forward`). Raises `NotSaved` after a pass that some contexts could
-        not save.
+        evicted, see `TokenReader.forward`). Raises `SaveFailed` after a pass that some contexts
+        could not save.
         """
         clock, ids = Clock(), checked_ids(tokens)
         guesses = [checked_ids(draft) for draft in drafts or [()] * len(ids)]
@@ -116,7 +116,7 @@ class Batch:
             except KvarnError as problem:
                 problems[number] = problem
         if problems:
-            raise NotSaved(problems)
+            raise SaveFailed(problems)
 
     def _check(
         self, contexts: Sequence[Context], ids: Sequence[int], guesses: Sequence[Sequence[int]]
@@ -138,9 +138,9 @@ class Batch:
     def _read(self, parts: list[tuple[TokenReader, list[int]]]) -> None:
         """One pass, on the engine's thread: in each context a token, and guesses after it."""
         readers = [reader for reader, _ in parts]
-        together = self._together(sum(len(ids) for _, ids in parts))
+        transformer = self._batch_pass(sum(len(ids) for _, ids in parts))
         for reader in readers:
-            reader.get_ready()
+            reader.prepare()
         begun: list[TokenReader] = []
         flags = [reader.stop_flag for reader in readers]
         with stopping(flags, all(reader.cache.keeps_all for reader in readers)):
@@ -151,26 +151,26 @@ class Batch:
                     attention = reader.begin(len(ids), prompt=False)
                     n, n_ctx = len(reader.tokens), reader.cache.most_tokens
                     rows.append(NextTokens(ids, n, attention, n_ctx))
-                device, n_vocab = together.device, together.config.n_vocab
-                result = together.read(rows)
+                device, n_vocab = transformer.device, transformer.config.n_vocab
+                result = transformer.read(rows)
                 logits = device.memory((len(result), n_vocab), np.float32)
-                together.logits(result, logits)
+                transformer.logits(result, logits)
                 hidden, of_rows = device.get(result), device.get(logits)
             except BaseException:
                 for reader in begun:
-                    reader.give_up()
+                    reader.abort()
                 raise
         first = 0
         for reader, ids in parts:
             of_one = slice(first, first + len(ids))
             first += len(ids)
-            reader.done(ids, hidden[first - 1], prompt=False)
-            reader.guessed(ids[1:], hidden[of_one], of_rows[of_one])
+            reader.end(ids, hidden[first - 1], prompt=False)
+            reader.set_draft(ids[1:], hidden[of_one], of_rows[of_one])
 
-    def _together(self, n: int) -> Together:
+    def _batch_pass(self, n: int) -> BatchTransformer:
         """The pass, with memory for n tokens."""
         if self._pass is None or n > self._most:
             self._most = max(LEAST_ROWS, 1 << (n - 1).bit_length())
             transformer = self._model.transformer
-            self._pass = Together(transformer.config, transformer.weights, self._most)
+            self._pass = BatchTransformer(transformer.config, transformer.weights, self._most)
         return self._pass

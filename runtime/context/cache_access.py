@@ -58,9 +58,9 @@ class CacheAccess:
         """Bytes of the KV cache held now."""
         return self._cache.store.n_bytes
 
-    def kept(self, layer: int) -> U32:
+    def kept_positions(self, layer: int) -> U32:
         """Positions of the tokens that each KV head of a layer keeps, uint32 (J, n), unordered."""
-        return self._cache.kept(layer, len(self.tokens))
+        return self._cache.kept_positions(layer, len(self.tokens))
 
     @property
     def notices(self) -> Sequence[str]:
@@ -80,15 +80,15 @@ class CacheAccess:
             "the long factors; contexts up to that size take the short ones"
         )
 
-    def save_within(self, allow: Allow, on_failure: Callable[[StoreError], None]) -> None:
+    def limit_saves(self, allow: Allow, on_failure: Callable[[StoreError], None]) -> None:
         """Call `allow` before each save with the most bytes by which it makes files grow. If that
         raises `StoreError`, or a save fails, `on_failure` is called with the error, and the context
         goes on in memory: nothing is saved any more."""
-        self._saving.within(allow, on_failure)
+        self._saving.limit(allow, on_failure)
 
-    def save_no_more(self) -> None:
+    def stop_saving(self) -> None:
         """Save nothing from now on, nor on `close`: what is saved stays as it is."""
-        self._saving.save_no_more()
+        self._saving.stop_saving()
 
     @property
     def has_failed_to_save(self) -> bool:
@@ -98,7 +98,7 @@ class CacheAccess:
     @property
     def is_due_while_reading(self) -> bool:
         """Whether a store that saves is to be saved now, in the middle of a prompt."""
-        return self._saving.due_while_reading(len(self.tokens))
+        return self._saving.is_due_while_reading(len(self.tokens))
 
     def rehearse(self) -> None:
         """Run the kernels that contexts of these methods need only where they are far longer, on

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from ...jit import forks
 from ...ops.arrays import F32
-from ..cache import Axes, closed_on_error, open_cache
+from ..cache import Axes, close_on_error, open_cache
 from ..engine import on_engine
 from ..methods import called
 from ..stats import Clock, Stats
@@ -52,7 +52,7 @@ class Context(CacheAccess):
         chunk = min(model.transformer.max_chunk, placement.device.chunk)
         axes = Axes(placement.store, plan.keep, plan.attend, plan.prefill)
         self._cache = open_cache(model.info, plan.n_ctx, chunk, axes)
-        with closed_on_error(self._cache.store):
+        with close_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._reader.goes_beyond = plan.n_ctx > model.config.n_ctx_train
             self._saving = Saving(self._cache.store, self._reader)
@@ -61,7 +61,7 @@ class Context(CacheAccess):
             copied_index_bytes=self._cache.store.copied_bytes,
             layers=self._cache.attend.reads,
             prompt_layers=self._cache.attend.prompt_reads,
-            kept=self._cache.kept_of(self.tokens),
+            kept=self._cache.kept_tokens(self.tokens),
             prefill=called(plan.prefill),
         )
 
@@ -229,7 +229,7 @@ class Context(CacheAccess):
         """Count a token that was decoded since `clock` began, and save the context if that is due:
         for `decode` and `Batch`, which have read it."""
         self.stats.add_decode(clock)
-        if self._saving.due(len(self.tokens)):
+        if self._saving.is_due(len(self.tokens)):
             self.commit()
 
     @property
@@ -240,7 +240,7 @@ class Context(CacheAccess):
 
     def reads_ahead(self, token: int) -> bool:
         """Whether `token` is the next one of the draft, so that `decode` computes nothing."""
-        return self._reader.next_in_draft(token)
+        return self._reader.is_next_in_draft(token)
 
     def generate(
         self,

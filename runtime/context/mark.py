@@ -30,10 +30,10 @@ class Mark:
 def mark(cache: KVCache, reader: TokenReader) -> Mark:
     """See `Context.mark`."""
     if cache.store.states is not None:  # they may be those after a draft that was not taken
-        on_engine(reader.get_ready)
+        on_engine(reader.prepare)
     hidden = None if reader.hidden is None else reader.hidden.copy()
     cache.store.pin(len(reader.tokens))
-    copy = on_engine(cache.copied)
+    copy = on_engine(cache.copy)
     of_prompt, n_apart = bytes(reader.of_prompt), cache.store.n_apart
     return Mark(cache, TokenIds(reader.tokens), of_prompt, hidden, copy, n_apart)
 
@@ -44,7 +44,7 @@ def return_to(mark: Mark, cache: KVCache, reader: TokenReader) -> None:
         raise ContextError("a mark of another context: a context returns to its own")
     n = len(mark.tokens)
     if mark.copy is not None:
-        on_engine(cache.put_back, mark.copy)
+        on_engine(cache.restore, mark.copy)
         if cache.store.states is not None:
             cache.store.states.skip_to(n)
     elif n and (

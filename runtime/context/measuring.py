@@ -52,7 +52,7 @@ def measured_queries(model: ModelInfo, transformer: Transformer) -> F32:
     rope rotates together both have their mean: other positions rotate one into the other.
     """
     config = model.config
-    watch = _Watched(np.zeros((config.n_kv_layers, config.n_kv_heads, config.head_dim)))
+    watch = _ObservedFull(np.zeros((config.n_kv_layers, config.n_kv_heads, config.head_dim)))
     _read(model, transformer, watch)
     squares = watch.sums
     for row, layer in zip(squares, config.kv_layers, strict=True):
@@ -79,17 +79,17 @@ def _read(model: ModelInfo, transformer: Transformer, attend: Attend) -> tuple[K
 
 
 @dataclass(frozen=True)
-class _Watched(Full):
+class _ObservedFull(Full):
     """Full attention that adds up, in `sums` (layers, J, E), the squares of the queries of each KV
     head, which are the means over its query heads."""
 
     sums: F64
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> FullAttention:
-        return _WatchedAttention(self.sums)
+        return _ObservedAttention(self.sums)
 
 
-class _WatchedAttention(FullAttention):
+class _ObservedAttention(FullAttention):
     records = False
 
     def __init__(self, sums: F64) -> None:

@@ -23,20 +23,20 @@ class Saving:
 
     def __init__(self, store: KVStore, reader: TokenReader) -> None:
         self._store, self._reader = store, reader
-        self._saved(len(store.saved.tokens))
+        self._count_saved(len(store.saved.tokens))
         self.failed = False
         self._on_failure: Callable[[StoreError], None] | None = None
 
-    def within(self, allow: Allow, on_failure: Callable[[StoreError], None]) -> None:
-        """See `Context.save_within`."""
+    def limit(self, allow: Allow, on_failure: Callable[[StoreError], None]) -> None:
+        """See `Context.limit_saves`."""
         self._store.limit_saves(allow)
         self._on_failure = on_failure
 
-    def save_no_more(self) -> None:
+    def stop_saving(self) -> None:
         """Save nothing any more."""
         self.failed, self._on_failure = True, self._on_failure or _ignore
 
-    def due(self, n_tokens: int) -> bool:
+    def is_due(self, n_tokens: int) -> bool:
         """Whether a context that has generated up to `n_tokens` is to be saved now.
 
         Not after a failed save: the user knows, and another one would fail as well.
@@ -45,7 +45,7 @@ class Saving:
             return False
         return n_tokens - self._n_saved >= TOKENS or time.perf_counter() - self._saved_at >= SECONDS
 
-    def due_while_reading(self, n_tokens: int) -> bool:
+    def is_due_while_reading(self, n_tokens: int) -> bool:
         """Whether a context that has read up to `n_tokens` of a prompt is to be saved now."""
         if n_tokens % SEGMENT == 0:
             return True
@@ -58,7 +58,7 @@ class Saving:
         """
         gave_up = self.failed and self._on_failure is not None
         if self._store.saves and not gave_up:
-            self._reader.read_last_again()
+            self._reader.reread_last()
             self.save()
 
     def close(self) -> None:
@@ -82,9 +82,9 @@ class Saving:
             self._on_failure(error)
             return
         self.failed = False
-        self._saved(len(reader.tokens))
+        self._count_saved(len(reader.tokens))
 
-    def _saved(self, n_tokens: int) -> None:
+    def _count_saved(self, n_tokens: int) -> None:
         self._n_saved, self._saved_at = n_tokens, time.perf_counter()
 
 

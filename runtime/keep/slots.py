@@ -59,12 +59,12 @@ class LayerSlots(ABC):
         """Generated tokens that can follow `n_tokens` without an eviction between them."""
 
     @abstractmethod
-    def evicted(self, n_tokens: int) -> bool:
+    def has_evicted(self, n_tokens: int) -> bool:
         """Whether one of `n_tokens` tokens has been evicted."""
 
-    def kept(self, n_tokens: int) -> U32:
+    def kept_positions(self, n_tokens: int) -> U32:
         """Positions (J, n) in the slots after `n_tokens` tokens."""
-        return self.store.kept(self.layer, self.n_held(n_tokens))
+        return self.store.kept_positions(self.layer, self.n_held(n_tokens))
 
     def append(self, k: Array, v: Array, slot: int, position: int) -> None:
         """Store k, v float32 (T, J, E) of tokens from `position` on in slots from `slot` on."""
@@ -156,7 +156,7 @@ class ReplacingSlots(LayerSlots):
     def places_left(self, n_tokens: int) -> int:
         return self.n_slots - n_tokens
 
-    def evicted(self, n_tokens: int) -> bool:
+    def has_evicted(self, n_tokens: int) -> bool:
         return n_tokens > self.n_slots
 
 

@@ -160,7 +160,7 @@ def index_pack(
             f"an index is of a method that chooses tokens: give {spelt('method')} "
             + ", ".join(name for name, method in ATTENDS.items() if method.selects),
         )
-    questions = SparsePrefill().around(attend)
+    questions = SparsePrefill().wrap(attend)
     with model.context(n_ctx or None, questions, store=Disk(path), kv_on="host") as context:
         context.index(progress)
     return pack_info(path)

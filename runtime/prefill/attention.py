@@ -20,9 +20,9 @@ from ..attend.sparse.probe import Probe
 from ..attend.sparse.read_ahead import ReadAhead
 from ..methods import Progress
 from ..store import KVStore
-from .around import SINKS, AroundPrompts
 from .base import CHUNK
 from .indexes import RowIndex
+from .prompts import SINKS, PromptAttend
 from .tail import RowTail
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class CandidateRange(NamedTuple):
     stop: int
 
 
-class SparsePrompts(AroundPrompts):
+class SparsePrompts(PromptAttend):
     """Reads prompts as `SparsePrefill` says, and generated tokens by `inner`."""
 
     def __init__(
@@ -72,9 +72,9 @@ class SparsePrompts(AroundPrompts):
         self._measured = [LayerReads(reads.layer) for reads in self.prompt_reads]
         return super().expect(start, n_tokens, prompt)
 
-    def done(self, n_tokens: int) -> None:
+    def end(self, n_tokens: int) -> None:
         """Count the measurements of a pass that was not stopped."""
-        super().done(n_tokens)
+        super().end(n_tokens)
         for reads, measured in zip(self.prompt_reads, self._measured):
             reads.add_probes(measured)
         self._store.add_probes(sums_of(self._measured))

@@ -74,5 +74,5 @@ class Prefill(Method, ABC):
         """The facts that a pack records; None for exact reading."""
 
     @abstractmethod
-    def around(self, attend: Attend) -> Attend:
+    def wrap(self, attend: Attend) -> Attend:
         """The attend method that reads prompts in this way, and other tokens as `attend` does."""

@@ -18,9 +18,9 @@ from ..attend import Attend, BoundAttend
 from ..attend.sparse import Sparse
 from ..methods import option
 from ..store.facts import PrefillFacts
-from .around import SINKS, AroundPrompts
 from .base import CHUNK, Prefill, PrefillError
 from .exact import Exact
+from .prompts import SINKS, PromptAttend
 from .sparse import SparsePrefill
 
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ class BlocksPrefill(Prefill):
         facts = self._of_rest().facts(model)
         return replace(facts, mode=self.name, size=self.size, until=until, windows=windows)
 
-    def around(self, attend: Attend) -> Attend:
-        rest = self._of_rest().around(attend) if self.rest == "sparse" else attend
+    def wrap(self, attend: Attend) -> Attend:
+        rest = self._of_rest().wrap(attend) if self.rest == "sparse" else attend
         return _BlockPrompts(rest, self)
 
 
@@ -152,7 +152,7 @@ class _BlockPrompts(Attend):
         )
 
 
-class BlockPrompts(AroundPrompts):
+class BlockPrompts(PromptAttend):
     """Reads prompts in blocks, and all else by `inner`. The store knows where the blocks end."""
 
     def __init__(
@@ -165,7 +165,7 @@ class BlockPrompts(AroundPrompts):
     def begin_prompt(self, n_tokens: int) -> None:
         self._store.n_apart = self._prefill.n_apart(n_tokens)
 
-    def read_alike(self, n_shared: int, n_tokens: int) -> int:
+    def n_reusable(self, n_shared: int, n_tokens: int) -> int:
         """The first block is read alike wherever blocks end."""
         one, other = self._store.n_apart or 0, self._prefill.n_apart(n_tokens)
         return n_shared if one == other else min(n_shared, max(min(one, other), self._prefill.size))

@@ -28,5 +28,5 @@ class Exact(Prefill):
     def facts(self, model: ModelInfo) -> PrefillFacts | None:
         return None
 
-    def around(self, attend: Attend) -> Attend:
+    def wrap(self, attend: Attend) -> Attend:
         return attend

@@ -119,7 +119,7 @@ class SparsePrefill(Prefill):
             method.rerank or 1,
         )
 
-    def around(self, attend: Attend) -> Attend:
+    def wrap(self, attend: Attend) -> Attend:
         return _SparsePrompts(attend, self)
 
 

@@ -63,7 +63,7 @@ class Call:
         assert isinstance(message, kind)
         return message
 
-    async def until_done(self) -> AsyncIterator[Progress | Pieces | Done]:
+    async def messages(self) -> AsyncIterator[Progress | Pieces | Done]:
         """All messages up to `Done`."""
         while True:
             message = await self.next()
@@ -91,7 +91,7 @@ class Calls:
         """Number → slot, and the call unless nobody waits for it any more."""
 
     @contextmanager
-    def new(self) -> Iterator[Call]:
+    def open(self) -> Iterator[Call]:
         """A call; the engine ends it when the block is left before its last message has come."""
         id = next(self._ids)
         if not self._slots:
@@ -107,7 +107,7 @@ class Calls:
                 self._running[id] = slot, None
                 self._flags.end(slot)
 
-    def take(self, message: Numbered) -> None:
+    def deliver(self, message: Numbered) -> None:
         """Give a message of the engine to the call that it answers."""
         id = message.id
         if id not in self._running:
@@ -122,7 +122,7 @@ class Calls:
     def fail(self, reason: str) -> None:
         """The engine is gone: no other message comes."""
         for id in list(self._running):
-            self.take(Refused(id, "engine", reason))
+            self.deliver(Refused(id, "engine", reason))
 
     def __len__(self) -> int:
         return len(self._running)

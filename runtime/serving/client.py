@@ -82,7 +82,7 @@ class EngineClient:
         self.restarts = 0
         self.pid = 0
         self._command, self._notice, self._on_failure = command, notice, on_failure
-        self._flags, self._flags_path = Flags.made()
+        self._flags, self._flags_path = Flags.create()
         self._start = msgspec.structs.replace(start, cancel_path=str(self._flags_path))
         self._calls = Calls(self._flags)
         self._decoder: Decoder[Any] = Decoder(FromEngine)
@@ -109,7 +109,7 @@ class EngineClient:
         """An answer; fields: the others of `Generate`. The last message is `Done`."""
         with self._call() as call:
             await self._send(Generate(call.id, call.slot, prompt, **fields))
-            async for message in call.until_done():
+            async for message in call.messages():
                 yield message
 
     async def read_pack(
@@ -118,7 +118,7 @@ class EngineClient:
         """Read a text into a pack: `Progress`, then `Done`."""
         with self._call() as call:
             await self._send(ReadPack(call.id, call.slot, name, text, reading or Reading()))
-            async for message in call.until_done():
+            async for message in call.messages():
                 yield message
 
     async def render(self, prompt: Prompt, with_ids: bool = False, alone: bool = False) -> Rendered:
@@ -170,7 +170,7 @@ class EngineClient:
     def _call(self) -> AbstractContextManager[Call]:
         """A new call, if the engine can take one."""
         if self.state == "ready":
-            return self._calls.new()
+            return self._calls.open()
         why = {
             "loading": f"the model is loading ({self.step})",
             "dead": f"{self.reason}; it starts again",
@@ -288,7 +288,7 @@ class EngineClient:
         elif isinstance(message, Refused) and message.id == 0:
             self.reason = message.message
         else:
-            self._calls.take(message)
+            self._calls.deliver(message)
 
     def _tell(self, notices: list[str]) -> None:
         """Show the lines that were not shown before."""

@@ -37,25 +37,25 @@ class Drafts:
     ) -> None:
         self._first, self._most, self._n = first, most, 0
         self._free: list[Draft] = []
-        self._tell, self._has_told = tell, False
+        self._tell, self._has_warned = tell, False
 
     def open(self, context: Context, tokens: Sequence[int]) -> Draft | None:
         """The draft of an answer in a context, with all memory that it needs, to be given back;
         None where there is no room for it, as the answer is the same without."""
-        draft = self.take(tokens)
+        draft = self.acquire(tokens)
         try:
             draft.prepare(context)
         except BaseException as error:
-            self.give_back(draft)
+            self.release(draft)
             if not isinstance(error, StoreError):
                 raise
-            if not self._has_told:
-                self._has_told = True
+            if not self._has_warned:
+                self._has_warned = True
                 self._tell(f"answers may come without a draft: {error}")
             return None
         return draft
 
-    def take(self, tokens: Sequence[int]) -> Draft:
+    def acquire(self, tokens: Sequence[int]) -> Draft:
         """The draft of an answer to a prompt: of those that are free, the one that has read most of
         it; a new one where it has read little. Has to be given back."""
         free = self._free
@@ -66,7 +66,7 @@ class Drafts:
             return self._first if self._n == 1 else self._first.sibling()
         return free.pop(shared.index(best))
 
-    def give_back(self, draft: Draft) -> None:
+    def release(self, draft: Draft) -> None:
         draft.stop_at(0)
         self._free.append(draft)
 

@@ -64,15 +64,15 @@ from .protocol import (
     ToEngine,
     Vectors,
 )
-from .reading_tasks import Embedding, PackReading
-from .refusal import refused, reject
+from .reading_tasks import EmbedTask, PackTask
+from .refusal import refusal_of, reject
 from .requests.answered_chats import AnsweredChats
 from .requests.beginnings import Beginnings
 from .requests.context_sizes import check_memory, fitting_size, notices_of
-from .requests.contexts import listed_packs, pack_folder, request_of, using
-from .requests.preparing import Preparing
+from .requests.contexts import list_packs, pack_folder, refuse_bad_pack, request_of
+from .requests.preparing import RequestPreparer
 from .scheduler import Scheduler
-from .tasks import Answering
+from .tasks import AnswerTask
 from .text_encoders import text_encoder_engine
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Engine:
             self._rehearse(draft.model, rehearsals(draft.model.path, store.types(), [], [], []))
         folder = Path(start.cache_path)
         self._library = Library(self._model, folder, start.cache_bytes, self._notices.append)
-        self._preparing = Preparing(self._model, self._n_ctx, words, self._library.answers)
+        self._preparing = RequestPreparer(self._model, self._n_ctx, words, self._library.answers)
         self._preparing.template.start()
         self._beginnings = Beginnings(self._model, self._library)
         self._scheduler = Scheduler(start.parallel, Batch(self._model), self._library, self._send)
@@ -208,7 +208,7 @@ class Engine:
         elif isinstance(message, ReadPack):
             self._begin(message, lambda: self._read_pack(message))
         elif isinstance(message, ListPacks):
-            self._prepare(message.id, lambda: self._send(Packs(message.id, listed_packs())))
+            self._prepare(message.id, lambda: self._send(Packs(message.id, list_packs())))
         elif isinstance(message, RemovePack):
             self._prepare(message.id, lambda: self._remove_pack(message))
         elif isinstance(message, Remember):
@@ -235,18 +235,18 @@ class Engine:
             try:
                 work()
             except Exception as error:
-                self._send(refused(id, error, "invalid"))
+                self._send(refusal_of(id, error, "invalid"))
 
         self._pool.submit(run)
 
     def _answer(self, asked: Generate) -> None:
         prepared = self._preparing.generate(asked)
         ways = self._library, self._flags, self._send, self._answered.add, self._drafts
-        self._scheduler.put(Answering(prepared, *ways))
+        self._scheduler.put(AnswerTask(prepared, *ways))
 
     def _find_beginnings(self, asked: FindBeginnings) -> None:
         if asked.prompt is None:
-            digests = self._beginnings.held()
+            digests = self._beginnings.all_digests()
         else:
             ids, pack = self._preparing.prompt_ids(asked.prompt, asked.reading)
             digests = self._beginnings.of_prompt(ids, pack)
@@ -258,19 +258,19 @@ class Engine:
             self._preparing.ids(it, request, self._n_ctx, cuts=asked.truncate)
             for it in asked.prompts
         ]
-        task = Embedding(asked, texts, self._model, self._flags, self._send)
+        task = EmbedTask(asked, texts, self._model, self._flags, self._send)
         if task.notice not in self._notices:
             self._notices.append(task.notice)
         self._scheduler.put(task)
 
     def _read_pack(self, asked: ReadPack) -> None:
         prepared = self._preparing.read_pack(asked)
-        self._scheduler.put(PackReading(prepared, self._model, self._flags, self._send))
+        self._scheduler.put(PackTask(prepared, self._model, self._flags, self._send))
 
     def _remove_pack(self, asked: RemovePack) -> None:
-        with using(path := pack_folder(asked.name)):
+        with refuse_bad_pack(path := pack_folder(asked.name)):
             remove_pack(path)
-        self._send(Packs(asked.id, listed_packs()))
+        self._send(Packs(asked.id, list_packs()))
 
     def _send(self, message: msgspec.Struct) -> None:
         if isinstance(message, Done | Refused | Vectors):

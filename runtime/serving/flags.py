@@ -33,7 +33,7 @@ class Flags:
         self._words = (ctypes.c_int64 * (2 * SLOTS)).from_buffer(self._map)
 
     @classmethod
-    def made(cls) -> tuple[Flags, Path]:
+    def create(cls) -> tuple[Flags, Path]:
         """New ones, in a file that only this user can open."""
         shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         descriptor, name = tempfile.mkstemp(prefix="kvarn-", dir=shared)

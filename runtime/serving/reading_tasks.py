@@ -16,7 +16,7 @@ from ..embedding.readers import TextPass
 from ..stats import Clock
 from .protocol import Done, Finish, Progress, Vectors
 from .refusal import Refusal
-from .requests.contexts import using
+from .requests.contexts import refuse_bad_pack
 from .tasks import Send, Task
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .requests.preparing import PackRequest
 
 
-class Embedding(Task):
+class EmbedTask(Task):
     """A vector of norm 1 for each text: of its last token where the file says so, else the mean of
     all."""
 
@@ -88,7 +88,7 @@ class Embedding(Task):
             self._send(Done(self.id, finish, self._n_tokens))
 
 
-class PackReading(Task):
+class PackTask(Task):
     """Reads a text into a pack, with the index of the method it is read for; goes on where an
     earlier reading of the same text has ended."""
 
@@ -103,7 +103,7 @@ class PackReading(Task):
 
     def open(self) -> None:
         pack = self._asked
-        with using(pack.path):
+        with refuse_bad_pack(pack.path):
             self._context = context = self._model.open(pack.request)
         context.stop_at(self._flags.address(self.slot))
         self._n_before = len(context.tokens)
@@ -114,7 +114,7 @@ class PackReading(Task):
                 "another name, or remove it",
             )
         self._reading = context.reading(pack.ids[self._n_before :])
-        self._tell()
+        self._send_progress()
 
     @property
     def reads(self) -> bool:
@@ -127,13 +127,13 @@ class PackReading(Task):
     def read(self, n_tokens: int) -> int:
         assert self._reading is not None
         clock, before = Clock(), self._reading.done
-        with using(self._asked.path):
+        with refuse_bad_pack(self._asked.path):
             self._is_read = self._reading.step(n_tokens)
         self._seconds += sum(clock.read())
-        self._tell()
+        self._send_progress()
         return self._reading.done - before
 
-    def _tell(self) -> None:
+    def _send_progress(self) -> None:
         done = self._n_before + (0 if self._reading is None else self._reading.done)
         self._send(Progress(self.id, done, len(self._asked.ids), self._n_before))
 

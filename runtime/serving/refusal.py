@@ -22,7 +22,7 @@ class Refusal(KvarnError):
         self.kind: Kind = kind
 
 
-def too_long(n_tokens: int, most: int) -> Refusal:
+def prompt_too_long(n_tokens: int, most: int) -> Refusal:
     """The refusal of a prompt that does not fit."""
     return Refusal(
         "too long",
@@ -31,7 +31,7 @@ def too_long(n_tokens: int, most: int) -> Refusal:
     )
 
 
-def refused(id: int, error: Exception, kind: Kind = "engine") -> Refused:
+def refusal_of(id: int, error: Exception, kind: Kind = "engine") -> Refused:
     """The message for an error. kind: that of a `KvarnError` whose class implies none."""
     if isinstance(error, Refusal):
         kind = error.kind

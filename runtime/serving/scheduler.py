@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from ...jit.launch.launcher import Stopped
 from ...system.errors import KvarnError, message_of
-from ..context.batch import Batch, NotSaved
+from ..context.batch import Batch, SaveFailed
 from ..stats import Clock
 from .drafts import draft_room
 from .protocol import Counters
-from .refusal import Refusal, refused
-from .tasks import Answering, Task
+from .refusal import Refusal, refusal_of
+from .tasks import AnswerTask, Task
 
 if TYPE_CHECKING:
     import msgspec
@@ -37,14 +37,14 @@ else the last. Small slices cost more (512 tokens of a 1B model in slices of 128
 SLICE_SECONDS, PAUSED_SECONDS = 1.5, 6.0
 LEAST_OWED = 0.02
 """Seconds of decoding that are worth a pause: the first token takes longer than others."""
-PATIENCE = 0.02
-"""Seconds between two looks at flags, while all that runs is paused."""
+POLL_SECONDS = 0.02
+"""Seconds after which flags are read again, while all that runs is paused."""
 _MOST_NOTICES = 20
 _COUNTED = (
     *("requests", "prompt_tokens", "generated_tokens", "drafted_tokens", "accepted_tokens"),
     *("read_seconds", "decode_seconds"),
 )
-REPORT = 1.0
+REPORT_SECONDS = 1.0
 """Seconds between two `Counters`."""
 
 
@@ -64,7 +64,7 @@ class Scheduler:
         self._active: list[Task] = []
         self._changed = threading.Condition()
         self._stop_at: float | None = None
-        self._speed = self._owed = self._reads_from = 0.0
+        self._speed = self._owed = self._reading_since = 0.0
         """Tokens per second of the last slice; seconds of decoding that reading has delayed; when
         what is read now began, or went on."""
         self._counts: dict[str, float] = dict.fromkeys(_COUNTED, 0)
@@ -103,14 +103,14 @@ class Scheduler:
                     self._changed.wait()
                 if self._stop_at is not None and not (self._active or self._waiting):
                     break
-            self._end_some(self._active)
+            self._end_finished(self._active)
             self._admit()
-            if self._active and not self._work():
-                time.sleep(PATIENCE)
+            if self._active and not self._step():
+                time.sleep(POLL_SECONDS)
             self._report()
         self._library.close()
 
-    def _work(self) -> bool:
+    def _step(self) -> bool:
         """Read a slice, or decode a token of each answer; False if there is nothing to do now."""
         readers, answers = [task for task in self._active if task.reads], self._decoding()
         if answers and (not readers or self._owed > 0):
@@ -122,40 +122,40 @@ class Scheduler:
             self._read(readers[0], self._slice(others, bool(answers)))
         return bool(answers or readers)
 
-    def _decoding(self) -> list[Answering]:
+    def _decoding(self) -> list[AnswerTask]:
         """The answers that wait for their next token."""
         return [
             task
             for task in self._active
-            if isinstance(task, Answering) and task.next_token is not None and not task.is_paused
+            if isinstance(task, AnswerTask) and task.next_token is not None and not task.is_paused
         ]
 
     def _pause(self, reader: Task) -> None:
         """All that happens in the middle of a pass, while the prompt of `reader` is paused: answers
         decode for the time that they are owed, and end. None of it computes in the memory of the
         pass: answers that would have to read tokens again wait for its end, as all others do."""
-        self._owe()
+        self._charge()
         least = LEAST_OWED
         while True:
             others = [task for task in self._active if task is not reader]
-            settled = [task for task in others if isinstance(task, Answering) and task.is_settled]
-            self._end_some(settled)
+            settled = [task for task in others if isinstance(task, AnswerTask) and task.is_settled]
+            self._end_finished(settled)
             answers = [task for task in self._decoding() if task in settled]
             if not answers or self._owed <= least:
                 break
             least = 0.0
             self._decode_owed(answers)
         self._report()
-        self._reads_from = time.perf_counter()
+        self._reading_since = time.perf_counter()
 
-    def _owe(self) -> None:
-        """Count the time since reading began, or went on, and what answers have of it."""
-        seconds = time.perf_counter() - self._reads_from
+    def _charge(self) -> None:
+        """Count the time since reading began, or went on, and what of it answers are owed."""
+        seconds = time.perf_counter() - self._reading_since
         self._count("read_seconds", seconds)
         owed = self._owed + seconds * SHARE / (1 - SHARE)
         self._owed = owed if self._decoding() else 0.0
 
-    def _decode_owed(self, answers: list[Answering]) -> None:
+    def _decode_owed(self, answers: list[AnswerTask]) -> None:
         """`_decode`, and count the time that it takes."""
         began = time.perf_counter()
         self._decode(answers)
@@ -184,11 +184,11 @@ class Scheduler:
                 self._speed = n_read / sum(clock.read())
             self._count("prompt_tokens", n_read)
 
-        self._reads_from = time.perf_counter()
-        self._tried(task, read)
-        self._owe()
+        self._reading_since = time.perf_counter()
+        self._run_step(task, read)
+        self._charge()
 
-    def _decode(self, answers: list[Answering]) -> None:
+    def _decode(self, answers: list[AnswerTask]) -> None:
         """At least one token more of each answer, all in one pass."""
         contexts, drafts = zip(*((task.context, task.next_draft) for task in answers))
         tokens = [task.next_token for task in answers if task.next_token is not None]
@@ -197,7 +197,7 @@ class Scheduler:
             self._batch.decode_together(contexts, tokens, drafts)
         except Stopped:
             return  # one is cancelled; the others are as they were
-        except NotSaved as error:
+        except SaveFailed as error:
             unsaved = error.problems
         except Exception as error:
             if len(answers) == 1:
@@ -212,9 +212,9 @@ class Scheduler:
                 self._refuse(task, unsaved[number])
                 continue
             task.draft_room = draft_room(len(answers))
-            self._tried(task, partial(self._sample, task))
+            self._run_step(task, partial(self._sample, task))
 
-    def _sample(self, task: Answering) -> None:
+    def _sample(self, task: AnswerTask) -> None:
         """Choose the next token of an answer, and all further ones that a pass has read."""
         while True:
             task.sample()
@@ -224,7 +224,7 @@ class Scheduler:
             task.context.decode(token)
             self._count("accepted_tokens", 1)
 
-    def _tried(self, task: Task, step: Callable[[], None]) -> None:
+    def _run_step(self, task: Task, step: Callable[[], None]) -> None:
         """Do a step of a task; one that fails ends its task alone."""
         try:
             step()
@@ -236,9 +236,9 @@ class Scheduler:
     def _end(self, task: Task, cancelled: bool = False) -> None:
         if task in self._active:
             self._active.remove(task)
-        self._tried(task, lambda: task.close("cancelled" if cancelled else task.finish))
+        self._run_step(task, lambda: task.close("cancelled" if cancelled else task.finish))
 
-    def _end_some(self, tasks: Sequence[Task]) -> None:
+    def _end_finished(self, tasks: Sequence[Task]) -> None:
         """End those of these active tasks that are done or were cancelled, and all of them once the
         time to stop has come; and what waits in vain."""
         stop_at = self._stop_at
@@ -266,7 +266,7 @@ class Scheduler:
                 task = self._waiting.popleft()
             self._active.append(task)
             self._count("requests", 1)
-            self._tried(task, task.open)
+            self._run_step(task, task.open)
 
     def _refuse(self, task: Task, error: Exception) -> None:
         """End a task that failed."""
@@ -276,7 +276,7 @@ class Scheduler:
             task.close(None)
         except Exception as second:
             error.add_note(f"and on closing: {message_of(second)}")
-        self._send(refused(task.id, error))
+        self._send(refusal_of(task.id, error))
 
     def _count(self, name: str, n: float) -> None:
         self._counts[name] += n
@@ -285,7 +285,7 @@ class Scheduler:
         """Send the counters, every second while they change, and before all is idle."""
         at, values = self._reported
         now = time.monotonic()
-        if not final and now - at < REPORT:
+        if not final and now - at < REPORT_SECONDS:
             return
         counts = {
             **self._counts,

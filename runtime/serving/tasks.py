@@ -14,8 +14,8 @@ from ..lens.passages import Lens, Source
 from ..stats import Clock
 from .library import Lease, Library
 from .protocol import Done, Finish, Pieces, Progress
-from .refusal import too_long
-from .requests.contexts import using
+from .refusal import prompt_too_long
+from .requests.contexts import refuse_bad_pack
 from .requests.lens import lens_steps
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .drafts import Drafts
     from .flags import Flags
     from .protocol import Slotted
-    from .requests.preparing import Prepared
+    from .requests.preparing import PreparedRequest
 
 Send = Callable[["msgspec.Struct"], None]
 
@@ -80,7 +80,7 @@ class Task(ABC):
         which the caller says."""
 
 
-class Answering(Task):
+class AnswerTask(Task):
     """Reads a prompt and generates. on_end: called with an answer that has ended, by itself, at a
     stop string or at a limit, and with the ids of its prompt and its text. drafts: what guesses its
     tokens, which reads the prompt, too.
@@ -91,11 +91,11 @@ class Answering(Task):
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedRequest,
         library: Library,
         flags: Flags,
         send: Send,
-        on_end: Callable[[Prepared, Generation, list[int]], None],
+        on_end: Callable[[PreparedRequest, Generation, list[int]], None],
         drafts: Drafts | None = None,
     ) -> None:
         super().__init__(prepared.asked, flags, send)
@@ -117,12 +117,12 @@ class Answering(Task):
     def open(self) -> None:
         prepared = self._prepared
         ids: Sequence[int] = prepared.ids
-        with using(prepared.pack):
+        with refuse_bad_pack(prepared.pack):
             if prepared.pack is not None:
                 pack = self._library.include(prepared.pack)
                 ids, self._n_pack = [*pack, *ids], len(pack)
                 if len(ids) > prepared.n_ctx:
-                    raise too_long(len(ids), prepared.n_ctx)
+                    raise prompt_too_long(len(ids), prepared.n_ctx)
             self._lease = self._library.open(ids, prepared.request, prepared.n_ctx, prepared.pack)
         self.context.stop_at(self._flags.address(self.slot))
         self._reading = self.context.reading(ids[self._lease.cached :])
@@ -135,7 +135,7 @@ class Answering(Task):
         if self._draft is not None:
             self._draft.stop_at(self._flags.address(self.slot))
         self._text = self._generation.text(self._asked.special)
-        self._tell_progress()
+        self._send_progress()
 
     @property
     def reads(self) -> bool:
@@ -158,7 +158,7 @@ class Answering(Task):
         elif draft is not None:
             is_read = draft.read_some(self.context, n_tokens)
         self._seconds[0] += sum(clock.read())
-        self._tell_progress()
+        self._send_progress()
         if is_read:
             self._reading = None
             self._begin()
@@ -181,9 +181,9 @@ class Answering(Task):
             tokens = self._prompt_and_answer(context)
             neutral = [*tokens[: self._n_pack], *prepared.neutral]
             sources = [Source(0, self._n_pack)] if prepared.pack else prepared.sources
-            beside = partial(self._beside, lease)
+            open_context = partial(self._open_read_only, lease)
             self._weighing = lens_steps(
-                beside, prepared.request, tokens, neutral, sources, prepared.tokenizer
+                open_context, prepared.request, tokens, neutral, sources, prepared.tokenizer
             )
             n_tokens = 0  # of what only begins
         try:
@@ -191,8 +191,8 @@ class Answering(Task):
         except StopIteration as end:
             self._lens = end.value
 
-    def _beside(self, lease: Lease, request: ContextRequest) -> Context:
-        context = self._library.open_beside(lease, request)
+    def _open_read_only(self, lease: Lease, request: ContextRequest) -> Context:
+        context = self._library.open_read_only(lease, request)
         context.stop_at(self._flags.address(self.slot))
         return context
 
@@ -235,7 +235,7 @@ class Answering(Task):
         self._send(Pieces(self.id, text, self._tokens, self._logprobs))
         self._tokens, self._logprobs = [], []
 
-    def _tell_progress(self) -> None:
+    def _send_progress(self) -> None:
         n_read = 0 if self._reading is None else self._reading.done
         self._send(Progress(self.id, self._n_cached + n_read, self._n_prompt, self._n_cached))
 
@@ -243,13 +243,13 @@ class Answering(Task):
         if self._weighing is not None:
             self._weighing.close()
         if self._drafts is not None and self._draft is not None:
-            self._drafts.give_back(self._draft)
+            self._drafts.release(self._draft)
             self._draft = None
         lease, self._lease = self._lease, None
         if lease is not None:
             if finish not in (None, "cancelled"):
-                self._tell_end(lease.context)
-            self._library.give_back(lease, self._asked.reading.keep_in_library)
+                self._report_end(lease.context)
+            self._library.release(lease, self._asked.reading.keep_in_library)
         if finish is None:
             return
         generation, stop = self._generation, ""
@@ -277,7 +277,7 @@ class Answering(Task):
         if (rest := self._text.flush()) or self._tokens:
             self._send_text(rest)
 
-    def _tell_end(self, context: Context) -> None:
+    def _report_end(self, context: Context) -> None:
         generation = self._generation
         if generation is not None and generation.n_tokens and generation.last_token is not None:
             self._on_end(self._prepared, generation, self._prompt_and_answer(context))

@@ -37,7 +37,7 @@ from .protocol import (
     ToEngine,
     Vectors,
 )
-from .refusal import Refusal, refused, reject, too_long
+from .refusal import Refusal, prompt_too_long, refusal_of, reject
 
 if TYPE_CHECKING:
     import msgspec
@@ -140,7 +140,7 @@ class TextEncoderEngine:
             else:
                 answer = self._vectors(asked)
         except Exception as error:
-            answer = refused(asked.id, error, "invalid")
+            answer = refusal_of(asked.id, error, "invalid")
         self._room.release()
         self._send(answer)
 
@@ -165,7 +165,7 @@ class TextEncoderEngine:
         else:
             raise Refusal("invalid", "the input is a chat, expected texts or ids of tokens")
         if len(ids.tokens) > embedder.n_ctx:
-            raise too_long(len(ids.tokens), embedder.n_ctx)
+            raise prompt_too_long(len(ids.tokens), embedder.n_ctx)
         return ids
 
     def _send(self, message: msgspec.Struct) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from ...system.errors import KvarnError, WrongUsage
 
 
-def host_and_port(address: str) -> tuple[str, int]:
+def parse_address(address: str) -> tuple[str, int]:
     """The two parts of HOST:PORT or [ADDRESS]:PORT; `WrongUsage` for what is none."""
     try:
         parts = urlsplit(f"//{address}")
@@ -23,7 +23,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, port
 
 
-def listening(host: str, port: int) -> tuple[socket.socket, str]:
+def listen(host: str, port: int) -> tuple[socket.socket, str]:
     """A socket that takes connections at host:port (0: any free one), and its address; `KvarnError`
     where the system refuses that."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -51,4 +51,4 @@ class Shards:
         if not self.addresses:
             raise WrongUsage("no shards are named: expected HOST:PORT, or some of them")
         for address in self.addresses:
-            host_and_port(address)
+            parse_address(address)

@@ -22,7 +22,7 @@ from ..store.host import HostStore
 from .frames import MOST_ROWS, Arrays, FrameError, Kind, Message, heading_of, joined, text_of
 from .greeting import ShardFacts
 from .part import NO_LIMITS, Part, Query, Sketches, candidates_for
-from .work import Best, Listed
+from .work import BestSearch, ListAttention
 
 _MOST_HEADS = 1 << 12
 _VARYING = {
@@ -47,7 +47,7 @@ class _Reply:
     """The answer to questions that differ in their varying arrays alone, with the same k.
 
     inputs: memory for the first of these, by which `run` then computes the arrays of the answer.
-    best: what is found before, for queries or signatures at `by` of the bytes of all.
+    best: the search that runs before, for queries or signatures at `operand` of the bytes of all.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class _Reply:
         inputs: Arrays,
         arrays: Arrays,
         run: Callable[[], None],
-        best: Best | None = None,
-        by: slice = _ALL,
+        best: BestSearch | None = None,
+        operand: slice = _ALL,
     ) -> None:
         self._inputs: list[tuple[memoryview, slice]] = []
         n_bytes = 0
@@ -64,16 +64,16 @@ class _Reply:
             begin, n_bytes = n_bytes, n_bytes + x.nbytes
             if x.size:
                 self._inputs.append((x.data.cast("B"), slice(begin, n_bytes)))
-        self._arrays, self._run, self._best, self._by = arrays, run, best, by
+        self._arrays, self._run, self._best, self._operand = arrays, run, best, operand
         self._heading = heading_of(Kind.ANSWER, tuple([(x.dtype, x.shape) for x in arrays]))
         self.n_bytes = n_bytes + sum(x.nbytes for x in arrays) + _REPLY_BYTES
         if best is not None:
             self.n_bytes += best.entries.nbytes
 
-    def to(self, varying: memoryview) -> Message:
+    def answer(self, varying: memoryview) -> Message:
         """The answer to a question with these bytes."""
         if self._best is not None:
-            self._best.find(bytes(varying[self._by]), bytes(varying[_AMONG]))
+            self._best.find(bytes(varying[self._operand]), bytes(varying[_AMONG]))
         for memory, place in self._inputs:
             memory[:] = varying[place]
         self._run()
@@ -81,40 +81,40 @@ class _Reply:
 
 
 class Answers:
-    """Answers of the tokens that `facts` name, of a store with n_tokens; whole: its layers that
-    attend to all. Runs on the engine's thread."""
+    """Answers of the tokens that `facts` name, of a store with n_tokens; layers: those that attend
+    to all. Runs on the engine's thread."""
 
     def __init__(
-        self, store: HostStore[Any], facts: ShardFacts, whole: frozenset[int], n_tokens: int
+        self, store: HostStore[Any], facts: ShardFacts, layers: frozenset[int], n_tokens: int
     ) -> None:
-        self._store, self.facts, self._whole, self._n_tokens = store, facts, whole, n_tokens
+        self._store, self.facts, self._layers, self._n_tokens = store, facts, layers, n_tokens
         self._part = Part(store, facts.first, facts.stop, many=True)
         self._frames: dict[int, Frame] = {}
         self._replies: dict[tuple[object, ...], _Reply] = {}
         self._n_bytes = 0
-        self._bests: WeakValueDictionary[tuple[object, ...], Best] = WeakValueDictionary()
+        self._bests: WeakValueDictionary[tuple[object, ...], BestSearch] = WeakValueDictionary()
         """Those of replies: a question for tokens is followed by one for attention to them."""
         self._by_kind = {
-            Kind.ROWS: self._rows,
-            Kind.NEAREST: self._nearest,
-            Kind.LARGEST: self._largest,
-            Kind.CHOSEN: self._chosen,
-            Kind.SKETCHED: self._sketched,
+            Kind.ROWS: self._answer_rows,
+            Kind.NEAREST: self._answer_nearest,
+            Kind.LARGEST: self._answer_largest,
+            Kind.CHOSEN: self._answer_chosen,
+            Kind.SKETCHED: self._answer_sketched,
         }
 
-    def to(self, question: Message) -> Message:
+    def answer(self, question: Message) -> Message:
         """The answer to a question; `FrameError`, OpsError and others for one that cannot be."""
         if question.kind not in self._by_kind:
             raise FrameError(f"a message of kind {question.kind.name} is no question")
         fixed, varying = question.cut(*_VARYING[question.kind])
         key = fixed, *(() if question.kind is Kind.ROWS else self._choice(varying))
         if (reply := self._replies.get(key)) is not None:
-            return reply.to(varying)
+            return reply.answer(varying)
         made = self._by_kind[question.kind](question.arrays)
         if isinstance(made, Message):
             return made
         self._keep(key, made)
-        return made.to(varying)
+        return made.answer(varying)
 
     def _choice(self, varying: memoryview) -> tuple[int, int, int]:
         """Let the tokens that a question names compete. What is recorded for it depends on the
@@ -135,41 +135,41 @@ class Answers:
         while self._n_bytes > _MOST_BYTES:
             self._n_bytes -= self._replies.pop(next(iter(self._replies))).n_bytes
 
-    def _rows(self, arrays: list[NDArray[Any]]) -> _Reply | Message:
+    def _answer_rows(self, arrays: list[NDArray[Any]]) -> _Reply | Message:
         numbers, q = arrays
         layer, softmax = self._layer(numbers[0]), _softmax(numbers)
         q, stop = self._queries(q, MOST_ROWS), self.facts.stop
         if len(q) > 1:
-            return Message.of(Kind.ANSWER, self._part.all_of(layer, q, stop, softmax))
-        whole = self._part.whole(layer, q.copy(), stop, softmax)
+            return Message.of(Kind.ANSWER, self._part.attend_rows(layer, q, stop, softmax))
+        whole = self._part.attend_all(layer, q.copy(), stop, softmax)
         return _Reply([whole.q], [whole.out, whole.masses], whole.run)
 
-    def _largest(self, arrays: list[NDArray[Any]]) -> _Reply:
+    def _answer_largest(self, arrays: list[NDArray[Any]]) -> _Reply:
         numbers, choice, q = arrays
-        return self._named(numbers, Query(self._queries(q, 1)), choice)
+        return self._reply_entries(numbers, Query(self._queries(q, 1)), choice)
 
-    def _nearest(self, arrays: list[NDArray[Any]]) -> _Reply:
+    def _answer_nearest(self, arrays: list[NDArray[Any]]) -> _Reply:
         numbers, choice, signatures, name = arrays
         query = Query(signatures=signatures, column=self._column(signatures, name))
-        return self._named(numbers, query, choice)
+        return self._reply_entries(numbers, query, choice)
 
-    def _named(self, numbers: NDArray[Any], query: Query, choice: NDArray[Any]) -> _Reply:
+    def _reply_entries(self, numbers: NDArray[Any], query: Query, choice: NDArray[Any]) -> _Reply:
         _check("numbers", numbers, np.int64, (1,))
-        best = self._best_of(self._layer(numbers[0]), query, _wanted(choice))
-        return _Reply([], [best.entries], _nothing, best, slice(choice.nbytes, None))
+        best = self._best_of(self._layer(numbers[0]), query, _n_wanted(choice))
+        return _Reply([], [best.entries], _no_op, best, slice(choice.nbytes, None))
 
-    def _best_of(self, layer: int, query: Query, k: int) -> Best:
-        """What finds the best tokens for queries like this one."""
+    def _best_of(self, layer: int, query: Query, k: int) -> BestSearch:
+        """The search for the best tokens, for queries like this one."""
         key = layer, k, query.n_heads, query.column
         best = self._bests.get(key)
         if best is None:
             of = query._replace(q=query.q.copy(), signatures=query.signatures.copy())
-            best = self._bests[key] = self._part.best(layer, of, k)
+            best = self._bests[key] = self._part.search_best(layer, of, k)
         return best
 
-    def _chosen(self, arrays: list[NDArray[Any]]) -> _Reply:
+    def _answer_chosen(self, arrays: list[NDArray[Any]]) -> _Reply:
         numbers, choice, q, limits, signatures, name = arrays
-        layer, softmax, k = self._layer(numbers[0]), _softmax(numbers), _wanted(choice)
+        layer, softmax, k = self._layer(numbers[0]), _softmax(numbers), _n_wanted(choice)
         query = Query(self._queries(q, 1))
         if name.size:
             query = Query(q, signatures, self._column(signatures, name))
@@ -179,18 +179,18 @@ class Answers:
             _check("limits", limits, np.uint64, (q.shape[1],))
         best = self._best_of(layer, query, k) if k else None
         inputs, n = [choice.copy(), q.copy(), limits.copy()], choice.nbytes + q.nbytes
-        listed = self._part.chosen(layer, inputs[1], best, inputs[2], softmax)
-        by = slice(n + limits.nbytes, None) if name.size else slice(choice.nbytes, n)
-        return _reply_of(listed, inputs, best, by)
+        listed = self._part.attend_chosen(layer, inputs[1], best, inputs[2], softmax)
+        operand = slice(n + limits.nbytes, None) if name.size else slice(choice.nbytes, n)
+        return _reply_of(listed, inputs, best, operand)
 
-    def _sketched(self, arrays: list[NDArray[Any]]) -> _Reply:
+    def _answer_sketched(self, arrays: list[NDArray[Any]]) -> _Reply:
         numbers, choice, q = arrays
-        layer, softmax, k = self._layer(numbers[0]), _softmax(numbers), _wanted(choice)
+        layer, softmax, k = self._layer(numbers[0]), _softmax(numbers), _n_wanted(choice)
         q, part = self._queries(q, 1).copy(), self._part
         if k:
-            listed = part.sketched(layer, q, self._sketches_of(layer), k, softmax)
+            listed = part.attend_sketched(layer, q, self._sketches_of(layer), k, softmax)
         else:
-            listed = part.chosen(layer, q, None, NO_LIMITS, softmax)
+            listed = part.attend_chosen(layer, q, None, NO_LIMITS, softmax)
         return _reply_of(listed, [choice.copy(), q])
 
     def _sketches_of(self, layer: int) -> Sketches:
@@ -228,7 +228,7 @@ class Answers:
         return column
 
     def _layer(self, number: float) -> int:
-        if number not in self._whole:
+        if number not in self._layers:
             raise FrameError(f"there is no layer {number:g} that attends to all tokens")
         return int(number)
 
@@ -248,7 +248,7 @@ def _check(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple
         raise FrameError(f"{name} are {found}, expected {np.dtype(dtype)} {shape}")
 
 
-def _wanted(choice: NDArray[Any]) -> int:
+def _n_wanted(choice: NDArray[Any]) -> int:
     """How many tokens each query head of a question wants."""
     _check("tokens that compete", choice, np.int64, (3,))
     return int(choice[2])
@@ -263,10 +263,12 @@ def _softmax(numbers: NDArray[Any]) -> Softmax:
     return Softmax(scale, softcap)
 
 
-def _reply_of(listed: Listed, inputs: Arrays, best: Best | None = None, by: slice = _ALL) -> _Reply:
+def _reply_of(
+    listed: ListAttention, inputs: Arrays, best: BestSearch | None = None, operand: slice = _ALL
+) -> _Reply:
     arrays = listed.out, listed.masses, listed.lists.counts
-    return _Reply(inputs, arrays, listed.run, best, by)
+    return _Reply(inputs, arrays, listed.run, best, operand)
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     pass

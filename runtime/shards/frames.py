@@ -108,7 +108,7 @@ class Message(NamedTuple):
         return b"".join((self.heading, data[:begin], data[end:])), data[begin:end]
 
 
-class Form:
+class QuestionTemplate:
     """A question of arrays of the same types and shapes each time, in memory that is filled."""
 
     def __init__(self, kind: Kind, arrays: Arrays) -> None:
@@ -132,7 +132,7 @@ class FrameError(KvarnError):
     """Bytes that are no message: nothing that follows them can be read."""
 
 
-class Gone(ConnectionError):
+class ConnectionClosed(ConnectionError):
     """The other side has closed the connection."""
 
 
@@ -206,8 +206,8 @@ def receive(
     timeout, for each part. rest_seconds: in which all of it has to follow its first byte, for which
     the connection's timeout counts. room: memory into which a message that nothing may follow is
     received, most often by one call of the system; None: what follows is left. Raises `FrameError`
-    for bytes that are no message, `Gone` at the end, TimeoutError and other errors of the
-    connection.
+    for bytes that are no message, `ConnectionClosed` at the end, TimeoutError and other errors of
+    the connection.
     """
     view, n = memoryview(bytearray(_HEAD.size) if room is None else room), 0
     if rest_seconds is not None:
@@ -236,7 +236,7 @@ def receive(
     return Message(kind, heading, data)
 
 
-def is_late(error: OSError) -> bool:
+def is_timeout(error: OSError) -> bool:
     """Whether the other side is there, and says nothing in time. Of a machine that has vanished,
     the system tells with a TimeoutError, too, but that has a number."""
     return isinstance(error, TimeoutError) and error.errno is None
@@ -270,8 +270,8 @@ def _bytes_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
 def _take(
     connection: socket.socket, view: memoryview, n: int, least: int, deadline: float | None
 ) -> int:
-    """Receive into view[n:] until it has `least` bytes or more; how many. `Gone` if the connection
-    ends before."""
+    """Receive into view[n:] until it has `least` bytes or more; how many. `ConnectionClosed` if the
+    connection ends before."""
     while n < least:
         if deadline is not None:
             left = deadline - time.monotonic()
@@ -280,6 +280,6 @@ def _take(
             connection.settimeout(left)
         more = connection.recv_into(view[n:])
         if not more:
-            raise Gone("the connection was closed")
+            raise ConnectionClosed("the connection was closed")
         n += more
     return n

@@ -98,16 +98,16 @@ def admit(
     of the connection.
     """
     deadline, ours = time.monotonic() + SECONDS, secrets.token_hex(_NONCE_BYTES)
-    _tell(connection, Kind.HELLO, _version() | {"nonce": ours})
-    answer = _heard(connection, Kind.PROOF, deadline)
-    theirs, reason = str(answer.get("nonce")), _other_version(answer)
-    if not reason and not _knows(token, "head", (ours, theirs), answer):
+    _send(connection, Kind.HELLO, _version() | {"nonce": ours})
+    answer = _receive(connection, Kind.PROOF, deadline)
+    theirs, reason = str(answer.get("nonce")), _version_mismatch(answer)
+    if not reason and not _proves(token, "head", (ours, theirs), answer):
         reason = "the token is wrong, or missing: both sides need the same --token"
     if reason := reason or enter():
         send(connection, Kind.ERROR, [text_array(reason)])
         raise FrameError(reason)
     proof = {"proof": _proof(token, "shard", (theirs, ours))}
-    _tell(connection, Kind.FACTS, proof | asdict(facts))
+    _send(connection, Kind.FACTS, proof | asdict(facts))
 
 
 def greet(connection: socket.socket, token: str) -> ShardFacts:
@@ -117,14 +117,14 @@ def greet(connection: socket.socket, token: str) -> ShardFacts:
     else than a shard; errors of the connection.
     """
     deadline, ours = time.monotonic() + SECONDS, secrets.token_hex(_NONCE_BYTES)
-    hello = _heard(connection, Kind.HELLO, deadline)
-    if reason := _other_version(hello):
+    hello = _receive(connection, Kind.HELLO, deadline)
+    if reason := _version_mismatch(hello):
         raise FrameError(reason)
     theirs = str(hello.get("nonce"))
     proof = {"nonce": ours, "proof": _proof(token, "head", (theirs, ours))}
-    _tell(connection, Kind.PROOF, _version() | proof)
-    facts = _heard(connection, Kind.FACTS, deadline)
-    if not _knows(token, "shard", (ours, theirs), facts):
+    _send(connection, Kind.PROOF, _version() | proof)
+    facts = _receive(connection, Kind.FACTS, deadline)
+    if not _proves(token, "shard", (ours, theirs), facts):
         raise FrameError("it does not know the token: both sides need the same --token")
     return ShardFacts.parse(facts)
 
@@ -133,7 +133,7 @@ def _version() -> dict[str, Any]:
     return {"kvarn": __version__, "protocol": PROTOCOL}
 
 
-def _other_version(said: dict[str, Any]) -> str:
+def _version_mismatch(said: dict[str, Any]) -> str:
     """What differs where the other side is not of this version; else ""."""
     if {key: said.get(key) for key in _version()} == _version():
         return ""
@@ -147,7 +147,7 @@ def _proof(token: str, side: str, nonces: tuple[str, str]) -> str:
     return hmac.new(token.encode(), message, "sha256").hexdigest()
 
 
-def _knows(token: str, side: str, nonces: tuple[str, str], said: dict[str, Any]) -> bool:
+def _proves(token: str, side: str, nonces: tuple[str, str], said: dict[str, Any]) -> bool:
     proof = _bytes(str(said.get("proof")))
     return hmac.compare_digest(proof, _proof(token, side, nonces).encode())
 
@@ -157,11 +157,11 @@ def _bytes(said: str) -> bytes:
     return said.encode("utf-8", "surrogatepass")
 
 
-def _tell(connection: socket.socket, kind: Kind, data: dict[str, Any]) -> None:
+def _send(connection: socket.socket, kind: Kind, data: dict[str, Any]) -> None:
     send(connection, kind, [text_array(json.dumps(data))])
 
 
-def _heard(connection: socket.socket, kind: Kind, deadline: float) -> dict[str, Any]:
+def _receive(connection: socket.socket, kind: Kind, deadline: float) -> dict[str, Any]:
     """The object in a message of that kind; `FrameError` for others."""
     frame = receive(connection, MOST_GREETING, deadline)
     if len(frame.arrays) != 1:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from .addresses import host_and_port
+from .addresses import parse_address
 from .errors import ShardError
 from .frames import (
     ROOM,
@@ -17,7 +17,7 @@ from .frames import (
     Message,
     Shape,
     heading_of,
-    is_late,
+    is_timeout,
     put,
     receive,
     text_of,
@@ -25,7 +25,7 @@ from .frames import (
 from .greeting import ShardFacts, greet
 
 CONNECT_SECONDS = 5.0
-AGAIN_SECONDS = 5.0
+RECONNECT_SECONDS = 5.0
 """In which a shard that is gone has to be there again."""
 ANSWER_SECONDS = 60.0
 """In which a shard has to answer."""
@@ -35,7 +35,7 @@ _ALIVE_SECONDS = 5.0
 """After which the system gives up a shard whose machine has vanished."""
 
 
-def stay_alive(connection: socket.socket, seconds: float) -> None:
+def enable_keepalive(connection: socket.socket, seconds: float) -> None:
     """Send small messages at once, and notice within `seconds` when the other machine vanishes, or
     takes nothing of what is sent."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -52,42 +52,43 @@ class Link:
     nothing but the question and the pack."""
 
     def __init__(self, address: str, token: str) -> None:
-        self.address, self._place, self._token = address, host_and_port(address), token
+        self.address, self._place, self._token = address, parse_address(address), token
         self._connection: socket.socket | None = None
-        self._asked: Message | None = None
+        self._question: Message | None = None
         self._room = bytearray(ROOM)
         self.sent = self.received = 0
         """Bytes of arrays."""
-        with _Told(self):
+        with _NamedErrors(self):
             self._connection, self.facts = self._connect()
 
     def ask(self, question: Message) -> None:
         """Ask the shard; its answer waits until `answer`."""
-        self._asked = question
-        with _Told(self):
+        self._question = question
+        with _NamedErrors(self):
             try:
                 self._send()
             except OSError:
-                self._again(lambda: None)
+                self._retry(lambda: None)
 
     def answer(self, *shapes: Shape) -> Message:
         """The answer, of arrays of these types and shapes.
 
         Raises `ShardError` for anything else, or if no answer comes.
         """
-        with _Told(self):
+        with _NamedErrors(self):
             try:
                 frame = self._receive()
             except OSError as error:
-                if is_late(error):
+                if is_timeout(error):
                     waited = f"{ANSWER_SECONDS:.0f} seconds"
                     raise FrameError(f"it has not answered for {waited}") from None
-                frame = self._again(self._receive)
+                frame = self._retry(self._receive)
         if frame.heading != heading_of(Kind.ANSWER, shapes):
             self.close()
-            found = [(array.dtype, array.shape) for array in frame.arrays]
+            given = [(array.dtype, array.shape) for array in frame.arrays]
             raise ShardError(
-                self.address, f"its answer has arrays {_told(found)}, expected {_told(shapes)}"
+                self.address,
+                f"its answer has arrays {_describe(given)}, expected {_describe(shapes)}",
             )
         return frame
 
@@ -98,11 +99,11 @@ class Link:
             self._connection = None
 
     def _send(self) -> None:
-        assert self._asked is not None
+        assert self._question is not None
         if self._connection is None:
             raise ConnectionError("it is closed")
-        put(self._connection, self._asked)
-        self.sent += self._asked.n_bytes
+        put(self._connection, self._question)
+        self.sent += self._question.n_bytes
 
     def _receive(self) -> Message:
         if self._connection is None:
@@ -115,11 +116,11 @@ class Link:
         self.received += frame.n_bytes
         return frame
 
-    def _again(self, then: Callable[[], T]) -> T:
-        """What `then` gives after connecting anew and asking again; for as long as the shard may
+    def _retry(self, then: Callable[[], T]) -> T:
+        """The result of `then`, after connecting and asking again; tries as long as the shard may
         take to come back."""
         self.close()
-        until = time.monotonic() + AGAIN_SECONDS
+        until = time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
                 self._connection, facts = self._connect()
@@ -132,7 +133,7 @@ class Link:
                 if time.monotonic() >= until:
                     reason = error.strerror or str(error)
                     raise FrameError(
-                        f"it is gone, and has not come back within {AGAIN_SECONDS:.0f} seconds "
+                        f"it is gone, and has not come back within {RECONNECT_SECONDS:.0f} seconds "
                         f"({reason}): start it again"
                     ) from error
             time.sleep(_PAUSE)
@@ -140,7 +141,7 @@ class Link:
     def _connect(self) -> tuple[socket.socket, ShardFacts]:
         connection = socket.create_connection(self._place, CONNECT_SECONDS)
         try:
-            stay_alive(connection, _ALIVE_SECONDS)
+            enable_keepalive(connection, _ALIVE_SECONDS)
             facts = greet(connection, self._token)
             connection.settimeout(ANSWER_SECONDS)
         except BaseException:
@@ -149,11 +150,11 @@ class Link:
         return connection, facts
 
 
-def _told(shapes: Sequence[Shape]) -> str:
+def _describe(shapes: Sequence[Shape]) -> str:
     return ", ".join(f"{dtype} {shape}" for dtype, shape in shapes)
 
 
-class _Told:
+class _NamedErrors:
     """Errors in a block name the shard, and end its connection."""
 
     def __init__(self, link: Link) -> None:
@@ -216,7 +217,7 @@ class Links:
         self.close()
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def exchange(self) -> Iterator[None]:
         """A block that asks and takes all answers. After an error in it, all connections are
         closed: nobody waits for the other answers, and none is taken for that of a later
         question."""
@@ -230,7 +231,7 @@ class Links:
         return len(self._links)
 
     @property
-    def moved(self) -> int:
+    def n_bytes(self) -> int:
         """Bytes of arrays that were sent and received."""
         return sum(link.sent + link.received for link in self._links)
 

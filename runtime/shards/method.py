@@ -16,7 +16,7 @@ from .addresses import Shards
 CHOICES = ("all", "each")
 
 
-def unserved(method: Attend, choice: str) -> str | None:
+def unsupported(method: Attend, choice: str) -> str | None:
     """What shards cannot do of a method, with one of `CHOICES`."""
     if type(method) is Full:
         return None
@@ -58,7 +58,7 @@ class Sharded(Attend):
     def __post_init__(self) -> None:
         if self.choice not in CHOICES:
             raise AttendError(f"choice is {self.choice!r:.40}, expected {' or '.join(CHOICES)}")
-        if (reason := unserved(self.method, self.choice)) is not None:
+        if (reason := unsupported(self.method, self.choice)) is not None:
             raise AttendError(
                 f"shards do not serve {reason}: use {spelt('method')} full, hash, or topk with "
                 f"{spelt('index')} flat or {spelt('shards_choice')} each"
@@ -78,11 +78,11 @@ class Sharded(Attend):
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         """See `Attend.open`. Raises `ShardError` for shards that are not there, or do not fit."""
-        from .head.binding import opened
+        from .head.binding import open_sharded
 
         if not isinstance(store, DiskStore) or store.saves:
             raise AttendError(
                 f"{called(self.method)} over shards continues after their pack, which does not "
                 f"change: give {spelt('pack')} NAME (in Python, store=Disk(path, read_only=True))"
             )
-        return opened(self.shards, self.method, self.choice == "each", model, store, n_ctx)
+        return open_sharded(self.shards, self.method, self.choice == "each", model, store, n_ctx)

@@ -42,7 +42,7 @@ from ...ops.select.parts import (
 from ..attend.indexes.sketches import RERANKED
 from ..attend.sparse import SEED
 from ..store import Column, KVStore
-from .work import Best, Launches, Listed, Tokens, Whole
+from .work import BestSearch, Launches, ListAttention, PartAttention, Tokens
 
 _MOST_BLOCKS = 64 << 20
 """Bytes of the outputs of blocks, of rows that are read together."""
@@ -68,8 +68,8 @@ NO_LIMITS: U64 = np.empty(0, np.uint64)
 
 
 class Query(NamedTuple):
-    """What a choice is made by: the queries (1, H, E), and where it is made by signatures, those of
-    the queries (J, G), and the column with those of the keys; or by sketches of keys."""
+    """What tokens are chosen by: the queries (1, H, E), and where signatures choose, those of the
+    queries (J, G), and the column with those of the keys; or sketches of keys."""
 
     q: F32 = NO_QUERIES
     signatures: U64 = NO_SIGNATURES
@@ -82,8 +82,8 @@ class Query(NamedTuple):
         return self.q.shape[1] or self.signatures.size
 
     @property
-    def by(self) -> NDArray[Any]:
-        """What the best of a layer's tokens depend on."""
+    def operand(self) -> NDArray[Any]:
+        """The queries or signatures that keys are compared with."""
         return self.q if self.column is None else self.signatures
 
 
@@ -107,7 +107,7 @@ class Part:
         """Addresses of the segments from `first` on."""
         return np.asarray(self._store.segments(layer))[self.first // SEGMENT :]
 
-    def all_of(self, layer: int, q: F32, stop: int, softmax: Softmax) -> Output:
+    def attend_rows(self, layer: int, q: F32, stop: int, softmax: Softmax) -> Output:
         """Attention of q (T, H, E) to tokens first … stop - 1, all of which each row sees."""
         (n_rows, n_heads, head_dim), j = q.shape, self._kv_heads
         block_bytes = 4 * self._layout.padded * n_heads * (n_segments(stop - self.first) + 1)
@@ -118,7 +118,9 @@ class Part:
             t, g = len(rows), n_heads // j
             # The kernel that masks nothing is for one token: rows become query heads of it.
             as_heads = np.ascontiguousarray(rows.reshape(t, j, g, head_dim).swapaxes(0, 1))
-            whole = self.whole(layer, as_heads.reshape(1, t * n_heads, head_dim), stop, softmax)
+            whole = self.attend_all(
+                layer, as_heads.reshape(1, t * n_heads, head_dim), stop, softmax
+            )
             whole.run()
             by_group = j, t, g, -1
             out[i : i + most] = whole.out.reshape(by_group).swapaxes(0, 1).reshape(rows.shape)
@@ -126,7 +128,7 @@ class Part:
             masses[i : i + most] = of_rows.reshape(t, n_heads, 2)
         return out, masses
 
-    def whole(self, layer: int, q: F32, stop: int, softmax: Softmax) -> Whole:
+    def attend_all(self, layer: int, q: F32, stop: int, softmax: Softmax) -> PartAttention:
         """Attention of q (1, H, E) to tokens first … stop - 1."""
         scratch, out = self._rows_scratch(q.shape[1]), np.empty_like(q)
         segments, last = self.segments(layer), self._store.device.numbers(1)
@@ -135,7 +137,7 @@ class Part:
         def attend() -> None:
             attention(q, segments, last.now()[0], out, softmax=softmax, scratch=scratch)
 
-        return Whole(q, out, scratch.masses, last, Launches(self._store.device, attend))
+        return PartAttention(q, out, scratch.masses, last, Launches(self._store.device, attend))
 
     def _rows_scratch(self, n_heads: int) -> AttentionScratch:
         if n_heads not in self._of_rows:
@@ -148,10 +150,10 @@ class Part:
         """Let those tokens compete in what is made or runs from now on, recorded or not."""
         self._range.set(among)
 
-    def _among(self) -> Range:
+    def _competing(self) -> Range:
         return Range(*self._range.now())
 
-    def best(self, layer: int, query: Query, k: int) -> Best:
+    def search_best(self, layer: int, query: Query, k: int) -> BestSearch:
         """The k best of each query head among the tokens that compete, k or more."""
         entries: U64 = np.empty((query.n_heads, k), np.uint64)
         if query.column is None:
@@ -159,15 +161,15 @@ class Part:
         else:
             find = self._nearest_of(layer, query, entries)
         launches = Launches(self._store.device, find)
-        return Best(query.by, entries, launches)
+        return BestSearch(query.operand, entries, launches)
 
-    def chosen(
-        self, layer: int, q: F32, best: Best | None, limits: U64, softmax: Softmax
-    ) -> Listed:
+    def attend_chosen(
+        self, layer: int, q: F32, best: BestSearch | None, limits: U64, softmax: Softmax
+    ) -> ListAttention:
         """Attention of q (1, H, E) to the best tokens, as far as their keys are up to limits (H,),
         or to all of them (0,), and to this part's tokens that do not compete. best: None where none
         do."""
-        n_heads, scratch, among = q.shape[1], self._lists, self._among()
+        n_heads, scratch, among = q.shape[1], self._lists, self._competing()
         entries = np.empty((n_heads, 0), np.uint64) if best is None else best.entries
         lists = self._lists_of(self.room_for(among, n_heads, entries.shape[1]))
         if not len(limits):
@@ -178,7 +180,9 @@ class Part:
 
         return self._listed(layer, q, lists, find, softmax)
 
-    def _listed(self, layer: int, q: F32, lists: Lists, find: Find, softmax: Softmax) -> Listed:
+    def _listed(
+        self, layer: int, q: F32, lists: Lists, find: Find, softmax: Softmax
+    ) -> ListAttention:
         n_heads, room = q.shape[1], lists.tokens.shape[1]
         scratch = self._gathered.get(n_heads)
         if scratch is None or scratch.room < room:
@@ -186,15 +190,15 @@ class Part:
             _keep(self._gathered, n_heads, scratch)
         segments = np.asarray(self._store.segments(layer))
         tokens = Tokens(segments, self.first, softmax, scratch, self._many)
-        return Listed(self._store.device, q, lists, find, tokens)
+        return ListAttention(self._store.device, q, lists, find, tokens)
 
     def room_for(self, among: Range, n_heads: int, k: int) -> int:
         """The room that lists have of k tokens for each query head and of those that do not
         compete, which grows in steps."""
         others = among.first - self.first + among.stop - among.last
-        return _rounded(others) + self._most(n_heads, k)
+        return _rounded(others) + self._max_chosen(n_heads, k)
 
-    def _most(self, n_heads: int, k: int) -> int:
+    def _max_chosen(self, n_heads: int, k: int) -> int:
         """The most tokens that the query heads of a KV head choose, k each."""
         return min(k * n_heads // self._kv_heads, self.stop - self.first)
 
@@ -211,7 +215,7 @@ class Part:
         if scratch is None or scratch.k < k:
             scratch = LargestScratch(n_heads, self._kv_heads, self.stop, _rounded(k), self._layout)
             _keep(self._largest, n_heads, scratch)
-        wanted, competing = Wanted(k, k, SEED), _competing(self._among())
+        wanted, competing = Wanted(k, k, SEED), _only_competing(self._competing())
 
         def find() -> None:
             largest_entries(q, segments, competing, wanted, entries, scratch=scratch)
@@ -227,18 +231,20 @@ class Part:
             scratch = NearestScratch(n_heads, self._kv_heads, self.stop, _rounded(k))
             _keep(self._nearest, n_heads, scratch)
         items, bits = np.asarray(column.segments(layer)), 8 * column.item_bytes
-        wanted, competing = Wanted(k, k, SEED), _competing(self._among())
+        wanted, competing = Wanted(k, k, SEED), _only_competing(self._competing())
 
         def find() -> None:
             nearest_entries(signatures, items, bits, competing, wanted, entries, scratch=scratch)
 
         return find
 
-    def sketched(self, layer: int, q: F32, sketches: Sketches, k: int, softmax: Softmax) -> Listed:
+    def attend_sketched(
+        self, layer: int, q: F32, sketches: Sketches, k: int, softmax: Softmax
+    ) -> ListAttention:
         """Attention of q (1, H, E) to the k largest q · key of each query head, among the best
         estimates of what competes, k or more, as `topk` chooses them, and to this part's tokens
         that do not compete."""
-        n_heads, among = q.shape[1], self._among()
+        n_heads, among = q.shape[1], self._competing()
         n = candidates_for(k, among)
         scratch = self._sketched.get(n_heads)
         if scratch is None or scratch.k < n:
@@ -254,7 +260,7 @@ class Part:
             sketches.frame,
         )
         lists, wanted = self._lists_of(self.room_for(among, n_heads, k)), Wanted(k, n, SEED)
-        shape, competing = (self._kv_heads, self._most(n_heads, k)), _competing(among)
+        shape, competing = (self._kv_heads, self._max_chosen(n_heads, k)), _only_competing(among)
         best = Lists(np.empty(shape, np.uint32), np.empty(shape[0], np.int64))
 
         def find() -> None:
@@ -275,7 +281,7 @@ def candidates_for(k: int, among: Range) -> int:
     return min(RERANKED * k, among.last - among.first)
 
 
-def _competing(among: Range) -> Range:
+def _only_competing(among: Range) -> Range:
     """The tokens that compete, without others."""
     return Range(among.first, among.last, among.last)
 

@@ -15,22 +15,22 @@ from ..store.host import HostStore
 from .answers import Answers
 from .frames import Message, Shape
 from .greeting import ShardFacts
-from .head.binding import bound, index_of
+from .head.binding import bind, index_of
 from .links import Link, Links
-from .method import CHOICES, unserved
+from .method import CHOICES, unsupported
 
 _MOST_ROWS = 4
 """Of queries that are read together: more use the same kernels."""
 
 
-class _Near(Link):
+class _LocalLink(Link):
     """A shard in this process."""
 
     def __init__(self, answers: Answers) -> None:
         self.address, self.facts, self._answers = "here", answers.facts, answers
 
     def ask(self, question: Message) -> None:
-        self._answer = self._answers.to(question)
+        self._answer = self._answers.answer(question)
 
     def answer(self, *shapes: Shape) -> Message:
         return self._answer
@@ -39,11 +39,11 @@ class _Near(Link):
         pass
 
 
-class _Alone(Links):
+class _LocalLinks(Links):
     """One such shard."""
 
     def __init__(self, answers: Answers) -> None:
-        self._links, self.stop = [_Near(answers)], answers.facts.stop
+        self._links, self.stop = [_LocalLink(answers)], answers.facts.stop
 
 
 def rehearse(
@@ -51,14 +51,14 @@ def rehearse(
 ) -> None:
     """Attend to n tokens, more than a segment, as if a shard had the first segment; do nothing for
     methods that shards do not serve. Runs on the engine's thread."""
-    choices = [choice for choice in CHOICES if unserved(method, choice) is None]
+    choices = [choice for choice in CHOICES if unsupported(method, choice) is None]
     if not choices or not model.config.one_geometry:
         return
     whole = [layer for layer in layers if layer.config.window is None]
     facts = ShardFacts("", "", "", 0, SEGMENT, tuple(store.columns))
     answers = Answers(store, facts, frozenset(layer.index for layer in whole), n)
     index, each = index_of(method, model, store), choices[0] == "each"
-    attend = bound(_Alone(answers), method, index, each, model, store, n)
+    attend = bind(_LocalLinks(answers), method, index, each, model, store, n)
     attend.build(list(layers), n)
     shape = _MOST_ROWS, model.config.n_heads, model.config.head_dim
     q, out = np.ones(shape, np.float32), np.empty(shape, np.float32)

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from ...system.errors import message_of
 from ...system.text import one_line
-from .addresses import listening
-from .frames import ROOM, FrameError, Kind, is_late, put, receive, send, text_array
+from .addresses import listen
+from .frames import ROOM, FrameError, Kind, is_timeout, put, receive, send, text_array
 from .greeting import admit
-from .links import stay_alive
+from .links import enable_keepalive
 from .shard import Shard
 
 _MOST_HEADS = _MOST_STRANGERS = 64
@@ -33,7 +33,7 @@ class ShardServer:
         self, shard: Shard, host: str, port: int, token: str, say: Callable[[str], None]
     ) -> None:
         self._shard, self._token, self._say = shard, token, say
-        self._socket, self.address = listening(host, port)
+        self._socket, self.address = listen(host, port)
         self.port = int(self._socket.getsockname()[1])
         self._heads: set[socket.socket] = set()
         self._strangers: dict[socket.socket, str] = {}
@@ -88,7 +88,7 @@ class ShardServer:
     def _serve(self, connection: socket.socket, host: str) -> None:
         """Answer one head until it goes, or sends what is no question."""
         try:
-            stay_alive(connection, _REST_SECONDS)  # heads read their own tokens first
+            enable_keepalive(connection, _REST_SECONDS)  # heads read their own tokens first
             admit(connection, self._token, self._shard.facts, lambda: self._enter(connection))
             room = bytearray(ROOM)
             while True:
@@ -96,7 +96,7 @@ class ShardServer:
         except FrameError as error:
             self._say(f"refused {host}: {error}")
         except OSError as error:
-            if is_late(error):  # else the head has gone
+            if is_timeout(error):  # else the head has gone
                 self._say(f"refused {host}: it sends or takes too slowly")
         finally:
             with self._lock:

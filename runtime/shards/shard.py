@@ -61,8 +61,8 @@ class Shard:
         """The answer to a question; `FrameError` for one that cannot be."""
         try:
             if self._alone is None:
-                return on_engine(self._answers.to, question)
+                return on_engine(self._answers.answer, question)
             with self._alone:
-                return self._answers.to(question)
+                return self._answers.answer(question)
         except (OpsError, ValueError, TypeError, IndexError) as error:
             raise FrameError(f"a question that cannot be answered: {error}") from error

@@ -24,7 +24,7 @@ NOTHING = np.float32(-1e30)
 
 class Launches:
     """Operations of a device: `launch` calls them, and is kept, as it has the memory they use. The
-    second run records them, unless they may not be recorded: many a work is asked for once."""
+    second run records them, unless they may not be recorded: many run once."""
 
     def __init__(self, device: Device, launch: Callable[[], None], records: bool = True) -> None:
         self._device, self._launch, self._records = device, launch, records
@@ -42,32 +42,33 @@ class Launches:
             self._recorded.run()
 
 
-class Best:
-    """The best of a layer's tokens for each query head, by the queries (1, H, E) or by their
-    signatures (J, G).
+class BestSearch:
+    """The search for the best of a layer's tokens for each query head, by the queries (1, H, E) or
+    by their signatures (J, G).
 
-    by: memory for these; entries: what `launches` make of it, uint64 (H, k) (`ops.select.parts`).
+    operand: memory for these; entries: what `launches` make of it, uint64 (H, k)
+    (`ops.select.parts`).
     """
 
-    def __init__(self, by: NDArray[Any], entries: U64, launches: Launches) -> None:
-        self.by, self.entries, self._launches = by.data.cast("B"), entries, launches
-        self._found = b"", b""
+    def __init__(self, operand: NDArray[Any], entries: U64, launches: Launches) -> None:
+        self.operand, self.entries, self._launches = operand.data.cast("B"), entries, launches
+        self._found_for = b"", b""
 
     def run(self) -> None:
-        """Fill the entries for what `by` holds."""
+        """Fill the entries for what `operand` holds."""
         self._launches.run()
 
-    def find(self, by: bytes, among: bytes) -> None:
+    def find(self, operand: bytes, among: bytes) -> None:
         """Fill the entries for queries or signatures and for tokens that compete, given as bytes,
         unless these are there."""
-        if (by, among) != self._found:
-            self._found = b"", b""
-            self.by[:] = by
+        if (operand, among) != self._found_for:
+            self._found_for = b"", b""
+            self.operand[:] = operand
             self.run()
-            self._found = by, among
+            self._found_for = operand, among
 
 
-class Whole:
+class PartAttention:
     """Attention of q (1, H, E) to all tokens up to number `last` of a part, and its masses (1, H,
     2). attend: fills out, and leaves the masses in `left` (H, 2)."""
 
@@ -95,7 +96,7 @@ class Tokens(NamedTuple):
     many: bool
 
 
-class Listed:
+class ListAttention:
     """Attention of q (1, H, E) to a list of tokens of each KV head, and its masses (1, H, 2).
 
     find: fills the lists.

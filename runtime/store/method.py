@@ -51,11 +51,11 @@ class Store(Method, ABC):
         """The stored types of K and V."""
 
     @property
-    def held_by_gpu(self) -> int:
+    def gpu_bytes(self) -> int:
         """Bytes of a GPU's memory that it has already."""
         return 0
 
-    def on(self, device: KVDevice) -> Store | None:
+    def placed_on(self, device: KVDevice) -> Store | None:
         """The store with K and V in the memory of a GPU, where it is not `Resident`."""
         return None
 

@@ -58,9 +58,9 @@ class Resident(Store):
         raise StoreError(f"a context that keeps {slots} has K and V in the host's memory")
 
 
-def on_device(store: Store, device: KVDevice) -> Store:
+def place_on(store: Store, device: KVDevice) -> Store:
     """The store with K and V in the memory of a GPU; it saves what it saves."""
-    return store.on(device) or Resident(store, device)
+    return store.placed_on(device) or Resident(store, device)
 
 
 class ResidentColumn(Column):
@@ -100,7 +100,7 @@ class ResidentStore(KVStore):
     def cut(self, n_tokens: int) -> None:
         for column in self._columns.values():
             np.minimum(column.filled, n_tokens, out=column.filled)
-        self._void(n_tokens)
+        self._invalidate(n_tokens)
 
     def has_room(self, n_tokens: int) -> bool:
         """Whether it can hold so many tokens."""
@@ -114,7 +114,7 @@ class ResidentStore(KVStore):
         if self._behind.reaches(n_tokens):
             return n_tokens
         position = self._behind.go_back(n_tokens)
-        self._void(position)
+        self._invalidate(position)
         for layer in self._behind.windowed_layers:
             self._fetch_kv(layer, position)
         return position
@@ -141,7 +141,7 @@ class ResidentStore(KVStore):
     def append(self, layer: int, k: Array, v: Array, start: int) -> None:
         for column in self._columns.values():
             column.filled[layer] = min(column.filled[layer], start)
-        self._void(start)
+        self._invalidate(start)
         self.device.append_kv(k, v, self._kv[layer], self.layout, start)
 
     def column(self, name: str, item_bytes: int) -> Column:
@@ -183,14 +183,14 @@ class ResidentStore(KVStore):
         for layer, kv in enumerate(self._kv):
             first = max(self._copied, behind.first(layer)) // SEGMENT
             segments = range(first, n_segments(n))
-            self._hand_over(kv, behind.segments(layer), self._item_bytes, segments)
+            self._copy_to_host(kv, behind.segments(layer), self._item_bytes, segments)
         for name, column in self._columns.items():
             saved = behind.column(name, column.item_bytes)
             full = int(column.filled.min()) // SEGMENT
             segments = range(int(saved.filled.min()) // SEGMENT, full)
             for layer in range(self.n_layers):
                 places = column.segments(layer), saved.segments(layer)
-                self._hand_over(*places, column.item_bytes, segments)
+                self._copy_to_host(*places, column.item_bytes, segments)
             np.maximum(saved.filled, full * SEGMENT, out=saved.filled)
         behind.commit(tokens, hidden, n_prompt)
         self._copied = n
@@ -215,7 +215,7 @@ class ResidentStore(KVStore):
         heads = self.n_layers * self.room * self.n_kv_heads
         return heads * (self.layout.head_bytes + SEGMENT * item_bytes)
 
-    def _void(self, start: int) -> None:
+    def _invalidate(self, start: int) -> None:
         """The tokens from `start` on change."""
         if start < self._copied:
             self._copied = int(start)
@@ -244,7 +244,9 @@ class ResidentStore(KVStore):
             items = CPU.read_items(on_host[i : i + 1], self.n_kv_heads, item_bytes)
             self.device.write_items(on_device[i : i + 1], items)
 
-    def _hand_over(self, on_device: Array, on_host: I64, item_bytes: int, segments: range) -> None:
+    def _copy_to_host(
+        self, on_device: Array, on_host: I64, item_bytes: int, segments: range
+    ) -> None:
         """Copy segments to the host."""
         for i in segments:
             items = self.device.read_items(on_device[i : i + 1], self.n_kv_heads, item_bytes)

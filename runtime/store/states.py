@@ -83,7 +83,7 @@ class States:
             self._undo[:], self._undo_at = self.memory, start
         self.n_tokens = None
 
-    def done(self, n_tokens: int) -> None:
+    def end(self, n_tokens: int) -> None:
         """The pass has ended, after so many tokens in all."""
         self.n_tokens = n_tokens
 

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvarn.cluster.blocks import BlockReader, BlockReading
-from kvarn.cluster.reading import Reader, Reading, TextBytes, TextRead
-from kvarn.cluster.shelf import Asking, Call, Shelf
+from kvarn.cluster.blocks import BlockReader, BlockReaderConfig
+from kvarn.cluster.reading import Reader, ReaderConfig, TextBytes, TextResult
+from kvarn.cluster.shelf import Shelf, ShelfConfig, ShelfJob
 
 DIES_AT = 1500
 """Tokens of a text."""
 
 
 @dataclass(frozen=True)
-class Deadly(Reading):
+class Deadly(ReaderConfig):
     """Readings whose process dies in the text `dies`, so many times, or hangs for a long time; or
     another signal comes than that which kills it."""
 
@@ -33,12 +33,12 @@ class Deadly(Reading):
 
 
 class DeadlyReader(Reader):
-    def do(self, work: TextBytes, tell: Callable[[int, int], None]) -> TextRead:
-        deadly: Any = self._reading
+    def run(self, work: TextBytes, progress: Callable[[int, int], None]) -> TextResult:
+        deadly: Any = self._config
         mark = deadly.folder / ".died"
 
         def dying(done: int, total: int) -> None:
-            tell(done, total)
+            progress(done, total)
             n_died = len(mark.read_text()) if mark.exists() else 0
             if work.name == deadly.dies and done >= deadly.at and n_died < deadly.times:
                 mark.write_text("x" * (n_died + 1))
@@ -46,11 +46,11 @@ class DeadlyReader(Reader):
                     time.sleep(600)
                 os.kill(os.getpid(), deadly.by)
 
-        return super().do(work, dying)
+        return super().run(work, dying)
 
 
 @dataclass(frozen=True)
-class DeadlyBlocks(BlockReading):
+class DeadlyBlocks(BlockReaderConfig):
     """Its process dies once in a block, or a signal stops it."""
 
     by: signal.Signals = signal.SIGKILL
@@ -60,21 +60,21 @@ class DeadlyBlocks(BlockReading):
 
 
 class DeadlyBlockReader(BlockReader):
-    def do(self, work: str, tell: Callable[[int, int], None]) -> Any:
-        deadly: Any = self._reading
+    def run(self, work: str, progress: Callable[[int, int], None]) -> Any:
+        deadly: Any = self._config
         mark = deadly.how.folder / ".died"
 
         def dying(done: int, total: int) -> None:
-            tell(done, total)
+            progress(done, total)
             if work == "block 2 of 3" and done >= 512 and not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), deadly.by)
 
-        return super().do(work, dying)
+        return super().run(work, dying)
 
 
 @dataclass(frozen=True)
-class DeadlyAsking(Asking):
+class DeadlyAsking(ShelfConfig):
     def __call__(self, threads: int) -> Shelf:
         return DeadlyShelf(self, threads)
 
@@ -84,10 +84,10 @@ class DeadlyShelf(Shelf):
 
     n_asked = 0
 
-    def do(self, work: Call, tell: Callable[[int, int], None]) -> Any:
+    def run(self, work: ShelfJob, progress: Callable[[int, int], None]) -> Any:
         self.n_asked += 1
-        mark = self._asking.folders[0] / ".died"
+        mark = self._config.folders[0] / ".died"
         if self.n_asked == 2 and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().do(work, tell)
+        return super().run(work, progress)

@@ -28,11 +28,11 @@ class AnyNode(Placement):
     def may_run(self, key: str, node: str, nodes: frozenset[str]) -> bool:
         return node in self.homes.get(key, nodes)
 
-    def told(self, node: str, facts: Any) -> None:
+    def admit(self, node: str, facts: Any) -> None:
         if facts == self.refused and facts is not None:
             raise KvarnError("it does not fit")
 
-    def died(self, key: str, node: str, done: int) -> None:
+    def record_death(self, key: str, node: str, done: int) -> None:
         self.deaths.append((key, node, done))
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import kvarn
-from kvarn.cluster.asking import Asked, Shelves
+from kvarn.cluster.asking import ClusterAsker, Shelves
 from kvarn.cluster.queue import Queue
-from kvarn.cluster.shelf import Asking, Shelf
+from kvarn.cluster.shelf import Shelf, ShelfConfig
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import ranking
@@ -50,11 +50,11 @@ class Machines:
             store = Disk(folder / "PACK", read_only=True)
             request = ContextRequest(store=store)
             how = {"sampling": {"temp": 0}, "max_tokens": 6, "passages": 2}
-            asking = Asking((folder,), request, question, model, **how)
+            asking = ShelfConfig((folder,), request, question, model, **how)
             tasks[node] = Shelf(asking, 1)
         self.workers = Inline(tasks)
         self.shelves = Shelves(self.lines.append)
-        self.asked = Asked(
+        self.asked = ClusterAsker(
             Queue(self.workers, self.shelves, self.lines.append), self.shelves, self.lines.append
         )
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import kvarn
-from kvarn.cluster.blocks import AnyNode, BlockReading, read_blocks
+from kvarn.cluster.blocks import AnyNode, BlockReaderConfig, read_blocks
 from kvarn.cluster.jobs import JobBusy, JobEnded, NodeUnfit, WorkerDied, WorkerReady, WorkerStarting
 from kvarn.cluster.queue import Queue
-from kvarn.cluster.reading import NodeFacts, Reading
+from kvarn.cluster.reading import NodeFacts, ReaderConfig
 from kvarn.runtime.attend import TopK
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import blocks
@@ -36,11 +36,11 @@ def silent(done: int, total: int) -> None:
 
 
 @pytest.fixture
-def reading(tiny_path: Path, tmp_path: Path) -> BlockReading:
+def reading(tiny_path: Path, tmp_path: Path) -> BlockReaderConfig:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / ".mark").touch()
-    how = Reading(tmp_path / "shared", tiny_path, n_ctx=CTX, attend=TopK(budget=40))
-    return BlockReading(how, "pack", TEXT, PREFILL, ".mark")
+    how = ReaderConfig(tmp_path / "shared", tiny_path, n_ctx=CTX, attend=TopK(budget=40))
+    return BlockReaderConfig(how, "pack", TEXT, PREFILL, ".mark")
 
 
 def contents(pack: Path) -> dict[str, bytes]:
@@ -57,7 +57,7 @@ def one_process(model: Model, folder: Path, text: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("text", [TEXT, SHORT])
 def test_workers_read_the_pack_of_one_process(
-    reading: BlockReading, tiny: Model, tmp_path: Path, text: str
+    reading: BlockReaderConfig, tiny: Model, tmp_path: Path, text: str
 ) -> None:
     """A short text is read by one."""
     reading = replace(reading, text=text)
@@ -74,7 +74,7 @@ def test_workers_read_the_pack_of_one_process(
 
 
 def test_blocks_of_a_lost_machine_are_read_by_another(
-    reading: BlockReading, tiny: Model, tmp_path: Path
+    reading: BlockReaderConfig, tiny: Model, tmp_path: Path
 ) -> None:
     told: list[str] = []
     workers = Inline({node: reading(1) for node in "ab"})
@@ -102,16 +102,16 @@ def test_a_block_that_kills_workers_ends_the_command_by_name() -> None:
 
 def test_a_block_goes_on_on_each_node() -> None:
     placing, nodes = AnyNode(), frozenset("ab")
-    placing.told("a", NodeFacts("m", {}))
-    placing.told("b", NodeFacts("m", {}))
-    placing.died("block 2 of 3", "a", 512)
+    placing.admit("a", NodeFacts("m", {}))
+    placing.admit("b", NodeFacts("m", {}))
+    placing.record_death("block 2 of 3", "a", 512)
     assert all(placing.may_run("block 2 of 3", node, nodes) for node in nodes)
     with pytest.raises(KvarnError, match="its model is another one than on a"):
-        placing.told("b", NodeFacts("n", {}))
+        placing.admit("b", NodeFacts("n", {}))
 
 
 def test_a_machine_that_does_not_share_the_folder_is_refused(
-    reading: BlockReading, tmp_path: Path
+    reading: BlockReaderConfig, tmp_path: Path
 ) -> None:
     (tmp_path / "shared" / ".mark").unlink()
     message = f"its {tmp_path}/shared is not that of the machine of this command: expected a folder"
@@ -119,26 +119,26 @@ def test_a_machine_that_does_not_share_the_folder_is_refused(
         reading(1).facts()
 
 
-def test_a_block_that_another_reads_is_busy(reading: BlockReading, tmp_path: Path) -> None:
+def test_a_block_that_another_reads_is_busy(reading: BlockReaderConfig, tmp_path: Path) -> None:
     reader, pack = reading(1), tmp_path / "shared" / "pack"
-    assert reader.do("the first tokens", silent)[0] == NAMES
+    assert reader.run("the first tokens", silent)[0] == NAMES
     with (
         attempt(parts_folder(pack) / "00001", "block 2"),
         pytest.raises(JobBusy, match="another process or context is writing to it"),
     ):
-        reader.do("block 2 of 3", silent)
+        reader.run("block 2 of 3", silent)
 
 
 def test_what_a_full_disk_and_another_pack_are_told_as(
-    reading: BlockReading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reading: BlockReaderConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading(1).do("the first tokens", silent)
+    reading(1).run("the first tokens", silent)
     with pytest.raises(PackError, match="it is read from another text"):
-        replace(reading, text=TEXT + ".")(1).do("block 2 of 3", silent)
+        replace(reading, text=TEXT + ".")(1).run("block 2 of 3", silent)
 
     def full(*arguments: object) -> None:
         raise PackError(tmp_path, "cannot be written") from OSError(28, "No space left on device")
 
     monkeypatch.setattr(blocks.TextBlocks, "read_part", full)
     with pytest.raises(NodeUnfit, match="cannot be written"):
-        reading(1).do("block 2 of 3", silent)
+        reading(1).run("block 2 of 3", silent)

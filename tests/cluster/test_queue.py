@@ -203,4 +203,4 @@ def test_whatever_happens_each_job_ends_once(data: st.DataObject) -> None:
             assert started[one.key] >= MOST_DEATHS and "workers died of it" in str(one.result)
         else:
             assert one.result == f"{one.key} done"
-    assert queue.doing == {}
+    assert queue.running == {}

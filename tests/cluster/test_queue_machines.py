@@ -91,7 +91,7 @@ def test_a_machine_that_comes_later_goes_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert lines[-1] == "a is left out: gone; waiting for another machine"
     queue, _, _ = queued(lambda worker, work: [WorkerLost(worker, "gone", True)], "a-0")
     queue.gather()
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(module, "START_SECONDS", -1.0)
     with pytest.raises(KvarnError, match="no machine is left, and none has come in"):
         list(queue.run(jobs("1")))
 
@@ -101,7 +101,7 @@ def test_workers_that_do_not_start_are_left_out(monkeypatch: pytest.MonkeyPatch)
     lines: list[str] = []
     workers = Scripted(events, done)
     queue = Queue(workers, AnyNode(), lines.append)
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "START_SECONDS", 0.01)
     queue.gather()
     assert queue.nodes == {"b"} and workers.dropped == ["a-0"]
     assert lines == ["a is left out: its worker has not started in 0 s"]

@@ -16,12 +16,12 @@ import pytest
 
 import kvarn
 from kvarn.cluster import queue
-from kvarn.cluster.asking import Asked, Shelves
+from kvarn.cluster.asking import ClusterAsker, Shelves
 from kvarn.cluster.blocks import AnyNode, read_blocks
 from kvarn.cluster.queue import Queue
 from kvarn.cluster.ray_start import connected
 from kvarn.cluster.ray_workers import RayWorkers
-from kvarn.cluster.reading import HomeNodes, Reading, read_texts
+from kvarn.cluster.reading import HomeNodes, ReaderConfig, read_texts
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs.notes import texts_in
@@ -97,7 +97,7 @@ def written(folder: Path, names: Any) -> dict[str, list[bytes]]:
     return {name: [file.read_bytes() for file in files] for name, files in layers.items()}
 
 
-def reading_queue(module: Any, reading: Reading, lines: list[str]) -> Queue:
+def reading_queue(module: Any, reading: ReaderConfig, lines: list[str]) -> Queue:
     return Queue(RayWorkers(module, reading, 1, 1), HomeNodes(), lines.append)
 
 
@@ -208,7 +208,7 @@ def test_blocks_of_a_lost_worker_are_given_out_again(
     kvarn.build_pack(tiny, tmp_path / "one", text, CTX, prefill)
     (tmp_path / "mark").touch()
     reading = DeadlyBlocks(
-        Reading(tmp_path, tiny_path, n_ctx=CTX), "pack", text, prefill, "mark", by
+        ReaderConfig(tmp_path, tiny_path, n_ctx=CTX), "pack", text, prefill, "mark", by
     )
     with connected(cluster.address, 1, 1) as module:
         jobs = Queue(RayWorkers(module, reading, 1, 1), AnyNode(), lines.append)
@@ -238,7 +238,7 @@ def test_a_killed_worker_is_asked_again(
     with connected(cluster.address, 1, 1) as module:
         shelves = Shelves(lines.append)
         jobs = Queue(RayWorkers(module, asking, 1, 1), shelves, lines.append)
-        gains = Asked(jobs, shelves, lines.append).gains()
+        gains = ClusterAsker(jobs, shelves, lines.append).gains()
     packs = [ContextRequest(store=Disk(tmp_path / name, read_only=True)) for name in texts]
     fits = ranked(tiny, packs, "Who turned the wheel?")
     assert [gains[id] for id in gains] == pytest.approx([fit.gain for fit in fits])
@@ -260,7 +260,7 @@ def test_the_texts_of_a_lost_node_are_read_by_another(
             outcomes[outcome.key] = outcome
             if not lost:
                 wait_for(tmp_path / "library" / ".died")
-                (lost,) = (doing.node for doing in jobs.doing.values() if doing.job.key == "t0")
+                (lost,) = (one.node for one in jobs.running.values() if one.job.key == "t0")
                 nodes = cluster.list_all_nodes()
                 (node,) = (node for node in nodes if lost.endswith(node.node_id[:6]))
                 cluster.remove_node(node, allow_graceful=False)

@@ -10,7 +10,7 @@ import pytest
 
 import kvarn
 from kvarn.cluster.jobs import JobBusy, NodeUnfit
-from kvarn.cluster.reading import HomeNodes, NodeFacts, Reader, Reading, TextBytes
+from kvarn.cluster.reading import HomeNodes, NodeFacts, Reader, ReaderConfig, TextBytes
 from kvarn.cluster.worker import Report, Task, Worker
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import texts
@@ -23,7 +23,7 @@ TEXT = "The wheel turned. " * 80
 
 @pytest.fixture
 def reader(tiny_path: Path, tmp_path: Path, tiny: Model) -> Reader:
-    return Reader(Reading(tmp_path / "library", tiny_path, n_ctx=4096), 1)
+    return Reader(ReaderConfig(tmp_path / "library", tiny_path, n_ctx=4096), 1)
 
 
 def text(name: str, data: str | bytes = TEXT) -> TextBytes:
@@ -34,29 +34,29 @@ def text(name: str, data: str | bytes = TEXT) -> TextBytes:
 
 def test_the_pack_is_that_of_one_process(reader: Reader, tiny: Model, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    read = reader.do(text("a"), lambda done, total: told.append((done, total)))
+    read = reader.run(text("a"), lambda done, total: told.append((done, total)))
     kvarn.build_pack(tiny, tmp_path / "a", TEXT, 4096)
     packs = [tmp_path / "a", tmp_path / "library" / "a"]
     layers = [[file.read_bytes() for file in sorted(pack.glob("layer-*"))] for pack in packs]
     assert layers[0] == layers[1] and len(layers[0]) > 0
     n = read.outcome.n_read
     assert told[0] == (0, 0) and told[-1] == (n, n)
-    assert reader.facts().held == {"a": n}
+    assert reader.facts().pack_tokens == {"a": n}
     note = (tmp_path / "library" / ".kvarn" / "a").read_text()
     assert '"texts/a.txt"' in note
-    assert reader.do(text("a"), lambda done, total: None).outcome.n_read == 0
+    assert reader.run(text("a"), lambda done, total: None).outcome.n_read == 0
 
 
 def test_a_text_that_was_renamed_is_not_read_again(reader: Reader, tmp_path: Path) -> None:
-    first = reader.do(text("a"), lambda done, total: None).outcome
-    moved = reader.do(text("moved"), lambda done, total: None).outcome
+    first = reader.run(text("a"), lambda done, total: None).outcome
+    moved = reader.run(text("moved"), lambda done, total: None).outcome
     assert (moved.pack, moved.n_read) == (first.pack, 0)
     assert [pack.name for pack in packs_in(tmp_path / "library")] == ["a"]
 
 
 def test_errors_of_a_text_are_its_outcome(reader: Reader) -> None:
     for data, told in ((b"\x8d\x80", "is not UTF-8"), (b"", "nothing to read")):
-        outcome = reader.do(text("a", data), lambda done, total: None).outcome
+        outcome = reader.run(text("a", data), lambda done, total: None).outcome
         assert isinstance(outcome.pack, KvarnError) and told in str(outcome.pack)
 
 
@@ -65,7 +65,7 @@ def test_a_pack_that_another_is_at_is_busy(reader: Reader, tiny: Model, tmp_path
         tiny.context(4096, store=kvarn.Disk(tmp_path / "library" / "a", goal=9)),
         pytest.raises(JobBusy),
     ):
-        reader.do(text("a"), lambda done, total: None)
+        reader.run(text("a"), lambda done, total: None)
 
 
 def test_a_full_disk_is_the_machines_fault(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_full_disk_is_the_machines_fault(reader: Reader, monkeypatch: pytest.M
 
     monkeypatch.setattr(texts, "build_pack", full)
     with pytest.raises(NodeUnfit, match="No space left on device"):
-        reader.do(text("a"), lambda done, total: None)
+        reader.run(text("a"), lambda done, total: None)
 
 
 def test_a_model_that_cannot_be_loaded_is_the_machines_fault(
@@ -88,28 +88,28 @@ def test_a_model_that_cannot_be_loaded_is_the_machines_fault(
 
     monkeypatch.setattr("kvarn.runtime.loading.load.load", refuse)
     with pytest.raises(NodeUnfit, match="memory does not suffice"):
-        reader.do(text("a"), lambda done, total: None)
+        reader.run(text("a"), lambda done, total: None)
 
 
 def test_a_text_goes_where_most_of_its_pack_is() -> None:
     homes, nodes = HomeNodes(), frozenset("abc")
-    homes.told("a", NodeFacts("m", {"x": 5, "y": 7}))
-    homes.told("b", NodeFacts("m", {"x": 5, "y": 9}))
-    homes.told("c", NodeFacts("m", {}))
+    homes.admit("a", NodeFacts("m", {"x": 5, "y": 7}))
+    homes.admit("b", NodeFacts("m", {"x": 5, "y": 9}))
+    homes.admit("c", NodeFacts("m", {}))
 
     def at(key: str, among: frozenset[str] = nodes) -> str:
         return "".join(node for node in sorted(among) if homes.may_run(key, node, among))
 
     assert (at("x"), at("y"), at("z")) == ("ab", "b", "abc")
     assert at("y", nodes - {"b"}) == "a"  # b is gone
-    homes.died("z", "c", 3)
+    homes.record_death("z", "c", 3)
     assert at("z") == "c"
-    homes.died("y", "b", 0)  # before it could tell what its pack has
+    homes.record_death("y", "b", 0)  # before it could tell what its pack has
     assert at("y") == "b"
-    homes.told("c", NodeFacts("m", {}))  # it had not been saved
+    homes.admit("c", NodeFacts("m", {}))  # it had not been saved
     assert at("z") == "abc"
     with pytest.raises(KvarnError, match="its model is another one than on a: fingerprint n, ex"):
-        homes.told("b", NodeFacts("n", {}))
+        homes.admit("b", NodeFacts("n", {}))
 
 
 class Counting(Task):
@@ -119,10 +119,10 @@ class Counting(Task):
     def facts(self) -> int:
         return self.threads
 
-    def do(self, work: Exception | int, tell: Callable[[int, int], None]) -> int:
+    def run(self, work: Exception | int, progress: Callable[[int, int], None]) -> int:
         if isinstance(work, Exception):
             raise work
-        tell(work, work + 1)
+        progress(work, work + 1)
         time.sleep(0.01)
         return work
 
@@ -147,7 +147,7 @@ def test_a_worker_tells_its_results_and_errors() -> None:
 
 
 def test_a_worker_that_cannot_work_says_why(tmp_path: Path) -> None:
-    worker = Worker(Reading(tmp_path, tmp_path / "gone.gguf"), 1, 1)
+    worker = Worker(ReaderConfig(tmp_path, tmp_path / "gone.gguf"), 1, 1)
     answer = worker.hello(kvarn.__version__)
     assert isinstance(answer, KvarnError) and "gone.gguf" in str(answer)
     other = worker.hello("0.1")

@@ -65,7 +65,7 @@ class Inline(Workers):
             return
         self.done.append((worker, work))
         try:
-            result = self._tasks[worker].do(work, lambda done, total: None)
+            result = self._tasks[worker].run(work, lambda done, total: None)
         except KvarnError as error:
             result = error
         self._events.append(JobEnded(worker, result))

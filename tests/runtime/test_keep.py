@@ -40,7 +40,7 @@ def test_a_full_context_goes_on(tiny: Model, keep: Evicting) -> None:
     generation = context.generation((), 10, GREEDY)
     assert len(list(generation.ids(stop_at_eos=False))) == 10
     for layer in range(tiny.config.n_layers):
-        kept = context.kept(layer)
+        kept = context.kept_positions(layer)
         assert kept.shape == (tiny.config.n_kv_heads, 40)
         for row in kept.tolist():
             assert len(set(row)) == 40
@@ -56,7 +56,7 @@ def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: Evicting) -> None
     # Slots that are not full yet: the same bits up to the last free one.
     slots = tiny.context(1024, keep=replace(keep, budget=600))
     np.testing.assert_array_equal(slots.prefill(ids), plain.logits)
-    np.testing.assert_array_equal(slots.kept(0), plain.kept(0))
+    np.testing.assert_array_equal(slots.kept_positions(0), plain.kept_positions(0))
     assert not np.array_equal(slots.decode(5), plain.decode(5))
 
 
@@ -66,7 +66,7 @@ def test_prompts_cut_at_chunk_borders_give_the_same_bits(tiny: Model, keep: Evic
     whole, cut = (tiny.context(1024, keep=replace(keep, budget=200)) for _ in range(2))
     cut.prefill(ids[:CHUNK])
     np.testing.assert_array_equal(cut.prefill(ids[CHUNK:]), whole.prefill(ids))
-    np.testing.assert_array_equal(cut.kept(1), whole.kept(1))
+    np.testing.assert_array_equal(cut.kept_positions(1), whole.kept_positions(1))
 
 
 def test_streaming_reads_what_a_mask_of_sinks_and_window_lets_through(tiny: Model) -> None:
@@ -92,10 +92,10 @@ def test_layers_with_windows_are_left_alone(tiny: Model, keep: Evicting) -> None
     plain = model.context(512).prefill(ids)
     context = model.context(512, keep=replace(keep, budget=310))
     assert np.abs(context.prefill(ids) - plain).max() < 2e-3 * np.abs(plain).max()
-    assert set(context.kept(0)[0].tolist()) == set(range(276, 300))
+    assert set(context.kept_positions(0)[0].tolist()) == set(range(276, 300))
     context.prefill(ids_of(tiny, 100))
-    assert context.kept(0).shape[1] == 24
-    assert context.kept(1).shape[1] == 310
+    assert context.kept_positions(0).shape[1] == 24
+    assert context.kept_positions(1).shape[1] == 310
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
@@ -123,7 +123,7 @@ def test_an_interrupted_step_is_finished(
         for context in (whole, cut):
             context.decode(token)
     for layer in range(tiny.config.n_layers):
-        np.testing.assert_array_equal(cut.kept(layer), whole.kept(layer))
+        np.testing.assert_array_equal(cut.kept_positions(layer), whole.kept_positions(layer))
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)

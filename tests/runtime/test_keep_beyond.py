@@ -74,7 +74,7 @@ def test_the_size_of_a_context_changes_no_bit(tiny: Model, keep: Evicting, chang
     for token in ids[:5]:
         np.testing.assert_array_equal(small.decode(token), large.decode(token))
     for layer in range(model.config.n_layers):
-        np.testing.assert_array_equal(small.kept(layer), large.kept(layer))
+        np.testing.assert_array_equal(small.kept_positions(layer), large.kept_positions(layer))
     one, other = (next(iter(context.read_all_logits(ids[:3]))) for context in (small, large))
     np.testing.assert_array_equal(one, other)
 
@@ -128,7 +128,7 @@ def test_statistics_tell_what_was_kept(tiny: Model) -> None:
     assert "kept 40 of 231 tokens, evicted 191" in str(context.stats)
     assert (figures["kept_tokens"], figures["evicted_tokens"]) == (40, 191)
     assert figures["kept_in_layers"] == [200, 40]
-    assert [context.kept(layer).shape[1] for layer in range(2)] == [200, 40]
+    assert [context.kept_positions(layer).shape[1] for layer in range(2)] == [200, 40]
     context.truncate(0)
     assert "kept 0 of 0 tokens" in str(context.stats)
     context.prefill(ids_of(tiny, 50))
@@ -183,7 +183,7 @@ def test_a_context_ends_at_the_last_position(tiny: Model, keep: Evicting) -> Non
     ):
         context.prefill([5, 6, 7])
     context.prefill([5, 6])
-    kept = context.kept(0)
+    kept = context.kept_positions(0)
     assert kept.max() == LAST_POSITION - 1
     assert set(range(4)) <= set(kept[0].tolist())
     generation = context.generation((), 3, GREEDY)
@@ -233,4 +233,4 @@ def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
                 here = query_bits[i, 3 * j : 3 * j + 3]
                 slot = farthest_slot(here, key_bits[rows, j], np.array(kept), p, 4, 10)
             kept[slot], rows[slot] = p, i
-        assert slots.kept(LAST_POSITION)[j].tolist() == kept
+        assert slots.kept_positions(LAST_POSITION)[j].tolist() == kept

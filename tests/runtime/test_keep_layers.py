@@ -117,11 +117,11 @@ def test_survivors_and_outputs_are_the_papers(keep: Evicting, kinds: tuple[str, 
     planes = np.random.default_rng((0, 1)).standard_normal((16, HEAD_DIM)).astype(np.float32)
     sk, sv = stored(k, v, layer.layout)
     history = survivors(keep.name, q, sk, n_slots, planes)
-    assert layer.slots.kept(120).tolist() == history[119]
+    assert layer.slots.kept_positions(120).tolist() == history[119]
     for t in range(120, n):
         one = slice(t, t + 1)
         got = np.concatenate([got, layer.read(q[one], k[one], v[one], t)])
-        assert layer.slots.kept(t + 1).tolist() == history[t]
+        assert layer.slots.kept_positions(t + 1).tolist() == history[t]
     assert np.abs(got - expected(q, sk, sv, history)).max() < 5e-6
 
 
@@ -136,7 +136,7 @@ def test_cuts_and_threads_change_nothing(keep: Evicting) -> None:
         layer, parts = Layer(keep, n_slots, ("f16", "f16")), []
         for start, stop in zip((0, *cuts), (*cuts, n)):
             parts.append(layer.read(q[start:stop], k[start:stop], v[start:stop], start))
-        runs.append((np.concatenate(parts), layer.slots.kept(n)))
+        runs.append((np.concatenate(parts), layer.slots.kept_positions(n)))
     threads.set_threads(before)
     np.testing.assert_array_equal(runs[0][0], runs[1][0])
     assert np.abs(runs[0][0] - runs[2][0]).max() < 5e-6
@@ -150,4 +150,4 @@ def test_a_layer_with_a_window_keeps_its_window() -> None:
     sk, sv = stored(k, v, layer.layout)
     want = attention_reference(q, sk, sv, 0, softmax=Softmax(0.2), window=window)
     assert np.abs(layer.read(q, k, v, 0) - want).max() < 5e-6
-    assert set(layer.slots.kept(n)[0].tolist()) == set(range(n - window, n))
+    assert set(layer.slots.kept_positions(n)[0].tolist()) == set(range(n - window, n))

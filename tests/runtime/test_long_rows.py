@@ -191,7 +191,7 @@ def test_what_stays_is_what_numpy_keeps(rows: Model, keep, monkeypatch: pytest.M
     for number, layer in enumerate(rows.config.kv_layers):
         keys, q = watch.keys[number], watch.query(number, n)
         (want,) = expected(keep, q, keys, BUDGET, number, n, layer.attention_scale)
-        assert context.kept(number).tolist() == [[*want, n]]
+        assert context.kept_positions(number).tolist() == [[*want, n]]
         kept, _ = read_kv(context.store.segments(number), context.store.layout, 1, 0, BUDGET)
         np.testing.assert_array_equal(kept[:, 0], keys[want, 0])
 
@@ -207,8 +207,8 @@ def test_slots_that_are_replaced_go_on(rows: Model, keep: Evicting) -> None:
     whole, cut = (rows.context(1024, keep=keep) for _ in range(2))
     cut.prefill(ids[:512])
     np.testing.assert_array_equal(cut.prefill(ids[512:]), whole.prefill(ids))
-    np.testing.assert_array_equal(cut.kept(1), whole.kept(1))
-    assert {0, 1, 2, 3, *range(590, 600)} <= set(whole.kept(0)[0].tolist())
+    np.testing.assert_array_equal(cut.kept_positions(1), whole.kept_positions(1))
+    assert {0, 1, 2, 3, *range(590, 600)} <= set(whole.kept_positions(0)[0].tolist())
     assert not np.array_equal(whole.logits, plain)
 
 

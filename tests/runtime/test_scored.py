@@ -72,7 +72,7 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         )
         if store.centre is not None:
             watch.centres[self.layer] = store.centre[self.layer]
-        watch.held[self.layer] = store.kept(self.layer, held).astype(int)
+        watch.held[self.layer] = store.kept_positions(self.layer, held).astype(int)
         evict(self, n_tokens)
 
     with monkeypatch.context() as patch:
@@ -168,13 +168,13 @@ def test_what_stays_is_what_numpy_keeps(
         for part in (ids[:100], ids[100:513], ids[513:]):
             context.prefill(part)
         for layer in range(2):
-            assert context.kept(layer).tolist() == [list(range(N))] * 2
+            assert context.kept_positions(layer).tolist() == [list(range(N))] * 2
         context.decode(5)
     for layer, config in enumerate(tiny.config.kv_layers):
         keys, scale = watch.keys[layer], config.attention_scale
         here = keys + watch.centres.get(layer, 0) if isinstance(keep, kvarn.L2Norm) else keys
         want = expected(keep, watch.query(layer, N), here, BUDGET, layer, N, scale)
-        assert context.kept(layer).tolist() == [[*row, N] for row in want]
+        assert context.kept_positions(layer).tolist() == [[*row, N] for row in want]
         store = context.store
         k, v = read_kv(store.segments(layer), store.layout, 2, 0, BUDGET)
         for j, row in enumerate(want):
@@ -194,9 +194,9 @@ def test_later_evictions_bound_memory(
         context.prefill(ids[:300])
         for token in ids[300:369]:
             context.decode(token)
-        assert context.kept(0).shape == (2, BUDGET + 69)
+        assert context.kept_positions(0).shape == (2, BUDGET + 69)
         context.prefill(ids[369:380])  # an eviction between its first and its second token
-        assert context.kept(0).shape == (2, BUDGET + 10)
+        assert context.kept_positions(0).shape == (2, BUDGET + 10)
         for layer, config in enumerate(tiny.config.kv_layers):
             if isinstance(keep, kvarn.H2O):
                 continue  # its sums have a history, see below
@@ -205,10 +205,10 @@ def test_later_evictions_bound_memory(
                 keep, q[-every:], watch.keys[layer], BUDGET, layer, 370, config.attention_scale
             )
             kept = np.take_along_axis(held, np.array(want), 1)
-            np.testing.assert_array_equal(context.kept(layer)[:, :BUDGET], kept)
+            np.testing.assert_array_equal(context.kept_positions(layer)[:, :BUDGET], kept)
         context.prefill(ids[380:])
-    assert BUDGET < context.kept(0).shape[1] <= BUDGET + every
-    assert context.stats.as_dict()["kept_tokens"] == context.kept(0).shape[1]
+    assert BUDGET < context.kept_positions(0).shape[1] <= BUDGET + every
+    assert context.stats.as_dict()["kept_tokens"] == context.kept_positions(0).shape[1]
 
 
 def test_no_tokens_are_no_piece() -> None:
@@ -227,7 +227,7 @@ def test_sums_of_heavy_hitters_go_on(tiny: Model, monkeypatch: pytest.MonkeyPatc
         context.prefill(ids[:530])
         for token in ids[530:]:
             context.decode(token)
-        first = watch.keys[0], context.kept(0)[:, :BUDGET].astype(int)
+        first = watch.keys[0], context.kept_positions(0)[:, :BUDGET].astype(int)
         context.decode(1)
     scale = tiny.config.kv_layers[0].attention_scale
     q = watch.query(0, 600)
@@ -238,4 +238,4 @@ def test_sums_of_heavy_hitters_go_on(tiny: Model, monkeypatch: pytest.MonkeyPatc
     old = BUDGET + 70 - BUDGET // 2
     for j, f in enumerate(total):
         want = top(f[:old], BUDGET - BUDGET // 2) + list(range(old, BUDGET + 70))
-        assert context.kept(0)[j, :BUDGET].tolist() == watch.held[0][j][want].tolist()
+        assert context.kept_positions(0)[j, :BUDGET].tolist() == watch.held[0][j][want].tolist()

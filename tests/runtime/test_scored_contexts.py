@@ -54,7 +54,7 @@ def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: Scored) -> None:
         np.testing.assert_array_equal(context.prefill(ids), plain.prefill(ids))
         if budget == 600:  # a prompt that fits
             np.testing.assert_array_equal(context.decode(5), plain.decode(5))
-            np.testing.assert_array_equal(context.kept(0), plain.kept(0))
+            np.testing.assert_array_equal(context.kept_positions(0), plain.kept_positions(0))
         plain.truncate(0)
 
 
@@ -78,7 +78,9 @@ def test_a_saved_context_goes_on_bit_for_bit(
                         one.decode(token)
             np.testing.assert_array_equal(context.logits, memory.logits)
             for layer in range(2):
-                np.testing.assert_array_equal(context.kept(layer), memory.kept(layer))
+                np.testing.assert_array_equal(
+                    context.kept_positions(layer), memory.kept_positions(layer)
+                )
     assert verify(tmp_path / "pack") == []
 
 
@@ -105,7 +107,7 @@ def test_layers_with_windows_are_left_alone(tiny: Model, windows, tmp_path: Path
     with model.context(1000, keep=kvarn.NaCl(BUDGET), store=store) as context:
         context.decode(2)
         for layer, window in enumerate(windows):
-            kept = context.kept(layer)
+            kept = context.kept_positions(layer)
             assert kept.shape[1] == (min(602, window) if window else BUDGET + 2)
             if window:
                 assert set(kept[0].tolist()) == set(range(602 - kept.shape[1], 602))
@@ -136,7 +138,7 @@ def test_a_draft_evicts_at_the_same_tokens(tiny: Model, keep: Scored, every: int
     if every:
         assert drafted.draft_room < BUDGET + every
     for layer in range(2):
-        np.testing.assert_array_equal(drafted.kept(layer), single.kept(layer))
+        np.testing.assert_array_equal(drafted.kept_positions(layer), single.kept_positions(layer))
 
 
 def test_guesses_that_are_wrong_are_not_summed(tiny: Model) -> None:
@@ -173,11 +175,13 @@ def test_cuts_end_where_queries_are_gone(tiny: Model) -> None:
         whole = tiny.context(4096, keep=keep)
         whole.prefill(ids)
         whole.decode(1)
-        assert np.mean(context.kept(0) == whole.kept(0)) > 0.95  # read in other pieces
+        assert (
+            np.mean(context.kept_positions(0) == whole.kept_positions(0)) > 0.95
+        )  # read in other pieces
         assert [n for n in range(2002) if context.can_truncate(n)] == [0, 2001]
         context.truncate(0)
         context.prefill(ids[:300])
-        assert context.kept(1).tolist() == [list(range(300))] * 2
+        assert context.kept_positions(1).tolist() == [list(range(300))] * 2
 
 
 def test_memory_is_told_and_given_back(tiny: Model) -> None:
@@ -210,7 +214,7 @@ def test_a_prompt_that_memory_cannot_hold_is_refused(
     monkeypatch.undo()
     context.prefill(ids_of(tiny, 600))
     context.decode(1)
-    assert context.kept(0).shape == (2, BUDGET + 1)
+    assert context.kept_positions(0).shape == (2, BUDGET + 1)
 
 
 def test_one_eviction_and_then_it_grows(tiny: Model) -> None:
@@ -220,7 +224,7 @@ def test_one_eviction_and_then_it_grows(tiny: Model) -> None:
         context.decode(token)
     context.prefill(ids_of(tiny, 2000))
     context.decode(1)
-    assert context.kept(0).shape == (2, BUDGET + 2006)
+    assert context.kept_positions(0).shape == (2, BUDGET + 2006)
     figures = context.stats.as_dict()
     assert (figures["kept_tokens"], figures["evicted_tokens"]) == (BUDGET + 2006, N - BUDGET)
     assert figures["kept_in_layers"] == [BUDGET + 2006] * 2

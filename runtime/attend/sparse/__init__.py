@@ -12,5 +12,5 @@ from .index import Chosen as Chosen
 from .index import SlotIndex as SlotIndex
 from .index import TokenIndex as TokenIndex
 from .method import Budgeted as Budgeted
-from .method import OverSlots as OverSlots
+from .method import SlotSparse as SlotSparse
 from .method import Sparse as Sparse

@@ -112,7 +112,7 @@ class SparseAttention(BoundAttend):
         """Those of the token at a position."""
         return self._tokens[start - self._start]
 
-    def done(self, n_tokens: int) -> None:
+    def end(self, n_tokens: int) -> None:
         if not self._recorded:
             if self._uncounted:
                 counts = self._device.get(self._pass_counts[: len(self._uncounted)])

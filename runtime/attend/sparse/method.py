@@ -105,7 +105,7 @@ class Sparse(Attend, ABC):
 
 
 @dataclass(frozen=True)
-class OverSlots(Sparse, ABC):
+class SlotSparse(Sparse, ABC):
     """A sparse method that can choose among the slots of contexts that evict, and on a GPU."""
 
     @property

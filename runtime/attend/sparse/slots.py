@@ -49,7 +49,7 @@ class SlotAttention(SparseAttention):
         return Range(0, stored, stored)
 
     def _positions(self, layer: LayerView, lists: U32, stored: int) -> tuple[U32, int]:
-        kept, positions = self._store.kept(layer.index, stored), np.zeros_like(lists)
+        kept, positions = self._store.kept_positions(layer.index, stored), np.zeros_like(lists)
         for row, of_slots, slots, n in zip(positions, kept, lists, self._chosen.counts):
             row[:n] = np.sort(of_slots[slots[:n]])
         return positions, int(kept.max()) + 1

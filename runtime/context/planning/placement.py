@@ -14,7 +14,7 @@ from ...cache import Axes, open_cache
 from ...memory import human_bytes
 from ...prefill import Exact
 from ...store import Ram, StoreError
-from ...store.resident import on_device
+from ...store.resident import place_on
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -55,22 +55,24 @@ class KVPlanner:
                 raise StoreError(f"{spelt('kv_on')} gpu: the model is not on a GPU: {use}")
             return Placement(self._store, CPU, "")
         if kv_on == "host":
-            return self._on_host(f"as {spelt('kv_on')} host says")
-        if reason := self._needs_host(n_ctx, device):
+            return self._host_placement(f"as {spelt('kv_on')} host says")
+        if reason := self._host_reason(n_ctx, device):
             if kv_on == "gpu":
                 raise StoreError(f"{spelt('kv_on')} gpu: {reason}: use {spelt('kv_on')} host")
-            return self._on_host(reason)
+            return self._host_placement(reason)
         needed, (free, allocated) = self.bytes_for(n_ctx), device.memory_left()
         spare = 0 if kv_on == "gpu" else int(SPARE * (free + allocated))
         if needed + spare <= free:
             line = f"K and V are on the GPU: {human_bytes(needed)} for {n_ctx:,} tokens"
-            return Placement(on_device(self._store, device), device, line)
+            return Placement(place_on(self._store, device), device, line)
         short = (
             f"{n_ctx:,} tokens need {human_bytes(needed)} of the GPU's memory for KV cache, "
             f"indexes and buffers, and {human_bytes(free)} are free"
         )
         if kv_on == "auto":
-            return self._on_host(short + (", of which a tenth is spared" if needed <= free else ""))
+            return self._host_placement(
+                short + (", of which a tenth is spared" if needed <= free else "")
+            )
         if not (fits := self.most_tokens(n_ctx)):
             raise StoreError(f"{spelt('kv_on')} gpu: {short}: use {spelt('kv_on')} host")
         smaller = (
@@ -106,12 +108,12 @@ class KVPlanner:
 
         def make(meta: Device) -> object:
             assert isinstance(meta, KVDevice)
-            axes = Axes(on_device(ram, meta), attend=self._request.attend)
+            axes = Axes(place_on(ram, meta), attend=self._request.attend)
             return open_cache(model.info, n_ctx, model.transformer.max_chunk, axes)
 
-        return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)
+        return max(device.planned_bytes(make) - self._store.gpu_bytes, 0)
 
-    def _needs_host(self, n_ctx: int, device: KVDevice) -> str:
+    def _host_reason(self, n_ctx: int, device: KVDevice) -> str:
         """Why K and V cannot be on the GPU, whatever the room; or ""."""
         request = self._request
         prefill, evicts = request.prefill or Exact(), request.keep.evicts(n_ctx)
@@ -125,6 +127,6 @@ class KVPlanner:
             return str(error)
         return ""
 
-    def _on_host(self, reason: str) -> Placement:
+    def _host_placement(self, reason: str) -> Placement:
         line = f"K and V are in the host's memory, where the CPU attends to them: {reason}"
         return Placement(self._store, CPU, line)

@@ -73,8 +73,8 @@ def plan_of(model: Model, request: ContextRequest) -> ContextPlan:
     """
     attend, keep, head = request.attend, request.keep, request.store.head()
     n_saved, kv_on = 0 if head is None else head.n_tokens, request.kv_on or model.kv_on
-    n_ctx, sized = _size(model, request, n_saved, kv_on)
-    prefill, line = _reading(model, request, n_ctx)
+    n_ctx, sized = _context_size(model, request, n_saved, kv_on)
+    prefill, line = _prefill(model, request, n_ctx)
     prefill = prefill.resolved(model.info)
     prefill.check(attend, keep, n_ctx)
     store = request.store.for_prefill(prefill.facts(model.info))
@@ -97,7 +97,7 @@ def plan_of(model: Model, request: ContextRequest) -> ContextPlan:
     )
 
 
-def beyond_training(model: Model, option: str, n_tokens: int) -> str:
+def training_notice(model: Model, option: str, n_tokens: int) -> str:
     """A line where `option` asks for more tokens than the model was trained on, with any method;
     else ""."""
     if n_tokens <= (limit := model.config.n_ctx_train):
@@ -105,12 +105,14 @@ def beyond_training(model: Model, option: str, n_tokens: int) -> str:
     return f"{option} {n_tokens:,} is more than the {limit:,} tokens {model.name} was trained on"
 
 
-def _size(model: Model, request: ContextRequest, n_saved: int, kv_on: str) -> tuple[int, str]:
+def _context_size(
+    model: Model, request: ContextRequest, n_saved: int, kv_on: str
+) -> tuple[int, str]:
     """How many tokens there is room for, and a line about it, or ""."""
     keep, limit = request.keep, model.config.n_ctx_train
     if request.n_ctx is not None:
         n_ctx = request.n_ctx or limit
-        return n_ctx, beyond_training(model, spelt("ctx"), n_ctx)
+        return n_ctx, training_notice(model, spelt("ctx"), n_ctx)
     if keep.evicts(limit):
         return limit, ""
     fits = request.store.tokens_in(model.config, available_bytes())
@@ -142,7 +144,7 @@ def question_prefill(model: Model, request: ContextRequest, n_ctx: int) -> Prefi
     return for_questions(request.attend, request.keep, n_ctx)
 
 
-def _reading(model: Model, request: ContextRequest, n_ctx: int) -> tuple[Prefill, str]:
+def _prefill(model: Model, request: ContextRequest, n_ctx: int) -> tuple[Prefill, str]:
     """How prompts are read, and a line about it, or "".
 
     A question that follows a pack is read in memory, or into a new pack, as `question_prefill`

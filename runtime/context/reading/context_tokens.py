@@ -54,8 +54,8 @@ class ContextTokens:
         Once tokens have been evicted, where a prompt is cut into passes makes a difference.
         """
         n = min(n_shared(ids, self.tokens), self.n_prompt)
-        n = self.cache.attend.read_alike(n, len(ids))
-        seam = n < len(ids) and n % self._chunk and self.cache.evicted(n)
+        n = self.cache.attend.n_reusable(n, len(ids))
+        seam = n < len(ids) and n % self._chunk and self.cache.has_evicted(n)
         return n if self.can_truncate(n) and not seam else 0
 
     def add(self, ids: Sequence[int], *, prompt: bool) -> None:

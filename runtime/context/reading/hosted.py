@@ -15,7 +15,7 @@ class HostedAttention:
     the host, where `attention` works on them, and its result goes back."""
 
     graphs: ClassVar[dict[Hashable, Recorded] | None] = None  # the host's part cannot be recorded
-    called: ClassVar[frozenset[int]] = frozenset()
+    unrecorded: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(self, attention: Attention, device: Device) -> None:
         self._attention, self._device = attention, device

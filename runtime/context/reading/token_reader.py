@@ -62,7 +62,7 @@ class TokenReader(ContextTokens):
 
     def index_some(self, seconds: float) -> bool:
         """Index one layer, and more for so many seconds; returns whether all are indexed."""
-        self._have_states()
+        self._ensure_states()
         n_layers, until = len(self.cache.layers), time.perf_counter() + seconds
         while self._n_indexed < n_layers:
             layer = slice(self._n_indexed, self._n_indexed + 1)
@@ -107,7 +107,7 @@ class TokenReader(ContextTokens):
             prompt = bool(of_prompt[done])
             self.step(chunk if prompt else chunk[: 1 + self.draft_room], False, prompt=prompt)
 
-    def _reach_end(self) -> None:
+    def _rebuild_states(self) -> None:
         """Compute the states after all tokens (`KVStore.states`) by reading again from older ones.
 
         A pack may have only older states, a pass may have been stopped, or a draft rejected. This
@@ -122,7 +122,7 @@ class TokenReader(ContextTokens):
     def end_text(self) -> None:
         """A prompt, a document or a message ends here: a cut may come back to just this place."""
         if self._draft:  # states are those after its tokens
-            self._have_states()
+            self._ensure_states()
         self.cache.store.end_text(len(self.tokens))
 
     def _cut(self, n_tokens: int) -> None:
@@ -139,11 +139,11 @@ class TokenReader(ContextTokens):
         then as it was before. (Where tokens are evicted, a pass that memory ends may have evicted
         some in its first layers.)"""
         cache = self.cache
-        self.get_ready()
+        self.prepare()
         with stopping((self.stop_flag,), cache.keeps_all):
             attention = self.begin(len(ids), prompt=prompt)
             try:
-                result = self._for(len(ids), prompt).forward(
+                result = self._transformer_for(len(ids), prompt).forward(
                     np.asarray(ids, np.int32),
                     len(self.tokens),
                     attention,
@@ -153,22 +153,22 @@ class TokenReader(ContextTokens):
                 )
                 hidden: F32 = self._device.get(result)
             except (Stopped, OutOfDeviceMemory):
-                self.give_up()
+                self.abort()
                 raise
-        self.done(ids, hidden[-1], prompt=prompt)
+        self.end(ids, hidden[-1], prompt=prompt)
         return hidden
 
-    def get_ready(self) -> None:
+    def prepare(self) -> None:
         """Prepare what a pass starts from: the states after all tokens, and their index."""
         if self.cache.store.states is not None:
-            self._have_states()
+            self._ensure_states()
         if self._n_indexed < len(self.cache.layers):  # before the pass, so that its time is told
             self.index()
 
-    def _have_states(self) -> None:
+    def _ensure_states(self) -> None:
         store = self.cache.store
         if store.states is not None and not store.reaches(len(self.tokens)):
-            self._reach_end()
+            self._rebuild_states()
 
     @property
     def is_settled(self) -> bool:
@@ -185,13 +185,13 @@ class TokenReader(ContextTokens):
         cache.begin(len(self.tokens), n_tokens, prompt=prompt)
         return attention_for(self._device, cache, cache.store.device)
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """The pass that has begun does not end: know again what was known before."""
         self.logits, self.hidden = self._known
 
-    def done(self, ids: Sequence[int], hidden: F32, *, prompt: bool) -> None:
+    def end(self, ids: Sequence[int], hidden: F32, *, prompt: bool) -> None:
         """The pass that has begun has read `ids`; hidden: the state (D,) of the last of them."""
-        self.cache.done(len(ids))
+        self.cache.end(len(ids))
         self.tokens.extend(ids)  # as `add`, without a call of Python for each token
         self.of_prompt.extend((b"\1" if prompt else b"\0") * len(ids))
         self._hidden_memory[:] = hidden
@@ -204,7 +204,7 @@ class TokenReader(ContextTokens):
         if want_logits:
             self.logits = self.project(hidden[-1:])[0]
 
-    def next_in_draft(self, token: int) -> bool:
+    def is_next_in_draft(self, token: int) -> bool:
         """Whether `token` is the next one of a draft that has been read."""
         return bool(self._draft) and self._draft[0][0] == token
 
@@ -213,11 +213,11 @@ class TokenReader(ContextTokens):
         hidden = self.forward([token, *draft], prompt=False)
         logits = self.project(hidden, prompt=False)
         if draft:
-            self.guessed(draft, hidden, logits)
+            self.set_draft(draft, hidden, logits)
         else:
             self.logits = logits[0]
 
-    def guessed(self, draft: Sequence[int], hidden: F32, logits: F32) -> None:
+    def set_draft(self, draft: Sequence[int], hidden: F32, logits: F32) -> None:
         """The last of the tokens that were read are drafted; hidden (T, D) and logits (T, V) of the
         token before them, and of each."""
         if draft:
@@ -239,10 +239,10 @@ class TokenReader(ContextTokens):
         if n_rows == 1:
             return device.get(self._transformer.next_logits(hidden), np.empty(shape, np.float32))
         logits = device.memory(shape, np.float32)
-        self._for(n_rows, prompt).logits(device.put(hidden), logits)
+        self._transformer_for(n_rows, prompt).logits(device.put(hidden), logits)
         return device.get(logits)
 
-    def _for(self, n_rows: int, prompt: bool) -> Transformer:
+    def _transformer_for(self, n_rows: int, prompt: bool) -> Transformer:
         """What computes so many rows of a prompt, or of generated tokens."""
         return self._transformer.for_few if n_rows > 1 and not prompt else self._transformer
 
@@ -250,13 +250,13 @@ class TokenReader(ContextTokens):
         """Logits of the last token, float32 (V,); `ContextError` if there is none."""
         if not self.tokens:
             raise ContextError("an empty context has no logits: prefill at least one token")
-        self.read_last_again()
+        self.reread_last()
         if self.logits is None:
             assert self.hidden is not None
             self.logits = self.project(self.hidden[None])[0]
         return self.logits
 
-    def read_last_again(self) -> None:
+    def reread_last(self) -> None:
         """Read the last token again, as it was read, if its hidden state is unknown, as after a
         cut."""
         if self.tokens and self.hidden is None:

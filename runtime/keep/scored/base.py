@@ -110,7 +110,7 @@ class ScoredSlots(LayerSlots):
     def n_held(self, n_tokens: int) -> int:
         return max(0, n_tokens - self.n_dropped)
 
-    def evicted(self, n_tokens: int) -> bool:
+    def has_evicted(self, n_tokens: int) -> bool:
         return self.n_dropped > 0 and n_tokens > 0
 
     def places_left(self, n_tokens: int) -> int:

@@ -9,7 +9,7 @@ from ...store import StoreError
 from .entry import Entry
 
 
-class NoRoom(StoreError):
+class BudgetExceeded(StoreError):
     """The library may not write so many bytes."""
 
 
@@ -27,10 +27,10 @@ class DiskBudget:
     @property
     def n_bytes(self) -> int:
         """Bytes on disk, at most."""
-        return sum(entry.n_bytes for entry in self._entries if entry.is_ours)
+        return sum(entry.n_bytes for entry in self._entries if entry.is_managed)
 
-    def take(self, entry: Entry, n_bytes: int, source: Entry | None = None) -> None:
-        """Let an entry grow by `n_bytes`; `NoRoom` if all that can be removed is too little.
+    def reserve(self, entry: Entry, n_bytes: int, source: Entry | None = None) -> None:
+        """Let an entry grow by `n_bytes`; `BudgetExceeded` if what can be removed is too little.
 
         source: what a new entry begins with; it is not removed.
         """
@@ -38,7 +38,7 @@ class DiskBudget:
             entry.measure()
         self.shrink(self.most_bytes - n_bytes, entry, source)
         if (total := self.n_bytes + n_bytes) > self.most_bytes:
-            raise NoRoom(
+            raise BudgetExceeded(
                 f"what was read takes its {human_bytes(self.most_bytes)} of disk space, and what "
                 f"is in use cannot be removed ({human_bytes(total)} would be needed): use a "
                 "larger --cache-size"
@@ -52,7 +52,7 @@ class DiskBudget:
             spare = [
                 entry
                 for entry in self._entries
-                if entry.is_spare and not any(entry is one for one in keep)
+                if entry.is_removable and not any(entry is one for one in keep)
             ]
             if not spare:
                 return

@@ -13,7 +13,7 @@ from ...store.disk.errors import PackDamaged
 from ...store.disk.folder import MOST_PARENTS, PackFolder
 from ...store.disk.format.manifest import Manifest
 from ...store.disk.models import facts_of
-from ...store.disk.parents import MOST_DEPTH, most_copied
+from ...store.disk.parents import MOST_DEPTH, max_copied_bytes
 
 if TYPE_CHECKING:
     from ....ops.arrays import U32
@@ -26,7 +26,7 @@ BLOCK = 4096
 
 
 @dataclass(frozen=True)
-class ReadAs:
+class KVKey:
     """What K and V of one model depend on beside the tokens: their types, how prompts are read,
     and which factors positions are rotated by.
 
@@ -38,7 +38,7 @@ class ReadAs:
     prefills: tuple[PrefillFacts | None, ...]
     long_rope: bool
 
-    def then(self, facts: PrefillFacts | None) -> ReadAs:
+    def followed_by(self, facts: PrefillFacts | None) -> KVKey:
         """The same, followed by tokens that are read in this way."""
         if self.prefills[-1] == facts:
             return self
@@ -49,46 +49,46 @@ class ReadAs:
 class Entry:
     """A pack in the library's folder, or one of the user's that it may begin contexts with.
 
-    read_as: None if this model cannot use it. n_bytes: on disk, at most. used: when, a number that
-    grows. above: the entry that it begins with; n_children: entries that begin with this one.
-    context: what writes to it now. n_readers: contexts that read it without writing. is_ours: it
+    kv_key: None if this model cannot use it. n_bytes: on disk, at most. used: when, a number that
+    grows. parent: the entry that it begins with; n_children: entries that begin with this one.
+    context: what writes to it now. n_readers: contexts that read it without writing. is_managed: it
     may be removed. version: of a pack of the user's, when its tokens were read, see `version_of`.
     """
 
     path: Path
-    read_as: ReadAs | None
+    kv_key: KVKey | None
     tokens: U32
     n_bytes: int = 0
     used: float = 0.0
-    above: Entry | None = None
+    parent: Entry | None = None
     n_children: int = 0
     n_readers: int = 0
     context: Context | None = field(default=None, repr=False)
-    is_ours: bool = True
+    is_managed: bool = True
     version: tuple[str, int] | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether a request can go on in it."""
-        return self.is_ours and self.context is None
+        return self.is_managed and self.context is None
 
     @property
-    def is_spare(self) -> bool:
+    def is_removable(self) -> bool:
         """Whether nothing needs it, so that it can be removed."""
         return self.is_idle and not self.n_children and not self.n_readers
 
     @property
     def depth(self) -> int:
         """How many packs it begins with."""
-        return 0 if self.above is None else 1 + self.above.depth
+        return 0 if self.parent is None else 1 + self.parent.depth
 
-    def at_fault(self, error: PackError) -> Entry | None:
+    def find_culprit(self, error: PackError) -> Entry | None:
         """This entry, or the one that it begins with, that cannot be used because of an error; None
         if the error has another cause."""
         if isinstance(error, PackDamaged):
             entry: Entry | None = self
             while entry is not None and entry.path != error.path:
-                entry = entry.above
+                entry = entry.parent
             if entry is not None:
                 return entry
         try:
@@ -98,22 +98,22 @@ class Entry:
         return None
 
     @property
-    def most_copied(self) -> int:
+    def max_copied_bytes(self) -> int:
         """The most bytes that a new pack which begins with it copies."""
-        n_bytes, above = most_copied(PackFolder(self.path)), self
+        n_bytes, above = max_copied_bytes(PackFolder(self.path)), self
         if self.depth < MOST_DEPTH:
             return n_bytes
-        while above.above is not None and above.depth > MOST_DEPTH // 2:
-            n_bytes, above = n_bytes + above.n_bytes, above.above
+        while above.parent is not None and above.depth > MOST_DEPTH // 2:
+            n_bytes, above = n_bytes + above.n_bytes, above.parent
         return n_bytes
 
     def touch(self, now: float) -> None:
         """Mark the entry and its parents as used now, also for later processes."""
         self.used = now
-        if self.is_ours:
+        if self.is_managed:
             os.utime(self.path, (now, now))
-        if self.above is not None:
-            self.above.touch(now)
+        if self.parent is not None:
+            self.parent.touch(now)
 
     def measure(self) -> None:
         """Read its bytes on disk from the system."""
@@ -134,7 +134,7 @@ def disk_bytes(folder: Path) -> int:
         return BLOCK + sum(file.stat(follow_symlinks=False).st_blocks * 512 for file in files)
 
 
-def read_as(path: Path, manifest: Manifest, model: ModelInfo) -> ReadAs | None:
+def kv_key_of(path: Path, manifest: Manifest, model: ModelInfo) -> KVKey | None:
     """How a pack's tokens were read, with those that it begins with; None if contexts of this model
     cannot begin with them."""
     facts = facts_of(model)
@@ -151,9 +151,9 @@ def read_as(path: Path, manifest: Manifest, model: ModelInfo) -> ReadAs | None:
     in_blocks = any(prefill is not None and prefill.size for prefill in prefills)
     if not same or above is not None or manifest.slots is not None or in_blocks:
         return None
-    how = ReadAs(manifest.k_type, manifest.v_type, (prefills[-1],), manifest.long_rope)
+    how = KVKey(manifest.k_type, manifest.v_type, (prefills[-1],), manifest.long_rope)
     for prefill in reversed(prefills[:-1]):
-        how = how.then(prefill)
+        how = how.followed_by(prefill)
     return how
 
 

@@ -15,7 +15,7 @@ from ...memory import available_bytes
 if TYPE_CHECKING:
     from ...context import Context
     from ...context.planning.request import ContextRequest
-    from .entry import ReadAs
+    from .entry import KVKey
 
 MOST = 8
 """Contexts that wait, at most."""
@@ -28,7 +28,7 @@ class ContextKey(NamedTuple):
     it, and how the tokens that it begins with were read."""
 
     request: ContextRequest
-    begun: ReadAs
+    kv_key: KVKey
 
 
 class IdleContexts:

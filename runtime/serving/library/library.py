@@ -12,9 +12,9 @@ from ...home import make_folder
 from ...store import PackError, StoreError
 from ...store.disk.contents import take_lock
 from .answers import Answers
+from .catalogue import LEAST_KEPT
 from .entry import Entry, tokens_of
-from .opening import Lease, Opening
-from .shelf import LEAST_KEPT
+from .opening import ContextOpener, Lease
 
 if TYPE_CHECKING:
     from ....ops.arrays import U32
@@ -24,7 +24,7 @@ ANSWERS_SHARE, MOST_ANSWERS = 64, 64 << 20
 """The file of answers has at most this part of all bytes, and at most so many."""
 
 
-class Library(Opening):
+class Library(ContextOpener):
     """What one model has read, in packs under a folder; used by one process.
 
     most_bytes: of disk, at most; 0: nothing is written. tell: called with lines for the log. All
@@ -44,7 +44,7 @@ class Library(Opening):
             self._start()
 
     @engine_method
-    def give_back(self, lease: Lease, keep: bool = True) -> None:
+    def release(self, lease: Lease, keep: bool = True) -> None:
         """Close the context of a lease and keep what it has read and generated, unless `keep` is
         False. Does nothing for a lease that was given back."""
         if lease not in self._leases:
@@ -52,13 +52,13 @@ class Library(Opening):
         self._leases.remove(lease)
         context, entry = lease.context, lease.entry
         context.stop_at(0)  # saving may read the last token again
-        if lease.reads is not None:
-            lease.reads.n_readers -= 1
-        if lease.waits_for is not None and keep and len(context.tokens) >= LEAST_KEPT:
-            self._idle.put(lease.waits_for, context)
+        if lease.source is not None:
+            lease.source.n_readers -= 1
+        if lease.idle_key is not None and keep and len(context.tokens) >= LEAST_KEPT:
+            self._idle.put(lease.idle_key, context)
             return
         if entry is not None and not (keep and len(context.tokens) > lease.cached):
-            context.save_no_more()
+            context.stop_saving()
         store, is_saved = context.store, not context.has_failed_to_save
         try:
             context.close()
@@ -67,26 +67,26 @@ class Library(Opening):
             is_saved = False
         self._written += store.written_bytes
         if entry is not None:
-            self._settle(entry, context.tokens if is_saved else None, keep)
+            self._close_entry(entry, context.tokens if is_saved else None, keep)
 
     @engine_method
     def include(self, path: Path) -> Sequence[int]:
         """Let contexts begin with a pack of the user's, which is never changed or removed; returns
         its tokens. `PackError` if it cannot be opened or is of another model."""
-        tokens: list[int] = self._shelf.include(path).tokens.tolist()
+        tokens: list[int] = self._catalogue.include(path).tokens.tolist()
         return tokens
 
     def texts(self) -> dict[Path, U32]:
         """The tokens of all that contexts can begin with, by their packs; none, where they are not
         read yet. Any thread may call this, and waits for none."""
-        entries = list(self._shelf.entries.values())
-        return {entry.path: entry.tokens for entry in entries if entry.read_as is not None}
+        entries = list(self._catalogue.entries.values())
+        return {entry.path: entry.tokens for entry in entries if entry.kv_key is not None}
 
     @engine_method
     def close(self) -> None:
         """Give back all leases, and let another process use the folder."""
         for lease in list(self._leases):
-            self.give_back(lease)
+            self.release(lease)
         self._idle.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -110,7 +110,7 @@ class Library(Opening):
     @property
     def n_entries(self) -> int:
         """Texts that are kept on disk."""
-        return sum(entry.is_ours for entry in self._shelf.entries.values())
+        return sum(entry.is_managed for entry in self._catalogue.entries.values())
 
     @engine_method
     def _start(self) -> None:
@@ -118,7 +118,7 @@ class Library(Opening):
             make_folder(self._folder)
             self._folder = self._folder.resolve()
             self._lock = take_lock(self._folder)
-            self._shelf.load(self._folder)
+            self._catalogue.load(self._folder)
         except PackError:
             return self._stop_writing(f"another process writes to {self._folder}")
         except OSError as error:
@@ -129,16 +129,16 @@ class Library(Opening):
         self._budget.most_bytes -= most_bytes
         self._budget.shrink(self._budget.most_bytes)
 
-    def _settle(self, entry: Entry, tokens: Sequence[int] | None, keep: bool) -> None:
+    def _close_entry(self, entry: Entry, tokens: Sequence[int] | None, keep: bool) -> None:
         """Nothing writes to an entry any more. tokens: None: those of its last commit."""
         entry.context = None
         try:
-            self._shelf.know(entry, tokens_of(entry.path) if tokens is None else tokens)
+            self._catalogue.set_tokens(entry, tokens_of(entry.path) if tokens is None else tokens)
         except PackError as error:
-            self._shelf.lose(entry, error)
+            self._catalogue.invalidate(entry, error)
             return
         entry.measure()
-        self._shelf.touch(entry)
-        if not entry.n_children and (not keep or self._shelf.is_superfluous(entry)):
-            self._shelf.remove(entry)
+        self._catalogue.touch(entry)
+        if not entry.n_children and (not keep or self._catalogue.is_redundant(entry)):
+            self._catalogue.remove(entry)
         self._budget.shrink(self._budget.most_bytes)

@@ -15,12 +15,12 @@ import numpy as np
 from ...context.reading.prompt import check_readable, checked_ids, n_common
 from ...engine import engine_method
 from ...store import Disk, PackError, StoreError
-from .budget import DiskBudget, NoRoom
+from .budget import BudgetExceeded, DiskBudget
+from .catalogue import LEAST, Catalogue, best_entry
 from .entry import Entry
 from .idle import ContextKey, IdleContexts
-from .shelf import LEAST, Shelf, best_of
+from .policy import Prefix, ReadingPolicy, policy_of
 from .tree import as_tokens
-from .ways import Beginning, Ways, ways_of
 
 if TYPE_CHECKING:
     from ....ops.arrays import U32
@@ -38,25 +38,27 @@ _FRESH_BYTES = 1 << 20
 @dataclass(eq=False)
 class Lease:
     """A context for one request. cached: how many tokens of its prompt it holds already. entry:
-    where it is kept; reads: what it reads and does not write; waits_for: the prompts for which it
+    where it is kept; source: what it reads and does not write; idle_key: the prompts for which it
     may wait in memory; None: nowhere, nothing, it may not."""
 
     context: Context
     cached: int
     entry: Entry | None = None
-    reads: Entry | None = None
-    waits_for: ContextKey | None = None
+    source: Entry | None = None
+    idle_key: ContextKey | None = None
 
 
-class Opening:
+class ContextOpener:
     """Opens contexts: of packs in `folder`, of contexts that wait in memory, or new ones."""
 
     def __init__(
         self, model: Model, folder: Path, most_bytes: int, tell: Callable[[str], None]
     ) -> None:
         self._model, self._folder, self._tell = model, folder, tell
-        self._shelf, self._idle = Shelf(model.info, tell), IdleContexts()
-        self._budget = DiskBudget(most_bytes, self._shelf.entries.values(), self._shelf.remove)
+        self._catalogue, self._idle = Catalogue(model.info, tell), IdleContexts()
+        self._budget = DiskBudget(
+            most_bytes, self._catalogue.entries.values(), self._catalogue.remove
+        )
         self._leases: set[Lease] = set()
         self._lock: int | None = None
         self._retry_at = 0.0
@@ -72,8 +74,8 @@ class Opening:
         pack: Path | None = None,
     ) -> Lease:
         """A context for the prompt `ids` that holds the longest beginning of them that was read in
-        a way that the request allows (`Ways`); the last token is always left to read, for its
-        logits.
+        a way that the request allows (`ReadingPolicy`); the last token is always left to read, for
+        its logits.
 
         request: how prompts are read and attended to; its store says the types of K and V. A
         context that evicts, one that reads in blocks, and one whose store is not `Ram` are opened
@@ -82,23 +84,22 @@ class Opening:
         ids that cannot be read.
         """
         sized = replace(request, n_ctx=n_ctx)
-        how = None if pack is None else self._shelf.include(pack).read_as
-        ways = ways_of(self._model, sized, n_ctx, how)
-        if ways is None:
+        how = None if pack is None else self._catalogue.include(pack).kv_key
+        policy = policy_of(self._model, sized, n_ctx, how)
+        if policy is None:
             lease = Lease(self._model.open(sized), 0)
         else:
             tokens = self._checked(ids, n_ctx)
-            lease = (self._on_disk(ids, tokens, sized, ways) if self._writes else None) or (
-                self._unwritten(ids, tokens, sized, ways)
-            )
+            on_disk = self._lease_on_disk(ids, tokens, sized, policy) if self._can_write else None
+            lease = on_disk or self._lease_in_memory(ids, tokens, sized, policy)
         self._leases.add(lease)
         return lease
 
     @engine_method
-    def open_beside(self, lease: Lease, request: ContextRequest) -> Context:
+    def open_read_only(self, lease: Lease, request: ContextRequest) -> Context:
         """A context of as much room that holds the tokens of a lease as far as they are on disk, or
         can be saved now, and writes nothing. Raises what `Model.open` raises."""
-        context, entry = lease.context, lease.entry or lease.reads
+        context, entry = lease.context, lease.entry or lease.source
         if lease.entry is not None:
             context.commit()
             if context.has_failed_to_save:
@@ -113,7 +114,7 @@ class Opening:
         self.problem, self._retry_at = reason, time.monotonic() + RETRY_SECONDS
 
     @property
-    def _writes(self) -> bool:
+    def _can_write(self) -> bool:
         """Whether packs can be written now."""
         is_time = not self.problem or time.monotonic() >= self._retry_at
         return self._lock is not None and is_time
@@ -130,54 +131,54 @@ class Opening:
             check_readable(ids, 0, n_vocab, n_ctx)
         return tokens
 
-    def _on_disk(
-        self, ids: Sequence[int], tokens: U32, request: ContextRequest, ways: Ways
+    def _lease_on_disk(
+        self, ids: Sequence[int], tokens: U32, request: ContextRequest, policy: ReadingPolicy
     ) -> Lease | None:
         """A lease of an entry, or of a new one; None if none can be written."""
         while True:
-            begin = self._beginning(tokens, ways)
-            source = best_of(begin.match)
+            prefix = self._longest_prefix(tokens, policy)
+            source = best_entry(prefix.match)
             try:
-                lease = self._entered(source, begin, ids, request)
+                lease = self._open_entry(source, prefix, ids, request)
                 self.problem = ""
                 return lease
             except PackError as error:
-                if self._loses(source, error):
+                if self._invalidate_culprit(source, error):
                     continue
                 self._stop_writing(str(error))
-            except NoRoom as error:
+            except BudgetExceeded as error:
                 self._tell(str(error))
             return None
 
-    def _unwritten(
-        self, ids: Sequence[int], tokens: U32, request: ContextRequest, ways: Ways
+    def _lease_in_memory(
+        self, ids: Sequence[int], tokens: U32, request: ContextRequest, policy: ReadingPolicy
     ) -> Lease:
         """A lease whose new tokens stay in memory: of a context that waits there, one that follows
         a pack, or a new one."""
-        key = ContextKey(request, ways.anew)
+        key = ContextKey(request, policy.anew)
         while True:
-            begin = self._beginning(tokens, ways)
-            least = max(LEAST, begin.match.n_tokens, ways.least_in_memory(len(ids)))
+            prefix = self._longest_prefix(tokens, policy)
+            least = max(LEAST, prefix.match.n_tokens, policy.least_memory_prefix(len(ids)))
             if (waiting := self._idle.take(ids[:-1], key, least)) is not None:
-                return Lease(waiting, len(waiting.tokens), waits_for=key)
-            source = best_of(begin.match)
+                return Lease(waiting, len(waiting.tokens), idle_key=key)
+            source = best_entry(prefix.match)
             if source is None:
-                prefill = ways.in_memory(len(ids))
-                return Lease(self._new_in_memory(request, prefill), 0, waits_for=key)
+                prefill = policy.memory_prefill(len(ids))
+                return Lease(self._open_in_memory(request, prefill), 0, idle_key=key)
             try:
-                return self._following(source, ids, request, begin.prefill, key)
+                return self._lease_read_only(source, ids, request, prefix.prefill, key)
             except PackError as error:
-                if not self._loses(source, error):
+                if not self._invalidate_culprit(source, error):
                     raise
 
-    def _loses(self, source: Entry | None, error: PackError) -> bool:
+    def _invalidate_culprit(self, source: Entry | None, error: PackError) -> bool:
         """Whether a source is at fault for an error; nothing begins with it from now on."""
-        culprit = None if source is None else source.at_fault(error)
+        culprit = None if source is None else source.find_culprit(error)
         if culprit is not None:
-            self._shelf.lose(culprit, error)
+            self._catalogue.invalidate(culprit, error)
         return culprit is not None
 
-    def _new_in_memory(self, request: ContextRequest, prefill: Prefill) -> Context:
+    def _open_in_memory(self, request: ContextRequest, prefill: Prefill) -> Context:
         """An empty context; those that wait are closed where it needs their memory."""
         request = replace(request, prefill=prefill)
         try:
@@ -188,39 +189,39 @@ class Opening:
         self._idle.close()
         return self._model.open(request)
 
-    def _beginning(self, tokens: U32, ways: Ways) -> Beginning:
+    def _longest_prefix(self, tokens: U32, policy: ReadingPolicy) -> Prefix:
         """The longest beginning, in what is being read now, too."""
         for lease in self._leases:
             entry, context = lease.entry, lease.context
             if entry is None or context.has_failed_to_save:
                 continue
-            if entry.read_as in (ways.anew, ways.after) and len(context.tokens) != len(
+            if entry.kv_key in (policy.anew, policy.after) and len(context.tokens) != len(
                 entry.tokens
             ):
-                self._shelf.know(entry, context.tokens)
-        anew = self._shelf.tree(ways.anew).longest(tokens[:-1])
-        same = ways.after == ways.anew
-        after = anew if same else self._shelf.tree(ways.after).longest(tokens[:-1])
-        return ways.chosen(anew, after, len(tokens))
+                self._catalogue.set_tokens(entry, context.tokens)
+        anew = self._catalogue.tree(policy.anew).longest(tokens[:-1])
+        same = policy.after == policy.anew
+        after = anew if same else self._catalogue.tree(policy.after).longest(tokens[:-1])
+        return policy.choose(anew, after, len(tokens))
 
-    def _entered(
+    def _open_entry(
         self,
         source: Entry | None,
-        begin: Beginning,
+        prefix: Prefix,
         ids: Sequence[int],
         request: ContextRequest,
     ) -> Lease:
         """A lease that goes on in the source, or in a new entry that begins with as much of it as
         the prompt does."""
-        how, n_tokens = begin.read_as, begin.match.n_tokens
-        request = replace(request, prefill=begin.prefill)
+        how, n_tokens = prefix.kv_key, prefix.match.n_tokens
+        request = replace(request, prefill=prefix.prefill)
         ends_here = source is not None and len(source.tokens) == n_tokens
-        if source is not None and ends_here and source.is_idle and source.read_as == how:
+        if source is not None and ends_here and source.is_idle and source.kv_key == how:
             context = self._model.open(replace(request, store=Disk(source.path, how.k, how.v)))
-            return self._leased(source, context, ids)
+            return self._lease_entry(source, context, ids)
         entry = Entry(self._folder / secrets.token_hex(8), how, np.empty(0, np.uint32))
-        n_copied = 0 if source is None else source.most_copied
-        self._budget.take(entry, _FRESH_BYTES + n_copied, source)
+        n_copied = 0 if source is None else source.max_copied_bytes
+        self._budget.reserve(entry, _FRESH_BYTES + n_copied, source)
         if source is not None and source.context is not None:
             source.context.commit()
         parent = None if source is None else source.path
@@ -228,20 +229,20 @@ class Opening:
         try:
             context = self._model.open(replace(request, store=disk))
         except BaseException:
-            self._shelf.discard(entry.path)
+            self._catalogue.discard(entry.path)
             raise
-        self._shelf.entries[entry.path] = entry
-        self._shelf.link(entry)
-        return self._leased(entry, context, ids)
+        self._catalogue.entries[entry.path] = entry
+        self._catalogue.link(entry)
+        return self._lease_entry(entry, context, ids)
 
-    def _leased(self, entry: Entry, context: Context, ids: Sequence[int]) -> Lease:
-        context.save_within(partial(self._budget.take, entry), self._save_failed)
+    def _lease_entry(self, entry: Entry, context: Context, ids: Sequence[int]) -> Lease:
+        context.limit_saves(partial(self._budget.reserve, entry), self._save_failed)
         entry.context = context
-        self._shelf.touch(entry)
+        self._catalogue.touch(entry)
         n_kept = context.cut_back(n_common(ids[:-1], context.tokens))
         return Lease(context, n_kept, entry)
 
-    def _following(
+    def _lease_read_only(
         self,
         source: Entry,
         ids: Sequence[int],
@@ -255,11 +256,11 @@ class Opening:
         context = self._model.open(replace(request, store=store, prefill=prefill))
         n_kept = context.cut_back(n_common(ids[:-1], context.tokens))
         source.n_readers += 1
-        self._shelf.touch(source)
-        return Lease(context, n_kept, None, source, None if source.is_ours else key)
+        self._catalogue.touch(source)
+        return Lease(context, n_kept, None, source, None if source.is_managed else key)
 
     def _save_failed(self, error: StoreError) -> None:
-        if isinstance(error, NoRoom):
+        if isinstance(error, BudgetExceeded):
             self._tell(str(error))
         else:
             self._stop_writing(str(error))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..library.answers import Answers
     from ..prompt import Chat
     from ..protocol import Remember
-    from .preparing import Prepared
+    from .preparing import PreparedRequest
 
 _MOST = 64
 """Answers whose messages the server may still tell."""
@@ -38,7 +38,7 @@ class AnsweredChats:
         self._answers = answers
         self._chats: OrderedDict[int, _AnsweredChat] = OrderedDict()
 
-    def add(self, prepared: Prepared, generation: Generation, ids: Sequence[int]) -> None:
+    def add(self, prepared: PreparedRequest, generation: Generation, ids: Sequence[int]) -> None:
         """Keep the ids of an answer, if it is one to a chat."""
         if prepared.chat is not None:
             kept = np.asarray(ids, np.uint32)

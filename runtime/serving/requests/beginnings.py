@@ -44,7 +44,7 @@ class Beginnings:
         self._library, self._lock = library, threading.Lock()
         self._known: dict[Path, tuple[int, list[str]]] = {}
 
-    def held(self) -> list[str]:
+    def all_digests(self) -> list[str]:
         """The digests of all, in no order."""
         held: set[str] = set()
         texts = self._library.texts()

@@ -59,7 +59,7 @@ def pack_folder(name: str, *, exists: bool = True) -> Path:
 
 
 @contextmanager
-def using(pack: Path | None) -> Iterator[None]:
+def refuse_bad_pack(pack: Path | None) -> Iterator[None]:
     """Refuse a request whose pack cannot be used, by the pack's name: its path is none of the
     client's business. Unless the system fails, trying again does not help: the request is wrong."""
     try:
@@ -85,7 +85,7 @@ def check_finished(pack: Path) -> None:
         )
 
 
-def listed_packs() -> list[PackFacts]:
+def list_packs() -> list[PackFacts]:
     """The user's packs; those that cannot be read are not sound."""
     packs = []
     for path in all_packs():
@@ -99,7 +99,7 @@ def listed_packs() -> list[PackFacts]:
     return packs
 
 
-def following(request: ContextRequest, words: Mapping[str, Any], pack: Path) -> ContextRequest:
+def after_pack(request: ContextRequest, words: Mapping[str, Any], pack: Path) -> ContextRequest:
     """The request of a prompt that follows a pack: with its types of K and V, unless the words say
     otherwise, so that they can be used."""
     if "kv_type" in words:

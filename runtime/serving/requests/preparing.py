@@ -23,9 +23,9 @@ from ...tokenizer import Rendered as Marked
 from ...tokenizer import Tokenizer
 from ..prompt import Chat, Prompt, Reading, Text
 from ..protocol import Generate, ReadPack, Render, Rendered
-from ..refusal import Refusal, too_long
+from ..refusal import Refusal, prompt_too_long
 from .contents import contents_of, question_start
-from .contexts import check_finished, following, pack_folder, request_of, using
+from .contexts import after_pack, check_finished, pack_folder, refuse_bad_pack, request_of
 from .lens import neutral_ids
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _GIVEN = {"messages", "tools", "add_generation_prompt", "self"}
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """A request, checked. ids: of its prompt, which follows `pack`; n_ctx: room of its context.
     stop: all strings that end the answer. neutral: see `lens.neutral_ids`, if a lens is asked for;
     sources: what it quotes of a prompt that follows no pack, None where that is not known."""
@@ -69,7 +69,7 @@ class PackRequest:
     request: ContextRequest
 
 
-class Preparing:
+class RequestPreparer:
     """Reads requests for one model; any thread may call it.
 
     n_ctx: the most room of a context. words: how prompts are read unless a request says otherwise.
@@ -82,12 +82,12 @@ class Preparing:
         self._model, self._n_ctx, self._words, self._answers = model, n_ctx, words, answers
         self.tokenizer, self.template = model.tokenizer, ChatTemplate.of(model)
 
-    def generate(self, asked: Generate) -> Prepared:
+    def generate(self, asked: Generate) -> PreparedRequest:
         """Raises `Refusal`, and `KvarnError` for what is invalid."""
         if asked.max_tokens is not None and asked.max_tokens < 0:
             raise Refusal("invalid", f"max_tokens is {asked.max_tokens}, expected 0 or more")
-        n_ctx = self._room(asked.n_ctx)
-        pack, request = self._asked(asked.reading)
+        n_ctx = self._context_size(asked.n_ctx)
+        pack, request = self._pack_and_request(asked.reading)
         ids = self.ids(asked.prompt, request, n_ctx, begins=pack is None)
         neutral = sources = None
         if asked.lens:
@@ -101,19 +101,19 @@ class Preparing:
             expected = f"expected ids from 0 to {last}"
             raise SamplingError(f"sampling: logit_bias names token {token}, {expected}")
         strings, tokenizer = stop_strings(stops), self.tokenizer
-        return Prepared(
+        return PreparedRequest(
             asked, tokenizer, ids, request, n_ctx, pack, sampler, strings, neutral, sources
         )
 
     def prompt_ids(self, prompt: Prompt, reading: Reading) -> tuple[list[int], Path | None]:
         """The tokens of a prompt, and the pack that it follows. Raises what `generate` raises."""
-        pack, request = self._asked(reading)
+        pack, request = self._pack_and_request(reading)
         return self.ids(prompt, request, self._n_ctx, begins=pack is None), pack
 
-    def _asked(self, reading: Reading) -> tuple[Path | None, ContextRequest]:
+    def _pack_and_request(self, reading: Reading) -> tuple[Path | None, ContextRequest]:
         """The pack that a request names, and what it asks of its context."""
         pack = pack_folder(reading.pack) if reading.pack else None
-        with using(pack):
+        with refuse_bad_pack(pack):
             if pack is not None:
                 check_finished(pack)
             return pack, self.request(reading, pack)
@@ -121,7 +121,7 @@ class Preparing:
     def request(self, reading: Reading, pack: Path | None = None) -> ContextRequest:
         """What a request asks of its context, which follows a pack."""
         request = request_of({**self._words, **reading.words})
-        return request if pack is None else following(request, reading.words, pack)
+        return request if pack is None else after_pack(request, reading.words, pack)
 
     def _sources(self, prompt: Prompt, ids: list[int]) -> list[Source] | None:
         """What a lens quotes of a prompt: of a chat, the contents of its messages."""
@@ -130,7 +130,7 @@ class Preparing:
         texts = prompt.finished
         return contents_of(self.tokenizer, texts, ids, lambda it: self._template_of(prompt, it))
 
-    def _room(self, asked: int | None) -> int:
+    def _context_size(self, asked: int | None) -> int:
         if asked is not None and asked < 1:
             raise Refusal("invalid", f"n_ctx is {asked}, expected 1 or more")
         return min(asked or self._n_ctx, self._n_ctx)
@@ -159,7 +159,7 @@ class Preparing:
         if cuts:
             ids = shortened(ids, most, self._model.tokenizer)
         if len(ids) > most:
-            raise too_long(len(ids), most)
+            raise prompt_too_long(len(ids), most)
         check_readable(ids, 0, self._model.config.n_vocab, most)
         return ids
 

@@ -23,7 +23,7 @@ from .full import ShardedFull
 from .local import LocalPart
 
 
-def opened(
+def open_sharded(
     shards: Shards,
     method: Attend,
     each: bool,
@@ -31,7 +31,7 @@ def opened(
     store: DiskStore,
     n_ctx: int,
 ) -> BoundAttend:
-    """A method over a pack and its shards; each: see `ShardedChoice.spread`.
+    """A method over a pack and its shards; each: see `ShardedChoice.attach`.
 
     Raises `ShardError`, and `AttendError` for a model whose layers differ in their heads."""
     if not model.config.one_geometry:
@@ -41,7 +41,7 @@ def opened(
     index = index_of(method, model, store)
     columns = _columns_of(index, len(store.saved.tokens))
 
-    def wrong(facts: ShardFacts) -> str:
+    def mismatch(facts: ShardFacts) -> str:
         """What of a shard does not fit, or ""."""
         if facts.kv != kv:
             return f"its K and V are {facts.kv}, those of pack {store.folder.path} {kv}"
@@ -57,8 +57,8 @@ def opened(
             )
         return ""
 
-    links = Links(shards.addresses, shards.token, wrong)
-    return bound(links, method, index, each, model, store, n_ctx)
+    links = Links(shards.addresses, shards.token, mismatch)
+    return bind(links, method, index, each, model, store, n_ctx)
 
 
 def index_of(method: Attend, model: ModelInfo, store: KVStore) -> TokenIndex | None:
@@ -66,7 +66,7 @@ def index_of(method: Attend, model: ModelInfo, store: KVStore) -> TokenIndex | N
     return method.make_index(model, store) if isinstance(method, Sparse) else None
 
 
-def bound(
+def bind(
     links: Links,
     method: Attend,
     index: TokenIndex | None,
@@ -84,7 +84,7 @@ def bound(
         return full
     dense = method.dense_in(model.config)
     choice = ShardedChoice(method, dense, model.config, store, n_ctx, index)
-    return choice.spread(full, links, local, each)
+    return choice.attach(full, links, local, each)
 
 
 def _columns_of(index: TokenIndex | None, n_tokens: int) -> list[str]:

@@ -21,10 +21,10 @@ from ...attend.base import LayerView
 from ...attend.hash import SignatureIndex
 from ...attend.indexes import FlatIndex, SketchIndex
 from ...attend.sparse import SEED, SparseAttention
-from ..frames import Arrays, Form, Kind, text_array
+from ..frames import Arrays, Kind, QuestionTemplate, text_array
 from ..links import Links
 from ..part import NO_LIMITS, Query, Sketches
-from ..work import Best, Listed
+from ..work import BestSearch, ListAttention
 from .full import Outputs, ShardedFull, shapes_of
 from .local import LocalPart
 from .shares import Shares, Span
@@ -42,14 +42,14 @@ class ShardedChoice(SparseAttention):
     _full: ShardedFull  # type: ignore[assignment]
     _index: SignatureIndex | SketchIndex | FlatIndex
 
-    def spread(
+    def attach(
         self, full: ShardedFull, links: Links, local: LocalPart, each: bool
     ) -> ShardedChoice:
         """The same over the shards' tokens, too. each: each process reads its part of the tokens
         that are wanted, the best of its own."""
         self._links, self._local, self._each = links, local, each
         self._limit_scratch: LimitScratch | None = None
-        self._best: Best | None = None
+        self._best: BestSearch | None = None
         """The tokens that this process has named of a layer."""
         self._shares = Shares()
         index = self._index
@@ -57,24 +57,24 @@ class ShardedChoice(SparseAttention):
         """The name of the column of signatures; no bytes without one."""
         self._q = np.zeros((1, self._config.n_heads, self._config.head_dim), np.float32)
         self._signing: dict[int, Recorded] = {}
-        self._forms: dict[tuple[int, Kind], Form] = {}
+        self._templates: dict[tuple[int, Kind], QuestionTemplate] = {}
         self._counts = Struct(f"<{self._config.n_kv_heads}q")
-        self._full, self.records, self.called = full, True, full.called
+        self._full, self.records, self.unrecorded = full, True, full.unrecorded
         return self
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         self._start, self._prompt = start, prompt
         return self._full.expect(start, n_tokens, prompt)
 
-    def done(self, n_tokens: int) -> None:
+    def end(self, n_tokens: int) -> None:
         # Layers with a window may have been recorded: their calls count nothing.
         self._index.indexed(self._start + n_tokens)
         for reads in self.reads:
-            if reads.layer not in self.called and not self._prompt:
+            if reads.layer not in self.unrecorded and not self._prompt:
                 reads.full_steps += n_tokens
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        if layer.number in self.called:
+        if layer.number in self.unrecorded:
             super().__call__(layer, q, start, out)
         else:
             self._full(layer, q, start, out)
@@ -90,7 +90,7 @@ class ShardedChoice(SparseAttention):
         self._q[:] = q
         query, limits, began = self._query(layer, self._q), NO_LIMITS, time.perf_counter()
         self._best = None
-        with self._links.asking():
+        with self._links.exchange():
             if self._each:
                 n = among.last - among.first
                 shares = [-(-k * (last - first) // n) for first, last in self._spans(among)]
@@ -139,11 +139,15 @@ class ShardedChoice(SparseAttention):
     ) -> tuple[Outputs, int]:
         """The output of each process, of its tokens that compete those up to the limits among so
         many best or, without, all of these. And how many tokens were read."""
-        form, spans, counts = self._form_of(layer, query, limits), self._spans(among), self._counts
+        template, spans, counts = (
+            self._question(layer, query, limits),
+            self._spans(among),
+            self._counts,
+        )
         for link, span, n in zip(self._links, spans, shares):
-            form.fill(1, _CHOICE.pack(*span, n))
-            link.ask(form.message())
-        here = self._here(layer, query, Range(*spans[-1], among.stop), shares[-1], limits)
+            template.fill(1, _CHOICE.pack(*span, n))
+            link.ask(template.message())
+        here = self._attend_locally(layer, query, Range(*spans[-1], among.stop), shares[-1], limits)
         outputs, n_read = self._full.outputs(query.q), int(here.lists.counts.sum())
         outputs.set_local((here.out, here.masses))
         shapes = *shapes_of(query.q.shape), (_I64, (self._config.n_kv_heads,))
@@ -153,35 +157,37 @@ class ShardedChoice(SparseAttention):
             n_read += sum(counts.unpack(answer[-counts.size :]))
         return outputs, n_read
 
-    def _form_of(self, layer: LayerView, query: Query, limits: U64) -> Form:
+    def _question(self, layer: LayerView, query: Query, limits: U64) -> QuestionTemplate:
         """What a shard is asked that takes its part, but for its tokens and how many."""
         _, numbers = self._full.scoring(layer)
         kind: Kind = Kind.SKETCHED
         arrays: list[NDArray[Any]] = [numbers, _NO_CHOICE, query.q]
         if query.sketches is None:
             kind, arrays = Kind.CHOSEN, [*arrays, limits, query.signatures, self._name]
-        form = self._form(layer, kind, arrays)
+        template = self._template(layer, kind, arrays)
         for i, array in enumerate(arrays[2:5], 2):
             if array.size:
-                form.fill(i, array)
-        return form
+                template.fill(i, array)
+        return template
 
-    def _form(self, layer: LayerView, kind: Kind, arrays: Arrays) -> Form:
+    def _template(self, layer: LayerView, kind: Kind, arrays: Arrays) -> QuestionTemplate:
         """The layer's, of these arrays at first."""
-        form = self._forms.get((layer.number, kind))
-        if form is None:
-            form = self._forms[layer.number, kind] = Form(kind, arrays)
-        return form
+        template = self._templates.get((layer.number, kind))
+        if template is None:
+            template = self._templates[layer.number, kind] = QuestionTemplate(kind, arrays)
+        return template
 
-    def _here(self, layer: LayerView, query: Query, among: Range, n: int, limits: U64) -> Listed:
+    def _attend_locally(
+        self, layer: LayerView, query: Query, among: Range, n: int, limits: U64
+    ) -> ListAttention:
         """This process's part, among its tokens."""
         softmax, _ = self._full.scoring(layer)
         i, local, q, competing = layer.index, self._local, query.q, among.first < among.last
         if competing and query.sketches is not None:
-            return local.sketched(i, q, query.sketches, among, n, softmax)
+            return local.attend_sketched(i, q, query.sketches, among, n, softmax)
         if competing and self._best is None:
-            self._best = local.best(i, query, among, n)
-        return local.chosen(i, q, among, self._best, limits, softmax)
+            self._best = local.search_best(i, query, among, n)
+        return local.attend_chosen(i, q, among, self._best, limits, softmax)
 
     def _limits_of(
         self, layer: LayerView, query: Query, among: Range, k: int
@@ -189,16 +195,16 @@ class ShardedChoice(SparseAttention):
         """The keys (H,) up to which the tokens of all processes are the best of all, after how many
         each has named. Where all that one has named are among them, it is asked for all it has."""
         spans = self._spans(among)
-        asked, most = self._shares.asked(layer.number, spans, k)
-        named = self._named(layer, query, spans, asked)
+        asked, most = self._shares.plan(layer.number, spans, k)
+        named = self._gather(layer, query, spans, asked)
         limits, given = self._key_limits(named, k)
         again = [n if one == few < n else 0 for n, one, few in zip(most, given, asked)]
         if any(again):
-            more = self._named(layer, query, spans, again)
+            more = self._gather(layer, query, spans, again)
             named = [x if n else one for n, x, one in zip(again, more, named)]
             asked = [n or one for n, one in zip(again, asked)]
             limits, given = self._key_limits(named, k)
-        self._shares.gave(layer.number, given)
+        self._shares.update(layer.number, given)
         if self.observer is not None:
             self._observe(layer.number, np.concatenate(named, 1), limits, among)
         return asked, limits
@@ -220,7 +226,7 @@ class ShardedChoice(SparseAttention):
         limits, within = key_limits(named, k, SEED, scratch=scratch)
         return limits, np.maximum.reduce(within, 1).tolist()
 
-    def _named(
+    def _gather(
         self, layer: LayerView, query: Query, spans: list[Span], wanted: list[int]
     ) -> list[U64]:
         """The entries (H, n) of each process's best tokens, as many as are wanted of it."""
@@ -228,16 +234,18 @@ class ShardedChoice(SparseAttention):
         arrays: list[NDArray[Any]] = [np.array([layer.index]), _NO_CHOICE, query.q]
         if query.column is not None:
             kind, arrays = Kind.NEAREST, [*arrays[:2], query.signatures, self._name]
-        form = self._form(layer, kind, arrays)
-        form.fill(2, query.by)
+        template = self._template(layer, kind, arrays)
+        template.fill(2, query.operand)
         for link, span, n in zip(self._links, spans, wanted):
             if n:
-                form.fill(1, _CHOICE.pack(*span, n))
-                link.ask(form.message())
+                template.fill(1, _CHOICE.pack(*span, n))
+                link.ask(template.message())
         n_local, none = wanted[-1], np.empty((query.n_heads, 0), np.uint64)
         if n_local:
             first, last = spans[-1]
-            self._best = self._local.best(layer.index, query, Range(first, last, last), n_local)
+            self._best = self._local.search_best(
+                layer.index, query, Range(first, last, last), n_local
+            )
         named: list[U64] = []
         for link, n in zip(self._links, wanted):
             named += link.answer((_U64, (query.n_heads, n))).arrays if n else [none]

@@ -15,7 +15,7 @@ from ....ops.device import Recorded
 from ...attend.base import BoundAttend, LayerView
 from ...attend.full import FullAttention
 from ..errors import ShardError
-from ..frames import MOST_ROWS, Form, Kind, Message, Shape
+from ..frames import MOST_ROWS, Kind, Message, QuestionTemplate, Shape
 from ..links import Links
 from ..part import Output
 from .local import LocalPart
@@ -79,11 +79,11 @@ class ShardedFull(BoundAttend):
 
     records = True
 
-    def __init__(self, links: Links, local: LocalPart, called: frozenset[int]) -> None:
-        self._links, self._local, self.called = links, local, called
+    def __init__(self, links: Links, local: LocalPart, unrecorded: frozenset[int]) -> None:
+        self._links, self._local, self.unrecorded = links, local, unrecorded
         self._full = FullAttention()
         self._scorings: dict[int, tuple[Softmax, F64]] = {}
-        self._forms: dict[int, Form] = {}
+        self._templates: dict[int, QuestionTemplate] = {}
         self._of_one: Outputs | None = None
 
     def scoring(self, layer: LayerView) -> tuple[Softmax, F64]:
@@ -130,28 +130,28 @@ class ShardedFull(BoundAttend):
         _, numbers = self.scoring(layer)
         if len(q) > 1:
             return Message.of(Kind.ROWS, [numbers, q])
-        form = self._forms.get(layer.number)
-        if form is None:
-            form = self._forms[layer.number] = Form(Kind.ROWS, [numbers, q])
-        form.fill(1, q)
-        return form.message()
+        template = self._templates.get(layer.number)
+        if template is None:
+            template = self._templates[layer.number] = QuestionTemplate(Kind.ROWS, [numbers, q])
+        template.fill(1, q)
+        return template.message()
 
     def _attend(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         softmax, _ = self.scoring(layer)
         question = self._question(layer, q)
         outputs, shapes = self.outputs(q), shapes_of(q.shape)
-        with self._links.asking():
+        with self._links.exchange():
             for link in self._links:
                 link.ask(question)
-            outputs.set_local(self._here(layer, q, start, softmax))
+            outputs.set_local(self._attend_locally(layer, q, start, softmax))
             for part, link in enumerate(self._links, 1):
                 outputs.set(part, link.answer(*shapes).view)
         outputs.merge(layer, out)
 
-    def _here(self, layer: LayerView, q: F32, start: int, softmax: Softmax) -> Output:
+    def _attend_locally(self, layer: LayerView, q: F32, start: int, softmax: Softmax) -> Output:
         """Attention to the tokens of this process, those from `start` on masked."""
         if len(q) == 1:
-            whole = self._local.whole(layer.index, q, start + 1, softmax)
+            whole = self._local.attend_all(layer.index, q, start + 1, softmax)
             return whole.out, whole.masses
         from ....ops.attention.api import attention_rows
 

@@ -13,12 +13,12 @@ from ....ops.attention.softmax import Softmax
 from ....ops.select import Range
 from ...store import KVStore
 from ..part import Part, Query, Sketches, candidates_for
-from ..work import Best, Listed, Whole
+from ..work import BestSearch, ListAttention, PartAttention
 
-W = TypeVar("W", Best, Listed, Whole)
+W = TypeVar("W", BestSearch, ListAttention, PartAttention)
 
 
-class _Kept(NamedTuple):
+class _CachedWork(NamedTuple):
     """Work, and what it was made for: numbers, and objects that are others where they changed."""
 
     work: Any
@@ -32,67 +32,73 @@ class LocalPart:
 
     def __init__(self, part: Part, store: KVStore) -> None:
         self.part, self._store = part, store
-        self._kept: dict[tuple[type, int], _Kept] = {}
+        self._cache: dict[tuple[type, int], _CachedWork] = {}
 
-    def whole(self, layer: int, q: F32, stop: int, softmax: Softmax) -> Whole:
-        """`Part.whole` of these queries, which has run."""
+    def attend_all(self, layer: int, q: F32, stop: int, softmax: Softmax) -> PartAttention:
+        """`Part.attend_all` of these queries, which has run."""
 
-        def make() -> Whole:
-            return self.part.whole(layer, np.empty_like(q), stop, softmax)
+        def make() -> PartAttention:
+            return self.part.attend_all(layer, np.empty_like(q), stop, softmax)
 
-        whole = self._same(Whole, layer, (), (self._store.segments(layer),), make)
+        whole = self._reuse(PartAttention, layer, (), (self._store.segments(layer),), make)
         whole.q[:] = q
         whole.last.set([stop - self.part.first - 1])
         whole.run()
         return whole
 
-    def best(self, layer: int, query: Query, among: Range, k: int) -> Best:
-        """`Part.best`, which has run; the query's arrays are the same for each token."""
+    def search_best(self, layer: int, query: Query, among: Range, k: int) -> BestSearch:
+        """`Part.search_best`, which has run; the query's arrays are the same for each token."""
         self.part.set_range(among)
         column = self._store if query.column is None else query.column
 
-        def make() -> Best:
-            return self.part.best(layer, query, k)
+        def make() -> BestSearch:
+            return self.part.search_best(layer, query, k)
 
-        objects = query.by, self._store.segments(layer), column.segments(layer)
-        best = self._same(Best, layer, (k,), objects, make)
+        objects = query.operand, self._store.segments(layer), column.segments(layer)
+        best = self._reuse(BestSearch, layer, (k,), objects, make)
         best.run()
         return best
 
-    def chosen(
-        self, layer: int, q: F32, among: Range, best: Best | None, limits: U64, softmax: Softmax
-    ) -> Listed:
-        """`Part.chosen`, which has run; the arrays are the same for each token."""
+    def attend_chosen(
+        self,
+        layer: int,
+        q: F32,
+        among: Range,
+        best: BestSearch | None,
+        limits: U64,
+        softmax: Softmax,
+    ) -> ListAttention:
+        """`Part.attend_chosen`, which has run; the arrays are the same for each token."""
         self.part.set_range(among)
 
-        def make() -> Listed:
-            return self.part.chosen(layer, q, best, limits, softmax)
+        def make() -> ListAttention:
+            return self.part.attend_chosen(layer, q, best, limits, softmax)
 
         objects = q, self._store.segments(layer), best, limits
         room = self.part.room_for(among, q.shape[1], 0 if best is None else best.entries.shape[1])
-        listed = self._same(Listed, layer, (room,), objects, make)
+        listed = self._reuse(ListAttention, layer, (room,), objects, make)
         listed.run()
         return listed
 
-    def sketched(
+    def attend_sketched(
         self, layer: int, q: F32, sketches: Sketches, among: Range, k: int, softmax: Softmax
-    ) -> Listed:
-        """`Part.sketched`, which has run; q is the same array for each token."""
+    ) -> ListAttention:
+        """`Part.attend_sketched`, which has run; q is the same array for each token."""
         self.part.set_range(among)
 
-        def make() -> Listed:
-            return self.part.sketched(layer, q, sketches, k, softmax)
+        def make() -> ListAttention:
+            return self.part.attend_sketched(layer, q, sketches, k, softmax)
 
         bits, factors, frame = sketches
         objects = (
             q, self._store.segments(layer), bits.segments(layer), factors.segments(layer), frame,
         )  # fmt: skip
         numbers = k, candidates_for(k, among), self.part.room_for(among, q.shape[1], k)
-        listed = self._same(Listed, layer, numbers, objects, make)
+        listed = self._reuse(ListAttention, layer, numbers, objects, make)
         listed.run()
         return listed
 
-    def _same(
+    def _reuse(
         self,
         kind: type[W],
         layer: int,
@@ -101,9 +107,9 @@ class LocalPart:
         make: Callable[[], W],
     ) -> W:
         """The layer's work of the token before, where it was made for the same, or new work."""
-        kept = self._kept.get((kind, layer))
+        kept = self._cache.get((kind, layer))
         if kept is None or kept.numbers != numbers or not all(map(is_, kept.objects, objects)):
             work = make()
-            self._kept[kind, layer] = _Kept(work, numbers, objects)
+            self._cache[kind, layer] = _CachedWork(work, numbers, objects)
             return work
         return cast(W, kept.work)  # its kind is in the key

@@ -19,7 +19,7 @@ class Shares:
     def __init__(self) -> None:
         self._given: dict[int, list[int]] = {}
 
-    def asked(self, layer: int, spans: Sequence[Span], k: int) -> tuple[list[int], list[int]]:
+    def plan(self, layer: int, spans: Sequence[Span], k: int) -> tuple[list[int], list[int]]:
         """How many tokens each process is asked for where k of all are wanted, and the most that it
         could be."""
         sizes = [last - first for first, last in spans]
@@ -30,7 +30,7 @@ class Shares:
         asked = [-(-(int(_SPARE * one) + _MORE) // _STEP) * _STEP for one in given]
         return [min(n, m) for n, m in zip(asked, most)], most
 
-    def gave(self, layer: int, given: list[int]) -> None:
+    def update(self, layer: int, given: list[int]) -> None:
         """Remember how many of its tokens each process gave, to the query head that took most. One
         that gives fewer than before may soon give as many again: to ask twice costs most."""
         before = self._given.get(layer, given)

@@ -24,7 +24,7 @@ from .format.manifest import NAME, Manifest
 from .format.parts_text import check_no_parts
 from .info import pack_head
 from .models import check_model, facts_of
-from .parents import Beginning, begin
+from .parents import ParentStart, start_from
 from .planes.plane import Io
 from .slots import DiskSlots
 from .store import DiskStore
@@ -122,11 +122,11 @@ class Disk(Store):
     def open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
         """The store; raises `PackError` if the pack cannot be used with this model."""
         with opening(Path(self.path)):
-            begun = self._create_missing(model, n_ctx)
+            start = self._create_missing(model, n_ctx)
             folder = self._folder(model, n_ctx)
             store = DiskStore(folder, self.io, states_of(model.config))
             if self.parent is not None and store.is_fresh:
-                above, state, _ = begun or begin(Path(self.parent), self.n_shared)
+                above, state, _ = start or start_from(Path(self.parent), self.n_shared)
                 store.adopt(above, state, late=self.late)
             store.centre = folder.centre()
             return _with_known_tokens(store, folder.path, model)
@@ -146,7 +146,7 @@ class Disk(Store):
 
     def _create_missing(
         self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None
-    ) -> Beginning | None:
+    ) -> ParentStart | None:
         """Make the pack if it is missing; returns what a new one begins with, if it does."""
         path = Path(self.path)
         if self.read_only or (path / NAME).exists():
@@ -164,7 +164,7 @@ class Disk(Store):
 
     def _create(
         self, path: Path, model: ModelInfo, long_rope: bool, slots: SlotPlan | None
-    ) -> Beginning | None:
+    ) -> ParentStart | None:
         k, v = self.k or "f16", self.v or "f16"
         layout_of(model.config.head_dim, k, v)  # refuses types before a folder is made
         states = states_of(model.config)
@@ -184,8 +184,8 @@ class Disk(Store):
             means = mean_keys(model) if has_centre(model.config, k) else None
             create(path, replace(manifest, windows=windows), means)
             return None
-        begun = begin(Path(self.parent), self.n_shared)
-        above, state, parent = begun
+        start = start_from(Path(self.parent), self.n_shared)
+        above, state, parent = start
         inherited = above.manifest
         self._check(above.path, inherited, model, long_rope)
         manifest = replace(
@@ -196,7 +196,7 @@ class Disk(Store):
             windows=inherited.windows,
         )
         create(path, manifest, above.centre(), state.recent)
-        return begun
+        return start
 
     def check(self, model: ModelInfo, n_ctx: int) -> None:
         """Raise `PackError` if the pack, which exists, cannot be gone on with as asked."""

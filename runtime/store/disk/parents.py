@@ -28,7 +28,7 @@ MOST_DEPTH = 8
 """Packs that one begins with. A new one that would have more shares what half as many have."""
 
 
-def most_copied(folder: PackFolder) -> int:
+def max_copied_bytes(folder: PackFolder) -> int:
     """The most bytes that a pack copies of one that it begins with, where the chain is short."""
     n_bytes = SEGMENT * folder.tail_row_bytes + 2 * folder.manifest.state_bytes
     return (
@@ -41,7 +41,7 @@ def depth_of(folder: PackFolder) -> int:
     return 0 if folder.parent is None else 1 + depth_of(folder.parent)
 
 
-class Beginning(NamedTuple):
+class ParentStart(NamedTuple):
     """A pack, the state of it that a new one begins with, and what that shares."""
 
     above: PackFolder
@@ -49,7 +49,7 @@ class Beginning(NamedTuple):
     parent: Parent | None
 
 
-def begin(path: Path, n_tokens: int | None) -> Beginning:
+def start_from(path: Path, n_tokens: int | None) -> ParentStart:
     """What a new pack begins with that begins with the one in `path`.
 
     n_tokens: it begins with so many, or fewer; None: with all.
@@ -57,17 +57,17 @@ def begin(path: Path, n_tokens: int | None) -> Beginning:
     folder = PackFolder(path)
     state = folder.state(recent=True)
     if n_tokens is not None:
-        state = beginning(folder, state, n_tokens)
-    parent = shared(folder, state)
+        state = truncated(folder, state, n_tokens)
+    parent = shared_segments(folder, state)
     n_shared = parent.n_segments if parent else 0
     if folder.windowed_layers and n_shared < state.n_full:
         # The tokens before the segments that would be copied are nowhere, in layers with a window.
-        state = beginning(folder, state, n_shared * SEGMENT)
-        parent = shared(folder, state)
-    return Beginning(folder, state, parent)
+        state = truncated(folder, state, n_shared * SEGMENT)
+        parent = shared_segments(folder, state)
+    return ParentStart(folder, state, parent)
 
 
-def beginning(folder: PackFolder, state: State, n_tokens: int) -> State:
+def truncated(folder: PackFolder, state: State, n_tokens: int) -> State:
     """The state after the first `n_tokens` tokens of `state`, which is the folder's and has
     `recent`; of fewer, where layers with a window do not have the tokens before that place.
 
@@ -115,7 +115,7 @@ def _with_windows(folder: PackFolder, state: State, n_tokens: int) -> tuple[int,
     return 0, state.rows[:0], state.recent[:0]
 
 
-def shared(folder: PackFolder, state: State) -> Parent | None:
+def shared_segments(folder: PackFolder, state: State) -> Parent | None:
     """The full segments of a state of the folder that a child shares; None if there are none.
 
     They are those of the pack that has the last of them, or of one that it begins with.

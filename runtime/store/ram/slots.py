@@ -106,7 +106,7 @@ class SlotStore(KVStore):
         if self.states is not None:
             yield self.states.memory.data.cast("B")
 
-    def copied(self) -> SlotCopy:
+    def copy(self) -> SlotCopy:
         """A copy of the state, of `n_bytes` without indexes."""
         return SlotCopy(
             self.reserved,
@@ -115,8 +115,8 @@ class SlotStore(KVStore):
             b"".join(self.extra_parts()),
         )
 
-    def put_back(self, copy: SlotCopy) -> None:
-        """Hold again what `copied` gave; indexes are to be computed anew."""
+    def restore(self, copy: SlotCopy) -> None:
+        """Hold again what `copy` gave; indexes are to be computed anew."""
         self.cut(0)
         if self.reserved > copy.reserved:
             self.shrink(copy.reserved)
@@ -170,7 +170,7 @@ class SlotStore(KVStore):
     def drop_column(self, name: str) -> None:
         self._indexes.pop(name, None)
 
-    def kept(self, layer: int, n_tokens: int) -> U32:
+    def kept_positions(self, layer: int, n_tokens: int) -> U32:
         """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""
         places, filled = self.positions.segments(layer), min(n_tokens, self.slots[layer])
         items = self.device.read_items(places, self.n_kv_heads, self.positions.item_bytes)
@@ -180,7 +180,7 @@ class SlotStore(KVStore):
         """Whether the first `n_slots` slots of a layer, as far as `n_tokens` tokens fill them, hold
         other ones of these tokens each."""
         n_filled = min(n_slots, n_tokens)
-        kept = self.kept(layer, n_filled)
+        kept = self.kept_positions(layer, n_filled)
         if kept.shape[1] < n_filled or kept.max(initial=0) >= max(n_tokens, 1):
             return False
         seen = np.zeros((len(kept), n_tokens), np.bool_)

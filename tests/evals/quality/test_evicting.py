@@ -47,7 +47,7 @@ def test_what_evicts_is_asked_as_a_context_that_is_read_anew(
 
     def spy(self, ids) -> None:
         pose(self, ids)
-        kept = [np.sort(self.context.kept(layer)) for layer in range(2)]
+        kept = [np.sort(self.context.kept_positions(layer)) for layer in range(2)]
         posed.append((self._read, ids, self.context.logits.copy(), kept))
 
     monkeypatch.setattr(Asker, "pose", spy)
@@ -68,7 +68,7 @@ def test_what_evicts_is_asked_as_a_context_that_is_read_anew(
                     context.decode(token)
         np.testing.assert_array_equal(context.logits, logits)
         for layer in range(2):
-            np.testing.assert_array_equal(np.sort(context.kept(layer)), kept[layer])
+            np.testing.assert_array_equal(np.sort(context.kept_positions(layer)), kept[layer])
     if asked != "inside" and arm.keep not in ("streaming", "hashevict"):
         n = len(posed[0][0].ids)
         stays = [[set(row[row < n].tolist()) for row in kept[0]] for *_, kept in posed]

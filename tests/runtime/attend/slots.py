@@ -56,7 +56,7 @@ class SlotSpy(Spy):
         self.inner.attend_slots(layer, q, position, stored, out)
         store, i = layer.store, layer.index
         keys, values = read_kv(store.segments(i), store.layout, store.n_kv_heads, 0, stored)
-        kept = store.kept(i, stored).astype(np.int64)
+        kept = store.kept_positions(i, stored).astype(np.int64)
         self.steps.append(
             SlotStep(i, q.copy(), position, stored, out.copy(), keys, values, kept, layer.softmax)
         )

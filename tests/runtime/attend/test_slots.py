@@ -125,7 +125,7 @@ def test_rows_of_a_draft_choose_one_by_one(model: Model, keep: Evicting, method)
         one.decode(token)
         rows.decode(token)
     np.testing.assert_array_equal(one.logits, rows.logits)
-    np.testing.assert_array_equal(one.kept(1), rows.kept(1))
+    np.testing.assert_array_equal(one.kept_positions(1), rows.kept_positions(1))
 
 
 @pytest.mark.parametrize("method", [SKETCH, HASH], ids=["sketch", "hash"])

@@ -32,7 +32,7 @@ def go_on(context: Context, prompt: list[int], generated: list[int]) -> list[np.
     found = [context.prefill(prompt).copy()] if prompt else []
     for token in generated:
         found.append(context.decode(token).copy())
-    return [*found, *(np.sort(context.kept(layer)) for layer in range(2))]
+    return [*found, *(np.sort(context.kept_positions(layer)) for layer in range(2))]
 
 
 @pytest.mark.parametrize("keep", KEEPS, ids=str)

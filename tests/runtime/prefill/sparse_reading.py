@@ -16,8 +16,8 @@ from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import Prefill, SparsePrefill
-from kvarn.runtime.prefill.around import AroundPrompts
 from kvarn.runtime.prefill.attention import SparsePrompts
+from kvarn.runtime.prefill.prompts import PromptAttend
 from kvarn.runtime.prefill.sparse import RERANK
 
 from ..reading import ids_of
@@ -57,7 +57,7 @@ class Spy:
     """Keeps queries and outputs of the calls for prompts."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, kind: type[AroundPrompts] = SparsePrompts
+        self, monkeypatch: pytest.MonkeyPatch, kind: type[PromptAttend] = SparsePrompts
     ) -> None:
         self.calls, inner = [], kind.attend_prompt
 

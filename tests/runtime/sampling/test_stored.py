@@ -14,7 +14,7 @@ from kvarn.runtime.sampling import Sampler, SamplingError
 from kvarn.runtime.sampling.stored import stored_options
 from kvarn.runtime.serving.prompt import Text
 from kvarn.runtime.serving.protocol import Generate
-from kvarn.runtime.serving.requests.preparing import Preparing
+from kvarn.runtime.serving.requests.preparing import RequestPreparer
 
 TYPES = {
     float: gguf.GGUFValueType.FLOAT32,
@@ -79,7 +79,7 @@ def test_c_and_servers_take_it_too(tiny_path: Path, tmp_path: Path) -> None:
     model = kvarn.load(recommending(tiny_path, tmp_path / "m.gguf", {"temp": 0.75, "top_k": 3}))
     expected = Sampler(temp=0.75, top_k=5)
     assert generation_of({"top_k": 5}, model)["sampler"] == expected
-    preparing = Preparing(model, 64, {}, None)  # type: ignore[arg-type]  # of no chat
+    preparing = RequestPreparer(model, 64, {}, None)  # type: ignore[arg-type]  # of no chat
     asked = Generate(1, 0, Text("a"), sampling={"top_k": 5})
     assert preparing.generate(asked).sampler == expected
 

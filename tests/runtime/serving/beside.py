@@ -20,9 +20,9 @@ from kvarn.runtime.serving.flags import Flags
 from kvarn.runtime.serving.library import Library
 from kvarn.runtime.serving.prompt import Reading
 from kvarn.runtime.serving.protocol import Done, Generate, Pieces, Refused
-from kvarn.runtime.serving.requests.preparing import Preparing
+from kvarn.runtime.serving.requests.preparing import RequestPreparer
 from kvarn.runtime.serving.scheduler import Scheduler
-from kvarn.runtime.serving.tasks import Answering
+from kvarn.runtime.serving.tasks import AnswerTask
 
 N_CTX, N_PROMPT = 1500, 700
 READER = 9
@@ -42,15 +42,18 @@ class Serving:
     """How each has ended: its finish, or why it was refused."""
     in_pause: dict[int, int] = field(default_factory=dict)
     """Messages of each that came in a pause, its end among them."""
-    waiting: Answering | None = None
+    waiting: AnswerTask | None = None
     """The reader, before its turn."""
     watch: Callable[[msgspec.Struct], None] = lambda message: None
 
     def run(self, prompts: Sequence[list[int]], n_new: int, words: Sequence[Any] = ()) -> None:
         """Answer all prompts; the last one, of number `READER`, comes when all others generate."""
         library = Library(self.model, self.folder, self.cache_bytes, lambda line: None)
-        batch, preparing = Batch(self.model), Preparing(self.model, N_CTX, {}, library.answers)
-        self.flags, path = Flags.made()
+        batch, preparing = (
+            Batch(self.model),
+            RequestPreparer(self.model, N_CTX, {}, library.answers),
+        )
+        self.flags, path = Flags.create()
         self.scheduler = Scheduler(len(prompts), batch, library, self._take)
         drafts = None if self.draft is None else Drafts(self.draft, len(prompts))
         ways = library, self.flags, self._take, lambda *ended: None, drafts
@@ -67,7 +70,7 @@ class Serving:
                 ignore_eos=True,
                 reading=Reading(words=word),
             )
-            tasks.append(Answering(preparing.generate(asked), *ways))
+            tasks.append(AnswerTask(preparing.generate(asked), *ways))
         *answers, self.waiting = tasks
         for task in answers:
             self.scheduler.put(task)

@@ -45,14 +45,14 @@ def test_two_look_ups_at_once_read_a_pack_once(
     monkeypatch.setattr(beginnings, "pack_ids", counted)
     expected = sorted(digests_of(np.asarray(IDS, np.uint32), asked.model))
     with ThreadPoolExecutor(2) as pool:
-        held = list(pool.map(lambda _: asked.held(), range(2)))
+        held = list(pool.map(lambda _: asked.all_digests(), range(2)))
     assert held == [expected, expected] and len(expected) == 2
     assert read == [pack_path("mill")]
 
 
 def test_a_pack_that_has_grown_is_read_again(asked: Beginnings, model: Model) -> None:
-    before = asked.held()
+    before = asked.all_digests()
     longer = [*IDS, *IDS]
     kvarn.build_pack(model, pack_path("mill"), longer)
     expected = digests_of(np.asarray(longer, np.uint32), asked.model)
-    assert asked.held() == sorted(expected) and set(before) < set(expected)
+    assert asked.all_digests() == sorted(expected) and set(before) < set(expected)

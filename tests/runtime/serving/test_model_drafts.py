@@ -17,9 +17,9 @@ from kvarn.runtime.serving.drafts import LEAST_SHARED, Drafts
 from kvarn.runtime.serving.flags import Flags
 from kvarn.runtime.serving.library import Library
 from kvarn.runtime.serving.protocol import Done, Generate, Pieces, Refused
-from kvarn.runtime.serving.requests.preparing import Preparing
+from kvarn.runtime.serving.requests.preparing import RequestPreparer
 from kvarn.runtime.serving.scheduler import Scheduler
-from kvarn.runtime.serving.tasks import Answering
+from kvarn.runtime.serving.tasks import AnswerTask
 from kvarn.runtime.store import StoreError
 
 N_CTX, N_NEW = 1024, 24
@@ -49,14 +49,14 @@ class Running:
                     scheduler.stop(0.0)
 
         library = Library(self._model, self._folder, 0, refused.append)
-        preparing = Preparing(self._model, N_CTX, {}, library.answers)
+        preparing = RequestPreparer(self._model, N_CTX, {}, library.answers)
         scheduler = Scheduler(4, Batch(self._model), library, take)
-        flags, path = Flags.made()
+        flags, path = Flags.create()
         ways = library, flags, take, lambda *ended: None, self._drafts
         options = {"sampling": {"temp": 0.0}, "special": True, "ignore_eos": True}
         for number, prompt in enumerate(prompts, 1):
             asked = Generate(number, number, prompt, N_NEW, **options)
-            scheduler.put(Answering(preparing.generate(asked), *ways))
+            scheduler.put(AnswerTask(preparing.generate(asked), *ways))
         on_engine(scheduler.run)
         self.counters = scheduler._counts
         path.unlink()
@@ -123,13 +123,13 @@ def test_an_answer_takes_the_draft_that_knows_its_prompt(large: Model, small: Mo
     chats = [begins + chat for chat in chats]
 
     def answered(prompt: list[int]) -> object:
-        draft = drafts.take(prompt)
+        draft = drafts.acquire(prompt)
         with large.context(N_CTX) as context:
             context.prefill(prompt)
             draft.prepare(context)
             while not draft.read_some(context, 100):
                 pass
-        drafts.give_back(draft)
+        drafts.release(draft)
         return draft
 
     first = answered(chats[0])

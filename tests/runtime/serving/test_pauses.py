@@ -25,7 +25,7 @@ from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.serving import scheduler as scheduling
 from kvarn.runtime.serving.protocol import Done, Pieces
-from kvarn.runtime.serving.tasks import Answering
+from kvarn.runtime.serving.tasks import AnswerTask
 from kvarn.system.errors import KvarnError
 
 from ...models import tiny_cases, tiny_models
@@ -175,14 +175,14 @@ def test_an_answer_is_cancelled_in_a_pause(serving: Serving) -> None:
 def test_an_error_of_an_answer_ends_it_alone(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample = Answering.sample
+    sample = AnswerTask.sample
 
-    def failing(task: Answering) -> None:
+    def failing(task: AnswerTask) -> None:
         if task.id == 1 and serving.reads_in_pause:
             raise KvarnError("broken in a pause")
         sample(task)
 
-    monkeypatch.setattr(Answering, "sample", failing)
+    monkeypatch.setattr(AnswerTask, "sample", failing)
     prompts = prompts_of(serving.model)
     serving.run(prompts, 60)
     assert serving.ends == {1: "broken in a pause", 2: "length", READER: "length"}

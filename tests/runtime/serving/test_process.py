@@ -158,7 +158,7 @@ def raw(tmp_path: Path) -> Iterator[tuple[Connection[FromEngine], socket.socket,
     other.close()
     here.settimeout(60)
     connection = Connection[FromEngine](here, FromEngine)
-    flags, path = Flags.made()
+    flags, path = Flags.create()
     connection.send(start_of(tmp_path, cancel_path=str(path)))
     while not isinstance(message := connection.receive(), Ready):
         assert isinstance(message, Loading)

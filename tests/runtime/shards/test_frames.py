@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from kvarn.runtime.shards.frames import Form, FrameError, Gone, Kind, Message, receive, send
+from kvarn.runtime.shards.frames import (
+    ConnectionClosed,
+    FrameError,
+    Kind,
+    Message,
+    QuestionTemplate,
+    receive,
+    send,
+)
 
 TYPES = st.sampled_from(("u1", "<u4", "<u8", "<i8", "<f4", "<f8"))
 ARRAYS = TYPES.flatmap(
@@ -46,7 +54,7 @@ def test_bytes_that_are_no_message_are_refused(data: bytes, begins: bool) -> Non
     whole = b"kvsh" + data if begins else data
     try:
         frame = received(whole)
-    except (FrameError, Gone):
+    except (FrameError, ConnectionClosed):
         return
     assert frame.n_bytes <= len(whole)
 
@@ -126,17 +134,19 @@ def test_a_message_that_comes_too_slowly_is_given_up() -> None:
 
 
 def test_a_form_is_filled_again() -> None:
-    form = Form(Kind.ROWS, [np.zeros(3, np.uint8), np.zeros((2, 3), "<f4"), np.zeros(0)])
+    template = QuestionTemplate(
+        Kind.ROWS, [np.zeros(3, np.uint8), np.zeros((2, 3), "<f4"), np.zeros(0)]
+    )
     questions = []
     for i in range(2):
-        form.fill(0, bytes([i] * 3))
-        form.fill(1, np.full((2, 3), i, "<f4"))
-        questions.append(form.message())
+        template.fill(0, bytes([i] * 3))
+        template.fill(1, np.full((2, 3), i, "<f4"))
+        questions.append(template.message())
     for i, question in enumerate(questions):  # which the other one has not changed
         arrays = [np.full(3, i, np.uint8), np.full((2, 3), i, "<f4"), np.zeros(0)]
         assert question == Message.of(Kind.ROWS, arrays)
     with pytest.raises(ValueError):
-        form.fill(1, np.zeros(7, "<f4"))
+        template.fill(1, np.zeros(7, "<f4"))
 
 
 def test_a_message_is_cut_at_its_arrays() -> None:

@@ -42,7 +42,7 @@ def test_a_shard_that_comes_back_is_asked_again(
 def test_a_shard_that_stays_away_ends_the_token_in_one_line(
     model: kvarn.Model, pack: Path, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "AGAIN_SECONDS", 1.0)
+    monkeypatch.setattr(links, "RECONNECT_SECONDS", 1.0)
     with shards(pack, (2, 5)) as (second,):
         first = ShardProcess(pack, (0, 2))
         with opened(model, pack, over([first.address, second.address])) as context:
@@ -64,7 +64,7 @@ def test_a_head_that_fails_at_one_shard_does_not_wait_for_others(
     model: kvarn.Model, pack: Path, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One shard stands still, so that its answer is still to come when the other has died."""
-    monkeypatch.setattr(links, "AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr(links, "RECONNECT_SECONDS", 0.5)
     with shards(pack, (2, 5)) as (second,):
         first = ShardProcess(pack, (0, 2))
         with opened(model, pack, over([first.address, second.address])) as context:

@@ -182,9 +182,9 @@ def test_as_many_bytes_move_as_documents_say(model: kvarn.Model, pack: Path) -> 
             with opened(model, pack, attend) as context:
                 context.prefill([1, 2, 3])
                 links = context._cache.attend._links
-                before = links.moved
+                before = links.n_bytes
                 context.decode(4)
-                moved = (links.moved - before) / 2 / SHAPE.n_layers
+                moved = (links.n_bytes - before) / 2 / SHAPE.n_layers
                 least = each + 8 * h * 50 if n_bytes > each else n_bytes  # as many as are wanted
                 assert least <= moved <= n_bytes
 
@@ -265,8 +265,8 @@ def test_shards_are_asked_for_few_different_numbers_of_tokens() -> None:
     asked = set()
     for given in range(200, 400):
         shared = shares.Shares()
-        shared.gave(0, [given])
-        (n,), (most,) = shared.asked(0, [(8, 5000)], 440)
+        shared.update(0, [given])
+        (n,), (most,) = shared.plan(0, [(8, 5000)], 440)
         assert given < n <= most == 440
         asked.add(n)
     assert asked == {320, 384, 440}

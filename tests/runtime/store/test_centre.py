@@ -153,12 +153,12 @@ def test_slots_lack_the_mean_too(model: Model, keep: kvarn.HashEvict, tmp_path: 
         context.prefill(ids_of(model, N))
     np.testing.assert_array_equal(centred.store.centre, means)
     for head in range(2):  # of layer 0, whose keys depend on no cache
-        both = np.intersect1d(centred.kept(0)[head], exact.kept(0)[head])
+        both = np.intersect1d(centred.kept_positions(0)[head], exact.kept_positions(0)[head])
         assert len(both) > 100
         stored = []
         for context in (centred, exact):
             keys, _ = read_kv(context.store.segments(0), context.store.layout, 2, 0, 200)
-            places = [np.flatnonzero(context.kept(0)[head] == p)[0] for p in both]
+            places = [np.flatnonzero(context.kept_positions(0)[head] == p)[0] for p in both]
             stored.append(keys[places, head])
         lacking = (stored[1] - stored[0]).mean(0)
         assert np.linalg.norm(lacking - means[0, head]) < 0.1 * np.linalg.norm(means[0, head])

@@ -20,7 +20,7 @@ def read(states: States, start: int, stop: int, step: int = SPACING) -> None:
         for layer in range(len(SHAPES)):
             for array in states.of(layer):
                 np.add(array, sum(token % 7 for token in range(start, end)), out=array)
-        states.done(end)
+        states.end(end)
         start = end
 
 

@@ -9,9 +9,9 @@ import pytest
 import kvarn
 from kvarn.jit.launch import graph
 from kvarn.jit.launch.launcher import Stopped
-from kvarn.models.passes.together import Together
+from kvarn.models.passes.batch import BatchTransformer
 from kvarn.runtime.context import Context
-from kvarn.runtime.context.batch import Batch, NotSaved
+from kvarn.runtime.context.batch import Batch, SaveFailed
 from kvarn.runtime.context.reading.prompt import ContextError
 from kvarn.runtime.context.saving import TOKENS
 from kvarn.runtime.model import Model
@@ -43,9 +43,9 @@ def set_in_layer(monkeypatch: pytest.MonkeyPatch) -> Callable[[np.ndarray], None
     """From now on, flags are set while a pass mixes the second layer."""
 
     def set_in_layer(flags: np.ndarray) -> None:
-        read = Together.read
+        read = BatchTransformer.read
 
-        def reading(self: Together, tokens: list) -> object:
+        def reading(self: BatchTransformer, tokens: list) -> object:
             layer, mix = self._layers[1], self._layers[1].mix
 
             def mixing(*args: object) -> None:
@@ -55,7 +55,7 @@ def set_in_layer(monkeypatch: pytest.MonkeyPatch) -> Callable[[np.ndarray], None
             monkeypatch.setattr(layer, "mix", mixing)
             return read(self, tokens)
 
-        monkeypatch.setattr(Together, "read", reading)
+        monkeypatch.setattr(BatchTransformer, "read", reading)
 
     return set_in_layer
 
@@ -124,8 +124,8 @@ def test_drafted_tokens_cost_no_pass(
     contexts[0].decode(7, [8])
     contexts[1].decode(7, [8])
     ahead = contexts[0].reader._draft[0][1].copy()
-    read, rows = Together.read, []
-    monkeypatch.setattr(Together, "read", lambda s, t: rows.append(len(t)) or read(s, t))
+    read, rows = BatchTransformer.read, []
+    monkeypatch.setattr(BatchTransformer, "read", lambda s, t: rows.append(len(t)) or read(s, t))
     Batch(tiny).decode_together(contexts, [8, 9, 10])
     assert rows == [2]
     assert contexts[0].stats.accepted_tokens == 1 and contexts[1].stats.accepted_tokens == 0
@@ -161,9 +161,9 @@ def test_the_same_contexts_again_are_one_graph(
     tiny: Model, contexts: list[Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recorded when they come a second time; anew for others, and where addresses change."""
-    mix, recorded = Together._mix, []
+    mix, recorded = BatchTransformer._mix, []
     monkeypatch.setattr(
-        Together, "_mix", lambda *args: recorded.append(graph.recording()) or mix(*args)
+        BatchTransformer, "_mix", lambda *args: recorded.append(graph.recording()) or mix(*args)
     )
     batch, n = Batch(tiny), tiny.config.n_layers
 
@@ -260,7 +260,7 @@ def test_a_pass_without_memory_leaves_all_as_they_were(
         raise OutOfDeviceMemory("no memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Together, "logits", no_memory)
+        patched.setattr(BatchTransformer, "logits", no_memory)
         with pytest.raises(OutOfDeviceMemory):
             batch.decode_together(made, [1, 2, 3])
     check_unchanged(made, before)
@@ -289,7 +289,7 @@ def test_contexts_save_themselves_when_due(tiny: Model, tmp_path: Path) -> None:
     for _ in range(TOKENS - 1):
         batch.decode_together(made, [1, 2, 3])
     assert not saves
-    with pytest.raises(NotSaved, match="the disk is full") as caught:
+    with pytest.raises(SaveFailed, match="the disk is full") as caught:
         batch.decode_together(made, [1, 2, 3])
     assert saves == [0, 1, 2] and set(caught.value.problems) == {1}
     assert [len(context.tokens) for context in made] == [20 + TOKENS] * 3

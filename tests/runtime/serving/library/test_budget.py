@@ -12,8 +12,8 @@ import pytest
 
 from kvarn.runtime.model import Model
 from kvarn.runtime.serving.library import Lease, Library
-from kvarn.runtime.serving.library.budget import NoRoom
-from kvarn.runtime.serving.library.shelf import LEAST
+from kvarn.runtime.serving.library.budget import BudgetExceeded
+from kvarn.runtime.serving.library.catalogue import LEAST
 from kvarn.runtime.store.disk import files
 from kvarn.runtime.store.disk.checking.verify import verify
 
@@ -63,7 +63,7 @@ def test_a_day_of_prompts_stays_within_its_bytes(
             lease, ids = leases.pop(rng.randrange(len(leases)))
             if len(lease.context.tokens) == len(ids):
                 histories.append([*ids, *answer(lease, 12)])
-            library.give_back(lease, keep=rng.random() < 0.9)
+            library.release(lease, keep=rng.random() < 0.9)
         if step == 45:
             library, leases = make(most), []
         assert library.n_bytes <= most
@@ -77,20 +77,20 @@ def test_a_day_of_prompts_stays_within_its_bytes(
 
 def test_the_least_recently_used_goes_first(make: Make, model: Model) -> None:
     probe = make()
-    probe.give_back(read(probe, ids_of(model, 1500)))
-    one = next(iter(probe._shelf.entries.values())).n_bytes
-    probe._shelf.remove(next(iter(probe._shelf.entries.values())))
+    probe.release(read(probe, ids_of(model, 1500)))
+    one = next(iter(probe._catalogue.entries.values())).n_bytes
+    probe._catalogue.remove(next(iter(probe._catalogue.entries.values())))
     library = make(4 * one + (2 << 20))
     texts = [ids_of(model, 1500, seed=s) for s in range(6)]
     for text in texts[:3]:
-        library.give_back(read(library, text))
-    library.give_back(library.open([*texts[0], 1], PLAIN, N_CTX))  # used again
+        library.release(read(library, text))
+    library.release(library.open([*texts[0], 1], PLAIN, N_CTX))  # used again
     for text in texts[3:]:
-        library.give_back(read(library, text))
+        library.release(read(library, text))
     library = make(4 * one + (2 << 20))
-    (how,) = {entry.read_as for entry in library._shelf.entries.values()}
+    (how,) = {entry.kv_key for entry in library._catalogue.entries.values()}
     assert how is not None
-    tree = library._shelf.tree(how)
+    tree = library._catalogue.tree(how)
     held = [tree.longest(np.asarray(text, np.uint32)).n_tokens >= LEAST for text in texts]
     assert held[0] and held[-1]
     assert held[1:] == sorted(held[1:])
@@ -99,14 +99,17 @@ def test_the_least_recently_used_goes_first(make: Make, model: Model) -> None:
 
 def test_a_pack_goes_after_those_that_begin_with_it(make: Make, model: Model) -> None:
     library, ids = make(), ids_of(model, 2100)
-    library.give_back(read(library, ids))
-    library.give_back(read(library, [*ids[:1500], *ids_of(model, 700, seed=1)]))
-    parent, child = library._shelf.entries.values()
-    assert child.above is parent
-    library._shelf.touch(child)
+    library.release(read(library, ids))
+    library.release(read(library, [*ids[:1500], *ids_of(model, 700, seed=1)]))
+    parent, child = library._catalogue.entries.values()
+    assert child.parent is parent
+    library._catalogue.touch(child)
     parent.used, child.used = 1.0, 2.0
     removed = []
-    library._budget._remove = lambda entry: (removed.append(entry), library._shelf.remove(entry))
+    library._budget._remove = lambda entry: (
+        removed.append(entry),
+        library._catalogue.remove(entry),
+    )
     library._budget.shrink(0)
     assert removed == [child, parent]
     assert library.n_entries == 0
@@ -121,7 +124,7 @@ def test_what_has_no_room_is_read_in_memory(
     np.testing.assert_array_equal(lease.context.logits, anew(model, ids))
     assert any("--cache-size" in line for line in told)
     assert answer(lease)
-    library.give_back(lease)
+    library.release(lease)
     assert max(watched) <= most
     assert not library.problem
     again = library.open(ids, PLAIN, N_CTX)
@@ -132,24 +135,24 @@ def test_a_branch_without_room_follows_what_was_read(
     make: Make, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, ids = make(), ids_of(model, 900)
-    library.give_back(read(library, ids))
+    library.release(read(library, ids))
 
     def refuse(*_: object) -> None:
-        raise NoRoom("no room")
+        raise BudgetExceeded("no room")
 
-    monkeypatch.setattr(library._budget, "take", refuse)
+    monkeypatch.setattr(library._budget, "reserve", refuse)
     branch = [*ids[:500], *ids_of(model, 60, seed=1)]
     lease = read(library, branch)
     assert lease.cached == 500
     np.testing.assert_array_equal(lease.context.logits, anew(model, branch))
-    library.give_back(lease)
+    library.release(lease)
     assert library.n_entries == 1
 
 
 def test_what_a_branch_begins_with_is_not_removed_for_it(make: Make, model: Model) -> None:
     library, ids = make(), ids_of(model, 900)
-    library.give_back(read(library, ids))
-    (entry,) = library._shelf.entries.values()
+    library.release(read(library, ids))
+    (entry,) = library._catalogue.entries.values()
     library._budget.most_bytes = library.n_bytes + 1000
     branch = [*ids[:500], *ids_of(model, 60, seed=1)]
     lease = read(library, branch)
@@ -176,15 +179,15 @@ def test_a_full_disk_is_told_once_and_memory_goes_on(
         assert "No space left" in library.problem
         second = read(library, [*ids[:1000], *ids_of(model, 90, seed=1)])  # while it is full
         third = read(library, ids_of(model, 300, seed=2))
-        library.give_back(third)
+        library.release(third)
         turn = [*ids_of(model, 300, seed=2), 5, 6]
         fourth = read(library, turn)
         assert fourth.cached == 300
         np.testing.assert_array_equal(fourth.context.logits, anew(model, turn))
-        library.give_back(fourth)
-        library.give_back(first)
+        library.release(fourth)
+        library.release(first)
     assert len(told) == 1
-    library.give_back(second)
+    library.release(second)
     library._retry_at = 0.0
     last = read(library, ids)
     assert last.cached >= 1024
@@ -197,13 +200,13 @@ def test_without_a_disk_contexts_wait_in_memory(make: Make, model: Model, tmp_pa
     first = read(library, ids)
     said = answer(first, 10)
     held = len(first.context.tokens)
-    library.give_back(first)
+    library.release(first)
     turn = [*ids, *said, 3, 4]
     second = read(library, turn)
     assert second.cached == held
-    library.give_back(second)
+    library.release(second)
     for seed in range(12):
-        library.give_back(read(library, ids_of(model, 300, seed=10 + seed)))
+        library.release(read(library, ids_of(model, 300, seed=10 + seed)))
     assert library.memory_bytes > 0
     assert len(library._idle) <= 8
     assert not (tmp_path / "serve").exists()
@@ -216,6 +219,6 @@ def test_two_processes_do_not_share_a_folder(
     other = Library(model, tmp_path / "serve", 1 << 30, told.append)
     assert "another process" in other.problem
     ids = ids_of(model, 200)
-    other.give_back(read(other, ids))
+    other.release(read(other, ids))
     assert other.open([*ids, 1], PLAIN, N_CTX).cached == 200
     other.close()

@@ -29,13 +29,13 @@ def test_histories_that_change_at_their_ends_make_no_long_chain(
         lease = read(library, ids)
         assert turn == 0 or lease.cached == len(ids) - 230
         np.testing.assert_array_equal(lease.context.logits, anew(model, ids))
-        library.give_back(lease)
+        library.release(lease)
     assert 1 < max(depths(tmp_path / "serve")) <= MOST_DEPTH
     library = make()
     lease = read(library, [*ids, 3])
     assert lease.cached == len(ids)
     np.testing.assert_array_equal(lease.context.logits, anew(model, [*ids, 3]))
-    library.give_back(lease)
+    library.release(lease)
     for path in (tmp_path / "serve").iterdir():
         assert not path.is_dir() or verify(path) == []
 
@@ -46,5 +46,5 @@ def test_a_chain_within_one_segment_shares_with_the_first(
     library, ids = make(), ids_of(model, 1100)
     for turn in range(5):
         ids = [*ids[:-30], *ids_of(model, 60, seed=turn)]
-        library.give_back(read(library, ids))
+        library.release(read(library, ids))
     assert max(depths(tmp_path / "serve")) == 1

@@ -25,13 +25,13 @@ def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("n", [500, 1024, 1700, 2300])
 def test_branches(make: Make, kind: Model, n: int) -> None:
     library, first = make(of=kind), ids_of(kind, 2300)
-    library.give_back(read(library, first))
+    library.release(read(library, first))
     ids = [*first[:n], (first[n - 1] + 1) % 200, *ids_of(kind, 300, seed=1)]
     lease = read(library, ids)
     assert lease.cached <= n
     assert n < 2300 or lease.cached == n
     np.testing.assert_array_equal(lease.context.logits, anew(kind, ids))
-    library.give_back(lease)
+    library.release(lease)
 
 
 @pytest.mark.parametrize("n_said", [30, 1200])
@@ -46,8 +46,8 @@ def test_the_same_prompt_after_its_answer(make: Make, kind: Model, n: int, n_sai
     second = read(library, other)
     assert second.cached == n
     np.testing.assert_array_equal(second.context.logits, anew(kind, other))
-    library.give_back(first)
-    library.give_back(second)
+    library.release(first)
+    library.release(second)
     third = read(make(of=kind), other[:-1])
     assert third.cached == n
     np.testing.assert_array_equal(third.context.logits, anew(kind, other[:-1]))
@@ -58,7 +58,7 @@ def test_the_next_turn(make: Make, kind: Model) -> None:
     first = read(library, ids)
     said = answer(first, 20)
     held = len(first.context.tokens)
-    library.give_back(first)
+    library.release(first)
     library = make(of=kind)
     turn = [*ids, *said, *ids_of(kind, 40, seed=2)]
     second = read(library, turn)

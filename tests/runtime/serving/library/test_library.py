@@ -51,13 +51,13 @@ def test_a_prompt_begins_where_it_parts_from_what_was_read(
     make: Make, model: Model, n: int, tmp_path: Path
 ) -> None:
     library, first = make(), ids_of(model, 2300)
-    library.give_back(read(library, first))
+    library.release(read(library, first))
     other = (first[n] + 1) % 512 if n < 2300 else 7
     ids = [*first[:n], other, *ids_of(model, 600, seed=1)]
     lease = read(library, ids)
     assert lease.cached == (n if n >= 16 else 0)
     np.testing.assert_array_equal(lease.context.logits, anew(model, ids))
-    library.give_back(lease)
+    library.release(lease)
     again = make().open(first, PLAIN, N_CTX)
     assert again.cached == 2299
     sound(tmp_path / "serve")
@@ -67,11 +67,11 @@ def test_the_same_prompt_again_reads_its_last_token(make: Make, model: Model) ->
     library, ids = make(), ids_of(model, 1500)
     first = read(library, ids)
     expected = answer(first)
-    library.give_back(first)
+    library.release(first)
     second = read(library, ids)
     assert second.cached == len(ids) - 1
     assert answer(second) == expected
-    library.give_back(second)
+    library.release(second)
     assert library.n_entries == 1  # the second had nothing new
 
 
@@ -80,7 +80,7 @@ def test_the_next_turn_begins_where_the_last_one_ended(make: Make, model: Model)
     first = read(library, ids)
     said = answer(first, 20)
     held = len(first.context.tokens)
-    library.give_back(first)
+    library.release(first)
     turn = [*ids, *said, *ids_of(model, 40, seed=2)]
     second = read(library, turn)
     assert second.cached == held
@@ -105,8 +105,8 @@ def test_leases_share_what_is_still_being_read(make: Make, model: Model) -> None
         prompt = [*ids[:1650], *ids_of(model, 50, seed=seed)]
         np.testing.assert_array_equal(lease.context.logits, anew(model, prompt))
         assert answer(lease)
-        library.give_back(lease)
-    library.give_back(first)
+        library.release(lease)
+    library.release(first)
     assert library.n_entries == 4
     assert not library._leases
 
@@ -115,19 +115,19 @@ def test_a_client_that_goes_away_loses_nothing_it_has_read(make: Make, model: Mo
     library, ids = make(), ids_of(model, 2000)
     first = library.open(ids, PLAIN, N_CTX)
     first.context.prefill(ids[:1200])
-    library.give_back(first)
+    library.release(first)
     second = make().open(ids, PLAIN, N_CTX)
     assert second.cached == 1200
 
 
 def test_what_is_read_in_another_way_is_not_shared(make: Make, model: Model) -> None:
     library, ids = make(), ids_of(model, 1500)
-    library.give_back(read(library, ids))
+    library.release(read(library, ids))
     sparse = ContextRequest(prefill=kvarn.SparsePrefill(k=64, from_=256))
     for request in (ContextRequest(store=kvarn.Ram("q8_0", "q8_0")), sparse):
         lease = read(library, ids, request)
         assert not lease.cached
-        library.give_back(lease)
+        library.release(lease)
         assert library.open(ids, request, N_CTX).cached == len(ids) - 1
     np.testing.assert_array_equal(
         read(library, ids, sparse).context.logits, anew(model, ids, sparse)
@@ -136,7 +136,7 @@ def test_what_is_read_in_another_way_is_not_shared(make: Make, model: Model) -> 
 
 def test_the_attend_method_makes_no_difference(make: Make, model: Model) -> None:
     library, ids = make(), ids_of(model, 2100)
-    library.give_back(read(library, ids))
+    library.release(read(library, ids))
     topk = ContextRequest(attend=kvarn.TopK(budget=64))
     lease = read(library, ids, topk)
     assert lease.cached == len(ids) - 1
@@ -148,17 +148,17 @@ def test_the_attend_method_makes_no_difference(make: Make, model: Model) -> None
 
 def test_contexts_that_evict_share_nothing(make: Make, model: Model) -> None:
     library, ids = make(), ids_of(model, 1500)
-    library.give_back(read(library, ids))
+    library.release(read(library, ids))
     request = ContextRequest(keep=kvarn.Streaming(budget=256))
     lease = read(library, ids, request)
     assert lease.cached == 0
-    library.give_back(lease)
+    library.release(lease)
     assert library.n_entries == 1
 
 
 def test_what_is_not_to_be_kept_is_removed(make: Make, model: Model, told: list[str]) -> None:
     library, ids = make(), ids_of(model, 1100)
-    library.give_back(read(library, ids), keep=False)
+    library.release(read(library, ids), keep=False)
     assert library.n_entries == 0
     assert library.open(ids, PLAIN, N_CTX).cached == 0
     assert not told

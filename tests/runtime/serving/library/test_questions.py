@@ -94,11 +94,11 @@ def test_about_a_pack(
     lease = read(library, question, AUTO, book)
     assert lease.cached == N
     np.testing.assert_array_equal(lease.context.logits, sparsely)
-    library.give_back(lease)
+    library.release(lease)
     lease = read(library, question, EXACT, book)
     assert lease.cached == N
     np.testing.assert_array_equal(lease.context.logits, exactly)
-    library.give_back(lease)
+    library.release(lease)
     again = library.open(question, AUTO, N_CTX, book)
     assert again.cached == len(question) - 1
 
@@ -113,7 +113,7 @@ def test_about_a_pack_of_another_method_without_a_folder(
         assert lease.cached == N
         with model.context(N_CTX, attend, store=kvarn.Disk(book, read_only=True)) as context:
             np.testing.assert_array_equal(lease.context.logits, context.prefill(question[N:]))
-        library.give_back(lease)
+        library.release(lease)
 
 
 def test_about_what_the_library_has(
@@ -126,20 +126,20 @@ def test_about_what_the_library_has(
 ) -> None:
     """Also after a restart; a request for exact reading gets nothing that was read otherwise."""
     library = make()
-    library.give_back(read(library, text))
+    library.release(read(library, text))
     lease = read(library, question)
     assert lease.cached == N
     np.testing.assert_array_equal(lease.context.logits, sparsely)
-    library.give_back(lease)
+    library.release(lease)
     for made in (library, None):
         library = made or make()
         turn = library.open([*question, 1], AUTO, N_CTX)
         assert turn.cached == len(question)
-        library.give_back(turn)
+        library.release(turn)
         lease = read(library, question, EXACT)
         assert lease.cached == (N if made else len(question) - 1)
         np.testing.assert_array_equal(lease.context.logits, exactly)
-        library.give_back(lease)
+        library.release(lease)
 
 
 def test_a_prompt_that_is_asked_again_has_the_same_logits(
@@ -148,7 +148,7 @@ def test_a_prompt_that_is_asked_again_has_the_same_logits(
     library = make()
     first = read(library, question)
     logits = first.context.logits.copy()
-    library.give_back(first)
+    library.release(first)
     assert first.cached == 0 and (logits != sparsely).any()
     again = read(library, question)
     assert again.cached == len(question) - 1
@@ -160,11 +160,11 @@ def test_what_is_no_question_is_read_exactly(
 ) -> None:
     """A beginning that is short, or shorter than four times the rest: a text of its own."""
     library = make()
-    library.give_back(read(library, text[: LONG - 100]))
+    library.release(read(library, text[: LONG - 100]))
     lease = read(library, question)
     assert lease.cached == LONG - 100
     np.testing.assert_array_equal(lease.context.logits, exactly)
-    library.give_back(lease)
+    library.release(lease)
     longer = [*text, *ids_of(model, N // 4 + 2, seed=3)]
     lease = read(library, longer)
     assert lease.cached == N
@@ -180,12 +180,12 @@ def test_what_waits_in_memory(
     lease = read(library, text)
     with model.context(N_CTX, Auto()) as context:
         np.testing.assert_array_equal(lease.context.logits, context.prefill(text))
-    library.give_back(lease)
+    library.release(lease)
     long_question = [*text, *ids_of(model, 700, seed=1)]
     lease = read(library, long_question)
     assert lease.cached == N
     with model.context(N_CTX, Auto(), prefill=kvarn.SparsePrefill(from_=N)) as context:
         np.testing.assert_array_equal(lease.context.logits, context.prefill(long_question))
-    library.give_back(lease)
+    library.release(lease)
     longer = [*text, *ids_of(model, 3000, seed=3)]
     assert library.open(longer, AUTO, N_CTX).cached == 0

@@ -40,7 +40,7 @@ while True:
         lease.context.prefill(ids[first : first + 512])
     leases.append(lease)
     if len(leases) == 3:
-        library.give_back(leases.pop(rng.randrange(3)))
+        library.release(leases.pop(rng.randrange(3)))
 """
 TEXTS = [[random.Random(s).randrange(512) for _ in range(2600)] for s in range(3)]
 
@@ -70,11 +70,11 @@ def test_damaged_packs_are_dropped_and_read_again(
     make: Make, model: Model, told: list[str], tmp_path: Path, name: str
 ) -> None:
     library, ids = make(), ids_of(model, 1700)
-    library.give_back(read(library, ids))
-    library.give_back(read(library, [*ids[:1500], *ids_of(model, 200, seed=1)]))
+    library.release(read(library, ids))
+    library.release(read(library, [*ids[:1500], *ids_of(model, 200, seed=1)]))
     other = ids_of(model, 300, seed=2)
-    library.give_back(read(library, other))
-    (path,) = {entry.above.path for entry in library._shelf.entries.values() if entry.above}
+    library.release(read(library, other))
+    (path,) = {entry.parent.path for entry in library._catalogue.entries.values() if entry.parent}
     library.close()
     files = sorted(path.glob(name if not name.startswith("tail") else "tail-*"))
     for file in files:
@@ -90,14 +90,14 @@ def test_damaged_packs_are_dropped_and_read_again(
 def test_a_restart_reads_no_tokens_until_they_are_wanted(
     make: Make, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvarn.runtime.serving.library import shelf
+    from kvarn.runtime.serving.library import catalogue
 
     library = make()
     for seed in range(6):
-        library.give_back(read(library, ids_of(model, 200, seed=seed)))
+        library.release(read(library, ids_of(model, 200, seed=seed)))
     read_: list[Path] = []
-    real = shelf.tokens_of
-    monkeypatch.setattr(shelf, "tokens_of", lambda path: (read_.append(path), real(path))[1])
+    real = catalogue.tokens_of
+    monkeypatch.setattr(catalogue, "tokens_of", lambda path: (read_.append(path), real(path))[1])
     library = make()
     assert library.n_entries == 6 and not read_
     assert library.open([*ids_of(model, 200, seed=3), 1], PLAIN, N_CTX).cached == 200
@@ -112,7 +112,7 @@ def test_what_is_no_pack_stays(make: Make, model: Model, tmp_path: Path, told: l
     half.mkdir()
     (half / "commits").write_bytes(b"begun")
     library = make()
-    library.give_back(read(library, ids_of(model, 100)))
+    library.release(read(library, ids_of(model, 100)))
     assert (folder / "letter.txt").read_text() == "dear"
     assert not half.exists() and not told
 
@@ -122,8 +122,8 @@ def test_a_removal_that_was_killed_is_finished(
     make: Make, model: Model, told: list[str], monkeypatch: pytest.MonkeyPatch, n_removed: int
 ) -> None:
     library, ids, removed = make(), ids_of(model, 1700), []
-    library.give_back(read(library, ids))
-    (path,) = library._shelf.entries
+    library.release(read(library, ids))
+    (path,) = library._catalogue.entries
     library.close()
     real = os.unlink
 
@@ -154,7 +154,7 @@ def test_packs_of_the_user_are_begun_with_and_stay(
     lease = read(library, question)
     assert lease.cached == len(ids)
     np.testing.assert_array_equal(lease.context.logits, anew(model, question))
-    library.give_back(lease)
+    library.release(lease)
     library._budget.shrink(0)
     assert library.n_entries == 0
     assert verify(tmp_path / "book") == []
@@ -170,11 +170,11 @@ def test_what_follows_a_pack_of_the_user_is_found_after_a_restart(
     build_pack(model, book, ids)
     library, question = make(), [*ids, *ids_of(model, 300, seed=1)]
     library.include(book)
-    library.give_back(read(library, question))
+    library.release(read(library, question))
     library = make()
     lease = library.open([*question, 1], PLAIN, N_CTX)
     assert lease.cached == len(question)
-    library.give_back(lease)
+    library.release(lease)
     assert library.n_entries == 1 and list(library.include(book)) == ids
     library.close()
     remove_pack(book)
@@ -199,4 +199,4 @@ def test_a_pack_of_the_user_that_has_changed_is_read_anew(
         assert list(library.include(book)) == text
         lease = read(library, question := [*text, *ids_of(model, 70, seed=1)])
         np.testing.assert_array_equal(lease.context.logits, anew(model, question))
-        library.give_back(lease)
+        library.release(lease)

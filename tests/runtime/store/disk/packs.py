@@ -68,7 +68,7 @@ def fill(store: DiskStore | RamStore, tokens: Sequence[int], start: int) -> None
         stop = min(len(tokens), (start // 512 + 1) * 512)  # a pass
         store.states.begin(start, stop - start)
         store.states.memory += states_of(tokens[start:stop])
-        store.states.done(stop)
+        store.states.end(stop)
         start = stop
 
 

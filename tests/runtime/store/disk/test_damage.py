@@ -217,12 +217,12 @@ def test_a_file_cut_under_a_reader_that_reads_is_told(whole: Path, tmp_path: Pat
 
 
 def test_a_parent_that_is_gone_or_another_is_told(whole: Path, tmp_path: Path) -> None:
-    from kvarn.runtime.store.disk.parents import shared
+    from kvarn.runtime.store.disk.parents import shared_segments
 
     above = tmp_path / "above"
     shutil.copytree(whole, above)
     folder = PackFolder(above)
-    inherited = shared(folder, folder.state())
+    inherited = shared_segments(folder, folder.state())
     assert inherited is not None
     child = tmp_path / "child"
     create(child, Manifest(FACTS, "f16", "f16", False, inherited))

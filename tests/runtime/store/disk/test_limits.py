@@ -20,7 +20,7 @@ COMMAND = textwrap.dedent(
     import packs
     from packs import FACTS, LAYERS, SEGMENT
     from kvarn.runtime.store.disk.archive import export_pack, import_pack
-    from kvarn.runtime.store.disk.parents import shared
+    from kvarn.runtime.store.disk.parents import shared_segments
     from kvarn.runtime.store.disk.contents import create
     from kvarn.runtime.store.disk.folder import PackFolder
     from kvarn.runtime.store.disk.format.manifest import Manifest
@@ -62,7 +62,7 @@ COMMAND = textwrap.dedent(
     del half
     assert mapped(whole) == 0
     above = PackFolder(whole)
-    create(child, Manifest(FACTS, "f16", "f16", False, shared(above, above.state())))
+    create(child, Manifest(FACTS, "f16", "f16", False, shared_segments(above, above.state())))
     store = packs.opened(child)
     store.adopt(PackFolder(whole))
     start, tokens = len(tokens), tokens + packs.random_tokens(n_segments // 2 * SEGMENT, seed=1)

@@ -10,7 +10,7 @@ from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest
-from kvarn.runtime.store.disk.parents import shared
+from kvarn.runtime.store.disk.parents import shared_segments
 
 from .packs import (
     MIXED,
@@ -39,7 +39,7 @@ def above(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def child_of(above: Path, path: Path) -> DiskStore:
     folder = PackFolder(above)
     state = folder.state(recent=True)
-    manifest = Manifest(folder.manifest.model, "f16", "f16", False, shared(folder, state))
+    manifest = Manifest(folder.manifest.model, "f16", "f16", False, shared_segments(folder, state))
     create(path, replace(manifest, windows=folder.manifest.windows), None, state.recent)
     store = opened(path)
     store.adopt(folder)
@@ -71,7 +71,7 @@ def test_a_late_child_saves_what_it_copies_with_what_it_reads(
     """Killed before, it is sound, and has the full segments that it shares."""
     child, folder = tmp_path / "child", PackFolder(above)
     state = folder.state(recent=True)
-    manifest = Manifest(folder.manifest.model, "f16", "f16", False, shared(folder, state))
+    manifest = Manifest(folder.manifest.model, "f16", "f16", False, shared_segments(folder, state))
     create(child, replace(manifest, windows=folder.manifest.windows), None, state.recent)
     before = {path.name: path.read_bytes() for path in child.iterdir()}
     store = opened(child)

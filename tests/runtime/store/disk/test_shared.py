@@ -91,7 +91,9 @@ def check_pieces(stores: list[DiskStore]) -> None:
 
 def child_of(parent: Path, path: Path) -> DiskStore:
     folder = PackFolder(parent)
-    create(path, Manifest(FACTS, "f16", "f16", False, parents.shared(folder, folder.state())))
+    create(
+        path, Manifest(FACTS, "f16", "f16", False, parents.shared_segments(folder, folder.state()))
+    )
     store = opened(path)
     store.adopt(folder)
     return store

@@ -13,18 +13,19 @@ if TYPE_CHECKING:
     from .transformer import Transformer
 
 
-class Stretches:
-    """A pass whose mixing is called in some layers (`Attention.called`), and recorded between."""
+class SplitPass:
+    """A pass whose mixing is called in some layers (`Attention.unrecorded`), and recorded between
+    them."""
 
     def __init__(
         self, model: Transformer, b: Rows, angles: list[Array], attention: Attention
     ) -> None:
         self._model, self._b, self._attention = model, b, ref(attention)
         layers = [i for i, layer in enumerate(model.config.layers) if layer.attention is not None]
-        self._called = [layers[number] for number in sorted(attention.called)]
+        self._called = [layers[number] for number in sorted(attention.unrecorded)]
         starts = 0, *(index + 1 for index in self._called)
         self._graphs = [
-            model.device.record(model.stretch, first, stop, b, angles, attention)
+            model.device.record(model.run_layers, first, stop, b, angles, attention)
             for first, stop in zip(starts, (*self._called, model.config.n_layers), strict=True)
         ]
 

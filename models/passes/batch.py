@@ -28,7 +28,7 @@ class NextTokens(NamedTuple):
     """The size of the context, see `Transformer.forward`."""
 
 
-class _WholePass:
+class _PassGraph:
     """All operations of a pass, recorded for some contexts; each one's `graphs` hold it, until an
     address of that context changes."""
 
@@ -56,7 +56,7 @@ class _WholePass:
         self._graph = None
 
 
-class Together(Transformer):
+class BatchTransformer(Transformer):
     """The forward pass of B contexts, one token each or some more, in memory for up to `most` rows.
 
     Embeddings, matrix products, norms and feed-forwards take all rows at once; mixers mix those of
@@ -70,7 +70,7 @@ class Together(Transformer):
     def __init__(self, config: ModelConfig, weights: Weights, most: int) -> None:
         super().__init__(config, weights, most, alone=True)
         self._each = [self._work.rows(i, i + 1) for i in range(most)]
-        self._whole: _WholePass | None = None
+        self._graph: _PassGraph | None = None
         self._last: list[tuple[int, int]] = []
 
     def read(self, contexts: list[NextTokens]) -> Array:
@@ -91,7 +91,7 @@ class Together(Transformer):
             factors = [self._temperatures(position, 1) for position in positions]
             put(np.concatenate(factors), b.array("temperature"))
         angles = self._rotations.angles_of(positions, is_long)
-        if (whole := self._whole_for(contexts, b, angles)) is not None:
+        if (whole := self._pass_graph(contexts, b, angles)) is not None:
             whole.run()
             return b.normed
         for index, part in enumerate(self._graphs_for(False, n, b, angles)):
@@ -112,30 +112,30 @@ class Together(Transformer):
             layer.mix(one.attention, rows, rows)
             first += n
 
-    def _whole_for(
+    def _pass_graph(
         self, contexts: list[NextTokens], b: Rows, angles: list[Array]
-    ) -> _WholePass | None:
+    ) -> _PassGraph | None:
         """The graph of the pass; None for contexts that cannot be recorded or are new together."""
-        if self._whole is not None:
-            if self._whole.holds_for(contexts, self):
-                return self._whole
-            self._whole.drop()
-            self._whole = None
+        if self._graph is not None:
+            if self._graph.holds_for(contexts, self):
+                return self._graph
+            self._graph.drop()
+            self._graph = None
         last, self._last = self._last, [(id(one.attention), len(one.ids)) for one in contexts]
         graphs = [one.attention.graphs for one in contexts]
         if last != self._last or any(of_one is None for of_one in graphs):
             return None
-        if any(one.attention.called for one in contexts):
+        if any(one.attention.unrecorded for one in contexts):
             return None
-        whole = _WholePass(self.device.record(self._all, contexts, b, angles), contexts)
-        self._whole = whole
+        whole = _PassGraph(self.device.record(self._run_all, contexts, b, angles), contexts)
+        self._graph = whole
         for of_one in graphs:
             assert of_one is not None
             of_one[self] = whole
         return whole
 
-    def _all(self, contexts: list[NextTokens], b: Rows, angles: list[Array]) -> None:
+    def _run_all(self, contexts: list[NextTokens], b: Rows, angles: list[Array]) -> None:
         for index in range(self.config.n_layers):
-            self._between(index, b, angles)
+            self._run_between(index, b, angles)
             self._mix(index, contexts)
-        self._between(self.config.n_layers, b, angles)
+        self._run_between(self.config.n_layers, b, angles)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...context.planning.plan import question_prefill
 from ...prefill import BlocksPrefill, Exact, Prefill, SparsePrefill
 from ...store import Ram
-from .entry import ReadAs
+from .entry import KVKey
 
 if TYPE_CHECKING:
     from ...context.planning.request import ContextRequest
@@ -30,45 +30,45 @@ REPEATED = 2
 """So few tokens are read as the beginning was: a prompt that is asked again has the same answer."""
 
 
-class Beginning(NamedTuple):
-    """What a prompt can begin with. read_as, prefill: of a context that goes on from there."""
+class Prefix(NamedTuple):
+    """What a prompt can begin with. kv_key, prefill: of a context that goes on from there."""
 
     match: Match[Entry]
-    read_as: ReadAs
+    kv_key: KVKey
     prefill: Prefill
 
 
 @dataclass(frozen=True)
-class Ways:
-    """The ways in which a request may be read.
+class ReadingPolicy:
+    """How the prompt of a request may be read.
 
     anew: how tokens were read that it can begin with, and those of a prompt that begins with none;
     after: the same, followed by tokens read by `question`. is_pack: all follows a pack.
     """
 
-    anew: ReadAs
+    anew: KVKey
     prefill: Prefill
-    after: ReadAs
+    after: KVKey
     question: Prefill
     is_pack: bool
 
-    def chosen(self, anew: Match[Entry], after: Match[Entry], n_tokens: int) -> Beginning:
+    def choose(self, anew: Match[Entry], after: Match[Entry], n_tokens: int) -> Prefix:
         """The better beginning of a prompt of `n_tokens`. anew, after: the longest in each way."""
         n = max(anew.n_tokens, after.n_tokens)
         is_question = after.n_tokens > anew.n_tokens or REST_SHARE * (n_tokens - n) <= n
         is_repeated = anew.n_tokens == n and n_tokens - n <= REPEATED
         if self.is_pack or (n >= LONG and is_question and not is_repeated):
             longer = after if after.n_tokens == n else anew
-            return Beginning(longer, self.after, self.question)
-        return Beginning(anew, self.anew, self.prefill)
+            return Prefix(longer, self.after, self.question)
+        return Prefix(anew, self.anew, self.prefill)
 
-    def in_memory(self, n_tokens: int) -> Prefill:
+    def memory_prefill(self, n_tokens: int) -> Prefill:
         """How a context in memory reads: first a prompt of `n_tokens`, then questions."""
         if self.is_pack or not isinstance(self.question, SparsePrefill) or self.anew == self.after:
             return self.prefill
         return replace(self.question, from_=max(self.question.from_, n_tokens))
 
-    def least_in_memory(self, n_tokens: int) -> int:
+    def least_memory_prefix(self, n_tokens: int) -> int:
         """Tokens of a prompt with which a context in memory begins at least, if the rest is to be
         read as a question there."""
         if self.is_pack or self.anew == self.after or n_tokens <= LONG:
@@ -76,10 +76,10 @@ class Ways:
         return n_tokens * REST_SHARE // (REST_SHARE + 1)
 
 
-def ways_of(
-    model: Model, request: ContextRequest, n_ctx: int, pack: ReadAs | None = None
-) -> Ways | None:
-    """The ways of a request, which follows a pack that was read as `pack`; None if it shares
+def policy_of(
+    model: Model, request: ContextRequest, n_ctx: int, pack: KVKey | None = None
+) -> ReadingPolicy | None:
+    """The policy of a request, which follows a pack that was read as `pack`; None if it shares
     nothing: it evicts, reads in blocks, or has a store of its own.
 
     A pack of other types or other factors is of no use: its text is read again.
@@ -92,14 +92,14 @@ def ways_of(
     if pack is not None and (pack.k, pack.v, pack.long_rope) != (*types, long_rope):
         pack = None
 
-    def way(prefill: Prefill) -> ReadAs:
-        return ReadAs(*types, (prefill.resolved(info).facts(info),), long_rope)
+    def way(prefill: Prefill) -> KVKey:
+        return KVKey(*types, (prefill.resolved(info).facts(info),), long_rope)
 
     if asked is not None and pack is None:
         if isinstance(asked, BlocksPrefill):
             return None
-        return Ways(way(asked), asked, way(asked), asked, False)
+        return ReadingPolicy(way(asked), asked, way(asked), asked, False)
     question = question_prefill(model, request, n_ctx) if asked is None else asked.following()
     anew = pack or way(Exact())
-    after = anew.then(question.resolved(info).facts(info))
-    return Ways(anew, Exact(), after, question, pack is not None)
+    after = anew.followed_by(question.resolved(info).facts(info))
+    return ReadingPolicy(anew, Exact(), after, question, pack is not None)

@@ -16,7 +16,7 @@ from ...store.disk.contents import is_half_removed, remove_files
 from ...store.disk.errors import PackDamaged
 from ...store.disk.format.manifest import NAME, Manifest
 from ...store.disk.models import check_model
-from .entry import Entry, ReadAs, disk_bytes, read_as, tokens_of, version_of
+from .entry import Entry, KVKey, disk_bytes, kv_key_of, tokens_of, version_of
 from .tree import TokenTree, as_tokens
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ EMPTY = np.empty(0, np.uint32)
 """The tokens of an entry whose tokens are not known yet."""
 
 
-def best_of(match: Match[Entry]) -> Entry | None:
+def best_entry(match: Match[Entry]) -> Entry | None:
     """The entry to begin with: one that ends there and can be gone on with, or else one in a short
     chain; None if none has enough."""
     if match.n_tokens < LEAST:
@@ -45,7 +45,7 @@ def best_of(match: Match[Entry]) -> Entry | None:
     return min(islice(match.entries(), _CANDIDATES), key=lambda entry: entry.depth)
 
 
-class Shelf:
+class Catalogue:
     """Entries by their paths, and those that the model can use by their tokens.
 
     After a restart, `load` opens no pack but reads its manifest; tokens are read when the first
@@ -55,7 +55,7 @@ class Shelf:
     def __init__(self, model: ModelInfo, tell: Callable[[str], None]) -> None:
         self._model, self._tell = model, tell
         self.entries: dict[Path, Entry] = {}
-        self._trees: dict[ReadAs, TokenTree[Entry]] = {}
+        self._trees: dict[KVKey, TokenTree[Entry]] = {}
         self._unread: list[Entry] = []
         self._clock = 0.0
 
@@ -78,9 +78,9 @@ class Shelf:
             if is_half_removed(path, manifest):
                 self.discard(path)
                 return
-            how = read_as(path, manifest, self._model)
+            how = kv_key_of(path, manifest, self._model)
         except PackDamaged as error:
-            self._drop(path, error)
+            self._discard_damaged(path, error)
             return
         except PackError:
             how = None  # of another version of kvarn
@@ -98,14 +98,14 @@ class Shelf:
         if parent is None:
             return
         place = parent.folder(entry.path)
-        above = self.entries.get(place) or self._of_user(parent, place)
+        above = self.entries.get(place) or self._user_entry(parent, place)
         if above is None:
-            entry.read_as = None
+            entry.kv_key = None
             return
-        entry.above = above
+        entry.parent = above
         above.n_children += 1
 
-    def _of_user(self, parent: Parent, path: Path) -> Entry | None:
+    def _user_entry(self, parent: Parent, path: Path) -> Entry | None:
         """The user's pack that an entry begins with, whose tokens are read when they are wanted;
         None if it is not there any more."""
         try:
@@ -114,34 +114,34 @@ class Shelf:
             return None
         if manifest.id != parent.id:
             return None
-        how = read_as(path, manifest, self._model)
-        entry = Entry(path, how, EMPTY, is_ours=False)
+        how = kv_key_of(path, manifest, self._model)
+        entry = Entry(path, how, EMPTY, is_managed=False)
         self.entries[path] = entry
         self._unread.append(entry)
         return entry
 
-    def tree(self, how: ReadAs) -> TokenTree[Entry]:
+    def tree(self, how: KVKey) -> TokenTree[Entry]:
         """The entries that were read in one way."""
         while self._unread:
             entry = self._unread.pop()
-            if self.entries.get(entry.path) is entry and entry.read_as is not None:
+            if self.entries.get(entry.path) is entry and entry.kv_key is not None:
                 try:
-                    self.know(entry, tokens_of(entry.path))
+                    self.set_tokens(entry, tokens_of(entry.path))
                 except PackError as error:
-                    self.lose(entry, error)
+                    self.invalidate(entry, error)
         return self._trees.setdefault(how, TokenTree())
 
-    def know(self, entry: Entry, tokens: Sequence[int] | U32) -> None:
-        """The tokens of an entry are these."""
+    def set_tokens(self, entry: Entry, tokens: Sequence[int] | U32) -> None:
+        """Set the tokens of an entry, by which it is found."""
         entry.tokens = tokens if isinstance(tokens, np.ndarray) else as_tokens(tokens)
-        if entry.read_as is not None:
-            self._trees.setdefault(entry.read_as, TokenTree()).insert(entry.tokens, entry)
+        if entry.kv_key is not None:
+            self._trees.setdefault(entry.kv_key, TokenTree()).insert(entry.tokens, entry)
 
-    def is_superfluous(self, entry: Entry) -> bool:
+    def is_redundant(self, entry: Entry) -> bool:
         """Whether another entry has all of its tokens, or there are few."""
-        if len(entry.tokens) < LEAST_KEPT or entry.read_as is None:
+        if len(entry.tokens) < LEAST_KEPT or entry.kv_key is None:
             return True
-        match = self.tree(entry.read_as).longest(entry.tokens)
+        match = self.tree(entry.kv_key).longest(entry.tokens)
         return any(other is not entry for other in islice(match.entries(), 2))
 
     def include(self, path: Path) -> Entry:
@@ -151,17 +151,17 @@ class Shelf:
         if entry is not None and version == entry.version:
             return entry
         if entry is not None and entry.version is not None and version[0] != entry.version[0]:
-            self.lose(entry, PackError(path, "it is another pack now"))
+            self.invalidate(entry, PackError(path, "it is another pack now"))
             self.entries.pop(path, None)
             entry = None
         if entry is None:
             entry = Entry(
-                path, read_as(path, Manifest.read(path), self._model), EMPTY, is_ours=False
+                path, kv_key_of(path, Manifest.read(path), self._model), EMPTY, is_managed=False
             )
-        if entry.read_as is None:
+        if entry.kv_key is None:
             check_model(path, Manifest.read(path).model, self._model)
             raise PackError(path, "contexts of this model cannot begin with it")
-        self.know(entry, tokens_of(path))
+        self.set_tokens(entry, tokens_of(path))
         entry.n_bytes, entry.version = disk_bytes(path), version
         self.entries[path] = entry
         return entry
@@ -178,29 +178,29 @@ class Shelf:
         with suppress(PackError, OSError):
             entry.remove()
 
-    def lose(self, entry: Entry, error: PackError) -> None:
+    def invalidate(self, entry: Entry, error: PackError) -> None:
         """Begin nothing with an entry that cannot be opened, nor with those that begin with it, and
         remove those that no context uses."""
-        for other in [other for other in self.entries.values() if other.above is entry]:
-            self.lose(other, error)
-        if entry.read_as is not None:
-            self._trees.setdefault(entry.read_as, TokenTree()).remove(entry)
-            entry.read_as = None
+        for other in [other for other in self.entries.values() if other.parent is entry]:
+            self.invalidate(other, error)
+        if entry.kv_key is not None:
+            self._trees.setdefault(entry.kv_key, TokenTree()).remove(entry)
+            entry.kv_key = None
         if entry.context is not None or entry.n_children or entry.n_readers:
             return
         self._forget(entry)
-        if entry.is_ours:
-            self._drop(entry.path, error)
+        if entry.is_managed:
+            self._discard_damaged(entry.path, error)
 
     def _forget(self, entry: Entry) -> None:
         self.entries.pop(entry.path, None)
-        if entry.read_as is not None:
-            self._trees.setdefault(entry.read_as, TokenTree()).remove(entry)
-        if entry.above is not None:
-            entry.above.n_children -= 1
-            entry.above = None
+        if entry.kv_key is not None:
+            self._trees.setdefault(entry.kv_key, TokenTree()).remove(entry)
+        if entry.parent is not None:
+            entry.parent.n_children -= 1
+            entry.parent = None
 
-    def _drop(self, path: Path, error: PackError) -> None:
+    def _discard_damaged(self, path: Path, error: PackError) -> None:
         self._tell(f"{error}; it is removed, and its text read again when it is needed")
         self.discard(path)
 

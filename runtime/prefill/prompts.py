@@ -14,7 +14,7 @@ SINKS = 128
 """First tokens that every row reads: those of HashAttention; one block of keys."""
 
 
-class AroundPrompts(BoundAttend):
+class PromptAttend(BoundAttend):
     """Reads prompts in a way of its own, and generated tokens by `inner`."""
 
     records_prompts = False
@@ -22,14 +22,14 @@ class AroundPrompts(BoundAttend):
     def __init__(self, inner: BoundAttend, n_layers: int) -> None:
         self._inner, self.notices, self.reads = inner, inner.notices, inner.reads
         self.prompt_reads = inner.prompt_reads or [LayerReads(i) for i in range(n_layers)]
-        self.records, self.called = inner.records, inner.called
+        self.records, self.unrecorded = inner.records, inner.unrecorded
         self.every_query = inner.every_query
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         return self._inner.expect(start, n_tokens, prompt)
 
-    def done(self, n_tokens: int) -> None:
-        self._inner.done(n_tokens)
+    def end(self, n_tokens: int) -> None:
+        self._inner.end(n_tokens)
 
     @property
     def observer(self) -> ChoiceObserver | None:  # type: ignore[override]
