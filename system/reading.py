@@ -12,7 +12,8 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -58,11 +59,21 @@ def read_stdin(limit: int = MOST_TEXT) -> bytes:
         raise InputRefused("standard input is closed: expected a text there")
     data = bytearray()
     stream: BinaryIO = sys.stdin.buffer
-    while part := stream.read(min(_PART, limit + 1 - len(data))):
-        data += part
-        if len(data) > limit:
-            raise _too_long("standard input", limit)
+    with stdin_named():
+        while part := stream.read(min(_PART, limit + 1 - len(data))):
+            data += part
+            if len(data) > limit:
+                raise _too_long("standard input", limit)
     return bytes(data)
+
+
+@contextmanager
+def stdin_named() -> Iterator[None]:
+    """Name standard input in an error of reading it, as where it is closed."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, "standard input") from error
 
 
 def read_start(path: Path, n_bytes: int) -> bytes:

@@ -221,6 +221,7 @@ def kvarn(redirections: str, *arguments: str) -> subprocess.CompletedProcess[byt
         ("2>&-", "--version", 0, b""),
         ("2>&-", "--no-such", 2, b""),
         ("<&-", "--version", 0, b""),
+        ("<&-", "tokenize -f -", 1, b"kvarn: standard input: Bad file descriptor\n"),
         (">/dev/full", "--version", 1, b"kvarn: standard output: No space left on device\n"),
         ("2>/dev/full", "--no-such", 2, b""),
         ("2>/dev/full", "inspect none", 1, b""),
@@ -235,6 +236,12 @@ def test_streams_that_take_nothing(
         pytest.skip("no /dev/full on this system")
     done = kvarn(redirections, *arguments.split())
     assert (done.returncode, done.stderr) == (code, message)
+
+
+def test_a_chat_names_the_input_that_it_cannot_read() -> None:
+    done = kvarn("<&-", "chat")
+    assert done.returncode == 1
+    assert done.stderr.endswith(b"\nkvarn: standard input: Bad file descriptor\n")
 
 
 def test_a_closed_stream_is_no_file_that_is_opened_next(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ....system import terminal
+from ....system.reading import stdin_named
 
 _QUOTES = '"""'
 _MORE = "… "
@@ -73,7 +74,8 @@ class TurnReader:
                 return None
         if self.interactive:
             terminal.prompt(prompt)
-        line = sys.stdin.readline()
+        with stdin_named():
+            line = sys.stdin.readline()
         return line.removesuffix("\n") if line else None
 
 
