@@ -11,6 +11,7 @@ from ..sampling import NotFinite, Sampler
 from ..stats import Clock
 from ..stops import StopMatcher, stop_strings
 from ..token_ids import TokenIds
+from .reading.prompt import ContextError
 
 if TYPE_CHECKING:
     from ..draft import Draft
@@ -117,17 +118,28 @@ class Generation:
             draft.prepare(context)
 
     def ids(self, stop_at_eos: bool = True) -> Iterator[int]:
-        """Read the prompt, then yield token ids."""
+        """Read the prompt, then yield token ids. Raises `ContextError` where the context was used
+        otherwise since the last one, as by another answer."""
         context = self.context
         if prompt := context.encode(self._prompt):
             context.prefill(prompt)
         if not self.begin():
             return
         while (token := self.sample(stop_at_eos)) is not None:
+            place = self._place()
             yield token
             if not self.goes_on():
                 return
+            if self._place() != place:
+                raise ContextError(
+                    "cannot go on with an answer: its context was read or cut otherwise since the "
+                    "last token; generate one answer after the other, or each in its own context"
+                )
             context.decode(token, self.guess(token, context.draft_room))
+
+    def _place(self) -> tuple[int, int]:
+        """Where the context is: another place once anybody else has read or cut it."""
+        return len(self.context.tokens), self.context.stats.prefilled_tokens
 
     def begin(self) -> bool:
         """Begin after the tokens of the context, which are the prompt; whether a token follows."""

@@ -1,5 +1,6 @@
 """Contexts: what was read decides what comes next, however it was cut into calls."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,40 @@ def test_generation_says_why_it_ended(tiny: Model) -> None:
     full = tiny.context(16).generation(ids, None, GREEDY)
     assert len(list(full.ids(stop_at_eos=False))) == 8  # the last one needs no room
     assert full.finish == "context"
+
+
+OTHERWISE: dict[str, Callable[[kvarn.Context, list[int]], Any]] = {
+    "another answer": lambda context, ids: list(context.generate_ids(ids[:2], 2, GREEDY)),
+    "a prompt of as many tokens": lambda context, ids: (
+        context.truncate(0),  # type: ignore[func-returns-value]
+        context.prefill(ids[::-1]),
+    ),
+    "a cut": lambda context, ids: context.truncate(3),
+}
+
+
+@pytest.mark.parametrize("use", OTHERWISE.values(), ids=OTHERWISE)
+def test_an_answer_does_not_go_on_after_its_context_was_used_otherwise(
+    tiny: Model, use: Callable[[kvarn.Context, list[int]], Any]
+) -> None:
+    context, ids = tiny.context(64), ids_of(tiny, 9)
+    answer = context.generate_ids(ids, 8, GREEDY)
+    next(answer)
+    use(context, ids)
+    with pytest.raises(ContextError, match="cannot go on with an answer"):
+        next(answer)
+
+
+def test_an_answer_goes_on_after_its_context_was_looked_at(tiny: Model) -> None:
+    context, ids = tiny.context(64), ids_of(tiny, 9)
+    expected = list(tiny.context(64).generate_ids(ids, 8, GREEDY, stop_at_eos=False))
+    told = []
+    for token in context.generate_ids(ids, 8, GREEDY, stop_at_eos=False):
+        told.append(token)
+        context.commit()
+        context.mark()
+        assert len(context.logits) == tiny.config.n_vocab
+    assert told == expected
 
 
 def test_generation_ends_at_eos(tiny: Model) -> None:
