@@ -11,7 +11,8 @@
 #   make gpu-wheels FOR=3.12   packages for `gpu-check OFFLINE=FOLDER`, without a network
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
-#   make wheel    dist/: the sdist, the wheel for any machine, one with kernels for x86 (an hour)
+#   make wheel    dist/: the sdist, the wheel for any machine, one with kernels for x86 (an hour;
+#                           MACHINE=aarch64: for ARM)
 #   make docs     docs/reference/python.md, from the docstrings
 #   make evals    what the default model recalls of long contexts, by attention method
 #   make results TEXT=FOLDER   what the papers claim, measured, into lab/RESULTS.md; goes on
@@ -95,7 +96,7 @@ $(VENV)/.ready-wheel: $(VENV)/.ready
 	touch $@
 
 wheel: $(VENV)/.ready-wheel
-	$(BIN)/python -m lab.wheels dist
+	$(BIN)/python -m lab.wheels dist $(if $(MACHINE),--machine $(MACHINE))
 
 # Tests start hundreds of processes, which would compile kvarn's sources anew if Python might not keep
 # what it made of them. NumPy's matrices are small here: threads for them wait more than they compute.

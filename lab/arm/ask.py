@@ -43,7 +43,8 @@ def _compiler() -> subprocess.Popen[bytes]:
 
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "KVARN_SIMD") if name in os.environ}
     own = {"KVARN_CACHE": str(ARM / "outside"), "PYTHONPATH": f"{ARM / 'package'}:{ROOT}"}
-    words = [os.environ[OUTSIDE], "-m", "lab.arm.compile", variant.CPU, variant.LISTED]
+    own |= {"NUMBA_CPU_NAME": variant.CPU, "NUMBA_CPU_FEATURES": variant.LISTED}
+    words = [os.environ[OUTSIDE], "-m", "lab.arm.compile"]
     pipe = subprocess.PIPE
     return subprocess.Popen(words, stdin=pipe, stdout=pipe, env=kept | own, cwd=ROOT)
 

@@ -1,4 +1,4 @@
-"""Compiles kernels for ARM on x86-64: `python -m lab.arm.compile CPU FEATURES`.
+"""Compiles kernels for ARM on x86-64, for the CPU that the environment names.
 
 `ask` starts it, inside the emulator, where the same LLVM would take fifty times as long. Messages
 are pickles: (module, name, parameters, symbol) of a lazy kernel in, the payload of its file out.
@@ -19,13 +19,12 @@ from llvmlite import binding as llvm
 TRIPLE = "aarch64-unknown-linux-gnu"
 
 
-def pretend(cpu: str, features: str) -> None:
-    """Have kvarn and Numba compile for a CPU of ARM. Call it before kvarn's rooms are imported."""
+def pretend() -> None:
+    """Have kvarn and Numba compile for ARM. Call it before kvarn's rooms are imported."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.get_process_triple = llvm.get_default_triple = lambda: TRIPLE
     platform.machine = lambda: "aarch64"
-    os.environ |= {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
 
 
 def compile_kernel(module: str, name: str, parameters: tuple[Any, ...], symbol: str) -> bytes:
@@ -37,9 +36,9 @@ def compile_kernel(module: str, name: str, parameters: tuple[Any, ...], symbol: 
     return machine_code.to_bytes(load(*parameters).code(symbol))
 
 
-def main(cpu: str, features: str) -> None:
+def main() -> None:
     """Answer until the input ends."""
-    pretend(cpu, features)
+    pretend()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else is printed
     while True:
@@ -52,4 +51,4 @@ def main(cpu: str, features: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

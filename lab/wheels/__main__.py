@@ -13,11 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from kvarn.jit import kernel_cache
+from kvarn.jit.bundled import Target
 from kvarn.jit.kernel_cache import folders
-from kvarn.runtime.capi.bundle import for_all_targets
+from kvarn.runtime.capi.bundle import X86, for_all_targets
 from kvarn.system.errors import KvarnError
 from kvarn.system.terminal import say, show_path
 from kvarn.system.text import one_line
+from lab.arm.machine import CPUS
 
 from .needs import HEADS, WEIGHTS
 from .repack import repack
@@ -25,14 +27,20 @@ from .repack import repack
 SETUPTOOLS = 77
 """Which knows the keys of pyproject.toml."""
 ROOT = Path(__file__).resolve().parents[2]
-MACHINES = {"x86_64": "manylinux_2_28_x86_64"}
-"""Platform tags. Kernels call glibc's mathematics and GNU's OpenMP, of any version."""
+HERE = "x86_64"
+MACHINES = {HERE: X86, "aarch64": [Target("cortex-a76", CPUS["cortex-a76"][1])]}
+"""The CPUs to compile for, best first. Of ARM's extensions, kernels use dot products alone."""
+PLATFORM = "manylinux_2_28"
+"""Kernels call glibc's mathematics and GNU's OpenMP, of any version."""
 
 
 def main() -> int:
     """Run the command; its exit code."""
     parser = argparse.ArgumentParser(prog="python -m lab.wheels", description=__doc__)
     parser.add_argument("out", metavar="DIST", type=Path)
+    parser.add_argument(
+        "--machine", choices=MACHINES, default=HERE, help="what the kernels are for (%(default)s)"
+    )
     for name, known in (("weights", WEIGHTS), ("heads", HEADS)):
         parser.add_argument(
             f"--{name}",
@@ -44,7 +52,7 @@ def main() -> int:
         )
     options = parser.parse_args()
     try:
-        for path in build(options.out.absolute(), options.weights, options.heads):
+        for path in build(options.out.absolute(), options.machine, options.weights, options.heads):
             show_path(path)
     except (KvarnError, OSError) as error:
         say(str(error))
@@ -52,16 +60,15 @@ def main() -> int:
     return 0
 
 
-def build(out: Path, n_weights: int, n_heads: int) -> list[Path]:
-    """Write all to the folder `out`; their paths. Raises `KvarnError`."""
+def build(out: Path, machine: str, n_weights: int, n_heads: int) -> list[Path]:
+    """Write all to the folder `out`; their paths. machine: of `MACHINES`. Raises `KvarnError`."""
     newest = version("setuptools")
     if int(newest.partition(".")[0]) < SETUPTOOLS:
         raise KvarnError(
             f"making a wheel: setuptools is {newest}, expected {SETUPTOOLS} or newer: "
             f"pip install 'setuptools>={SETUPTOOLS}'"
         )
-    machine = MACHINES.get(platform.machine()) if sys.platform == "linux" else None
-    if machine is None:
+    if (sys.platform, platform.machine()) != ("linux", HERE):
         raise KvarnError(
             "making a wheel with kernels: it is made on Linux for x86-64, found "
             f"{sys.platform} for {platform.machine()}"
@@ -75,9 +82,10 @@ def build(out: Path, n_weights: int, n_heads: int) -> list[Path]:
         bundled = Path(temporary, "bundled")
         bundled.mkdir()
         models = Path(temporary, "models")
-        words = ["lab.wheels.compile", *map(str, (bundled, models, n_weights, n_heads))]
-        for_all_targets(words, bundled, cache.parents[1] / "wheels", say)
-        wheel = repack(pure, bundled, machine)
+        words = [machine, *map(str, (bundled, models, n_weights, n_heads))]
+        kept = cache.parents[1] / "wheels"
+        for_all_targets(MACHINES[machine], ["lab.wheels.compile", *words], bundled, kept, say)
+        wheel = repack(pure, bundled, f"{PLATFORM}_{machine}")
     say(f"{wheel.stat().st_size / 1e6:.1f} MB {wheel.name}")
     return [sdist, pure, wheel]
 

@@ -34,6 +34,7 @@ NOT_TYPED = {
     "make test-arm": "compiles kernels for hours",
     'make test-arm STEPS="packs tokens"': "compiles kernels for an hour",
     "make wheel": "compiles kernels for an hour",
+    "make wheel MACHINE=aarch64": "compiles kernels for minutes",
     "python -m lab.wheels DIST --weights 2 --heads 1": "compiles kernels for minutes",
     "python -m lab.wheels.judge WHEEL MODEL…": "installs from the package registry",
     "make docs": "tests/lab types it",

@@ -4,6 +4,8 @@ import argparse
 import base64
 import csv
 import hashlib
+import json
+import platform
 import subprocess
 import sys
 import zipfile
@@ -13,10 +15,13 @@ import pytest
 
 from kvarn.commands.parsing.parser import module_of
 from kvarn.jit import kernel_cache
+from kvarn.jit.kernel_cache import elf, machine_code
+from kvarn.jit.kernel_cache.relocations import AARCH64
 from kvarn.jit.launch import launcher
 from kvarn.runtime.attend.encoders.sidecar import own_encoders
-from kvarn.runtime.capi.bundle import compile_into
+from kvarn.runtime.capi.bundle import compile_into, for_all_targets
 from kvarn.runtime.gguf import open_gguf
+from lab.wheels import __main__ as wheels
 from lab.wheels.needs import HEADS, WEIGHTS, tasks
 from lab.wheels.repack import repack
 
@@ -119,3 +124,49 @@ def test_a_kernel_that_is_not_kept_ends_it_at_once(
     assert compile_into(tmp_path / "bundled", rehearsals) == 1
     assert not ran and not (tmp_path / "bundled").exists()
     assert "lost-1.code was compiled and could not be kept" in capsys.readouterr().err
+
+
+FEWER = """
+import sys
+from types import SimpleNamespace
+
+def task():
+    from kvarn.ops.linear.linear import _get_rows
+    _ = _get_rows("F16").address
+
+sys.modules["lab.wheels.needs"] = SimpleNamespace(tasks=lambda *_: [task])
+from lab.wheels.compile import main
+sys.exit(main(*sys.argv[1:]))
+"""
+
+
+def test_kernels_of_another_machine_are_compiled_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher and a kernel, in the folder of the CPU's key, for its loader."""
+    (tmp_path / "fewer.py").write_text(FEWER)
+    (bundled := tmp_path / "bundled").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (target,) = wheels.MACHINES["aarch64"]
+    words = ["aarch64", str(bundled), str(tmp_path / "models"), "0", "0"]
+    for_all_targets([target], ["fewer", *words], bundled, tmp_path / "cache", lambda _: None)
+    assert json.loads((bundled / "targets.json").read_text()) == [list(target)]
+    key = hashlib.blake2b(repr(("aarch64", "neon", *target)).encode(), digest_size=12).hexdigest()
+    files = sorted((bundled / "kernels" / f"neon-{key}").glob("*.code"))
+    assert [file.name.partition("-")[0] for file in files] == ["get_rows", "kvarn_launch"]
+    for file in files:
+        code = machine_code.from_bytes(file.read_bytes()[32:])  # after the checksum
+        assert elf.Object(code.object).machine == AARCH64
+        monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+        assert elf.can_load(code.object)
+
+
+def test_wheels_are_made_on_x86(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(wheels, "version", lambda _: "77.0")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(sys, "argv", ["lab.wheels", str(tmp_path), "--machine", "aarch64"])
+    assert wheels.main() == 1
+    said = capsys.readouterr().err
+    assert "it is made on Linux for x86-64, found" in said and "for riscv64" in said

@@ -16,5 +16,6 @@ from .bundle import bundle as bundle
 from .kernels import ALL as ALL
 from .kernels import CHOICES as CHOICES
 from .kernels import NONE as NONE
+from .kernels import X86 as X86
 from .kernels import for_all_targets as for_all_targets
 from .rehearse import compile_into as compile_into

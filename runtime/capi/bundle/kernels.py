@@ -32,15 +32,19 @@ _V3 = (
 _V4 = [*_V3, *"avx512bw avx512cd avx512dq avx512f avx512vl avx512vnni".split()]
 
 
-def targets() -> list[Target]:
-    """The CPUs to compile for, best first: on x86 of 2019 and of 2013 on, elsewhere this one."""
-    if platform.machine() != "x86_64":
-        return [Target(variant.CPU, _listed(sorted(variant.FEATURES)))]
-    return [Target("x86-64-v4", _listed(_V4)), Target("x86-64-v3", _listed(_V3))]
-
-
 def _listed(features: Sequence[str]) -> str:
     return ",".join(f"+{name}" for name in features)
+
+
+X86 = [Target("x86-64-v4", _listed(_V4)), Target("x86-64-v3", _listed(_V3))]
+"""CPUs of 2019 and of 2013 on, best first."""
+
+
+def targets() -> list[Target]:
+    """The CPUs to compile for, best first: on x86 those of `X86`, elsewhere this one."""
+    if platform.machine() == "x86_64":
+        return X86
+    return [Target(variant.CPU, _listed(sorted(variant.FEATURES)))]
 
 
 def compile_ahead(
@@ -58,17 +62,20 @@ def compile_ahead(
     key = repr((which, *(str(path.resolve()) for path in models)))
     root = cache.parents[1] / "bundles" / hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
     words = [f"{__package__}.rehearse", which, *map(str, [bundled, *models])]
-    for_all_targets(words, bundled, root, say)
+    for_all_targets(targets(), words, bundled, root, say)
 
 
 def for_all_targets(
-    module: Sequence[str], bundled: Path, root: Path, say: Callable[[str], None]
+    all_targets: Sequence[Target],
+    module: Sequence[str],
+    bundled: Path,
+    root: Path,
+    say: Callable[[str], None],
 ) -> None:
     """Run a module with its words in a process for each CPU, which compiles into `bundled`.
 
     root: where they keep their kernels meanwhile. Raises `BuildError` where one fails.
     """
-    all_targets = targets()
     running = [
         subprocess.Popen(
             [sys.executable, "-m", *module],
