@@ -1,7 +1,7 @@
 """An ARM Python with kvarn's packages, in the folder .arm of the checkout.
 
     .arm/
-      ├─ cortex-a76, neoverse-v1    run it on these CPUs
+      ├─ cortex-a76, neoverse-v1    run it on these CPUs; pyvenv.cfg: where its library is
       ├─ root/      the distribution's Python for arm64, unpacked (apt-get, as any user)
       ├─ site/      wheels for aarch64, of the versions that this environment has (pip)
       ├─ package/   kvarn → the checkout
@@ -20,6 +20,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from kvarn.system.errors import KvarnError
 from kvarn.system.terminal import say
@@ -28,7 +30,8 @@ from kvarn.system.text import one_line
 from .ask import ARM, OUTSIDE, ROOT
 
 QEMU = "qemu-aarch64-static"
-_COMMON = "+aes,+crc,+dotprod,+fp-armv8,+fullfp16,+lse,+neon,+sha2"
+_COMMON = "+crc,+dotprod,+fp-armv8,+fullfp16,+lse,+neon,+rcpc,+rdm"
+"""What LLVM may use of a Cortex-A76, by the names that `jit.machine` has of them."""
 CPUS = {
     "cortex-a76": ("cortex-a76", _COMMON),
     "neoverse-v1": ("max", f"{_COMMON},+bf16,+i8mm"),
@@ -37,7 +40,8 @@ CPUS = {
 instruction beyond it (Raspberry Pi 5, Apple M1); the second has i8mm (Graviton 3, Apple M2)."""
 _PACKAGES = "python3", "libgomp1", "libstdc++6"
 _TESTS = "pytest>=8", "hypothesis>=6.100"
-_GLIBC = "2_17", "2_27", "2_28", "2_34"
+_GLIBC = range(17, 36)
+"""Minor versions of glibc 2 that packages may need: Ubuntu 22.04 has 2.35."""
 _APT = """Dir::State "{0}"; Dir::State::status "{0}/status"; Dir::State::lists "{0}/lists";
 Dir::Cache "{0}"; Dir::Cache::archives "{0}/archives";
 APT::Architecture "arm64"; APT::Architectures {{ "arm64"; }}; APT::Sandbox::User "";
@@ -59,9 +63,9 @@ def prepare() -> None:
         needed = [*tomllib.load(file)["project"]["dependencies"], *_TESTS]
     ready = ARM / "ready"
     if not ready.exists() or ready.read_text() != "\n".join(needed):
-        say(f"arm: downloading Python and packages for aarch64 to {ARM}, once (100 MB)")
-        _unpack_python()
-        _install_wheels(needed)
+        unpack_python()
+        say(f"arm: downloading packages for aarch64 to {ARM}, once (100 MB)")
+        install(needed, ARM / "site")
         ready.write_text("\n".join(needed))
     for name in ("package", "start", "home"):
         (ARM / name).mkdir(exist_ok=True)
@@ -71,9 +75,10 @@ def prepare() -> None:
     (ARM / "start" / "sitecustomize.py").write_text(
         "from lab.arm.ask import install\n\ninstall()\n"
     )
-    for cpu in CPUS:
-        (ARM / cpu).write_text(_launcher(cpu))
-        (ARM / cpu).chmod(0o755)
+    paths = ":".join(str(path) for path in (ARM / "start", ARM / "package", ROOT, ARM / "site"))
+    for cpu, (_, features) in CPUS.items():
+        chosen = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+        write_launcher(ARM / cpu, cpu, {"PYTHONPATH": paths} | chosen)
 
 
 def environment(python: str) -> dict[str, str]:
@@ -83,8 +88,13 @@ def environment(python: str) -> dict[str, str]:
     return plain | own | ({"KVARN_CACHE": str(ARM / "cache")} if python != sys.executable else {})
 
 
-def _unpack_python() -> None:
-    apt = ARM / "apt"
+def unpack_python() -> None:
+    """Make the folder `root`, if it is not there. Raises `KvarnError`."""
+    if (root := ARM / "root").exists():
+        return
+    say(f"arm: downloading Python for aarch64 to {ARM}, once")
+    apt, part = ARM / "apt", ARM / "root.part"
+    shutil.rmtree(part, ignore_errors=True)
     for folder in ("lists", "archives"):
         (apt / folder / "partial").mkdir(parents=True, exist_ok=True)
     (apt / "status").touch()
@@ -97,43 +107,41 @@ def _unpack_python() -> None:
         *_PACKAGES,
     )
     for package in sorted((apt / "archives").glob("*.deb")):
-        _call(f"unpacking {package.name}", "dpkg-deb", "-x", str(package), str(ARM / "root"))
+        _call(f"unpacking {package.name}", "dpkg-deb", "-x", str(package), str(part))
+    part.rename(root)
 
 
-def _install_wheels(needed: list[str]) -> None:
+def install(needed: Sequence[str], to: Path) -> None:
+    """Install packages for aarch64, those of this environment in its versions, to a folder."""
     python = (ARM / "root/usr/bin/python3").readlink().name  # "python3.11"
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     frozen = _call("listing packages", *pip, "freeze", "--exclude-editable")
     (names := ARM / "names.txt").write_text(frozen)
-    platforms = [f"--platform=manylinux_{version}_aarch64" for version in _GLIBC]
+    platforms = [f"--platform=manylinux_2_{version}_aarch64" for version in _GLIBC]
+    words = (*pip, "install", "--upgrade", "--only-binary=:all:", "--implementation=cp", *platforms)
     _call(
         "installing packages for aarch64",
-        *(
-            *pip,
-            "install",
-            "--upgrade",
-            "--target",
-            str(ARM / "site"),
-            "--only-binary=:all:",
-            *platforms,
-        ),
-        *("--platform=manylinux2014_aarch64", "--implementation=cp"),
-        *(f"--python-version={python.removeprefix('python')}", "--constraint", str(names)),
-        *needed,
+        *(*words, "--platform=manylinux2014_aarch64", f"--target={to}", f"--constraint={names}"),
+        *(f"--python-version={python.removeprefix('python')}", *needed),
     )
 
 
-def _launcher(cpu: str) -> str:
-    """A shell script that is the ARM Python on a CPU, also for processes which that starts."""
-    root, (emulated, features) = ARM / "root", CPUS[cpu]
-    paths = ":".join(str(path) for path in (ARM / "start", ARM / "package", ROOT, ARM / "site"))
+def write_launcher(to: Path, cpu: str, environment: Mapping[str, str]) -> None:
+    """Write a shell script that is the ARM Python on a CPU, also for processes which that starts.
+
+    environment: variables that it sets, as a shell reads them between double quotes.
+    """
+    root, (emulated, _) = ARM / "root", CPUS[cpu]
     libraries = f"{root}/lib/aarch64-linux-gnu:{root}/usr/lib/aarch64-linux-gnu"
-    return (
-        f"#!/bin/sh\nexport PYTHONHOME='{root}/usr' PYTHONPATH='{paths}' "
-        f"NUMBA_CPU_NAME={cpu} NUMBA_CPU_FEATURES={features}\n"
+    exported = " ".join(f'{name}="{value}"' for name, value in environment.items())
+    # Not PYTHONHOME, which a process without an environment, as templates have, would lack.
+    to.with_name("pyvenv.cfg").write_text(f"home = {root}/usr/bin\n")
+    to.write_text(
+        f"#!/bin/sh\nexport {exported}\n"
         f"exec {QEMU} -cpu {emulated} '{root}/lib/ld-linux-aarch64.so.1' --argv0 \"$0\" "
         f"--library-path '{libraries}' '{root}/usr/bin/python3' \"$@\"\n"
     )
+    to.chmod(0o755)
 
 
 def _call(doing: str, *command: str) -> str:

@@ -26,10 +26,12 @@ def test_a_kernel_is_compiled_for_arm(tmp_path: Path) -> None:
     _, features = machine.CPUS["cortex-a76"]
     orders = [("kvarn.ops.linear.linear", "_get_rows", (name,), "rows") for name in ("F32", "F16")]
     done = subprocess.run(
-        [sys.executable, "-m", "lab.arm.compile", "cortex-a76", features],
+        [sys.executable, "-m", "lab.arm.compile"],
         input=b"".join(map(pickle.dumps, orders)),
         capture_output=True,
-        env=os.environ | {"KVARN_CACHE": str(tmp_path)},
+        env=os.environ
+        | {"KVARN_CACHE": str(tmp_path)}
+        | {"NUMBA_CPU_NAME": "cortex-a76", "NUMBA_CPU_FEATURES": features},
         check=True,
     )
     first = pickle.loads(done.stdout)
@@ -89,6 +91,22 @@ def test_without_an_emulator_it_is_skipped(
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/x" if installed else None)
     assert steps.main() == 0
     assert capsys.readouterr().err == f"kvarn: test-arm: skipped: {line}\n"
+
+
+def test_a_launcher_adds_to_what_its_process_imports(tmp_path: Path) -> None:
+    """And names the library of Python, for processes that have no environment."""
+    launcher, emulator = tmp_path / "python", tmp_path / machine.QEMU
+    emulator.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"')
+    emulator.chmod(0o755)
+    machine.write_launcher(launcher, "neoverse-v1", {"PYTHONPATH": "$PYTHONPATH:/site"})
+    told = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": "/hook"}
+    command = [launcher, "-m", "kvarn"]
+    done = subprocess.run(command, env=told, capture_output=True, text=True, check=True)
+    paths, *words = done.stdout.split()
+    assert paths == "/hook:/site" and words[:2] == ["-cpu", "max"]
+    assert words[words.index("--argv0") + 1] == str(launcher) and words[-2:] == ["-m", "kvarn"]
+    home = machine.ARM / "root/usr/bin"
+    assert (tmp_path / "pyvenv.cfg").read_text() == f"home = {home}\n"
 
 
 def test_unknown_steps_are_refused(
