@@ -1,6 +1,7 @@
 """Types what a document says, given as JSON on stdin: a JSON line about each step.
 
-Each block is typed in a folder of its own, with a home of its own.
+Each block is typed in a folder of its own, with a home of its own. With `--rehearsed`
+it prints the files of kernels that `kvarn build` makes instead.
 """
 
 import io
@@ -16,6 +17,7 @@ from typing import TypeVar
 
 from kvarn.cli import main
 from kvarn.jit import kernel_cache
+from kvarn.jit.launch.lazy import collecting
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.rehearsal import all_rehearsals
 from kvarn.runtime.sampling import state
@@ -65,25 +67,33 @@ _asked: list[str] = []
 
 
 def note_kernels() -> None:
-    """Keep the names of kernels that are loaded or compiled: each is looked for once."""
+    """Keep the files of kernels that are loaded or compiled: each is looked for once."""
     find = kernel_cache.find
 
     def noted(name: str, parse: Callable[[bytes], T]) -> T | None:
-        if not name.endswith((".names", ".means")):  # lists of kernels, and what was measured
+        if name.endswith(".code"):
             _asked.append(name)
         return find(name, parse)
 
     kernel_cache.find = noted
 
 
+def rehearsed() -> set[str]:
+    """Files of the kernels that rehearsals of the default model need; compiles none."""
+    names = set()
+    with collecting(lambda kernel: names.add(kernel._name)):
+        for rehearsal in all_rehearsals(default_model_path(), [("f16",) * 2, ("q8_0",) * 2]):
+            rehearsal()
+    return names | kernel_cache.Counts.names
+
+
 if __name__ == "__main__":
+    if "--rehearsed" in sys.argv:
+        print(json.dumps(sorted(rehearsed())))
+        sys.exit()
     # What is sampled without a seed is the same in every run.
     state.secrets = SimpleNamespace(randbits=lambda bits: 7)  # type: ignore[assignment]
     note_kernels()
-    if "--rehearsed" in sys.argv:
-        for rehearsal in all_rehearsals(default_model_path(), [("f16",) * 2, ("q8_0",) * 2]):
-            rehearsal()
-        _asked.clear()
     for block in json.load(sys.stdin):
         os.chdir(block["folder"])
         os.environ["KVARN_HOME"] = block["home"]

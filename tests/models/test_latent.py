@@ -142,8 +142,7 @@ def test_a_pack_gives_the_logits_of_memory(
     np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
-@pytest.mark.parametrize("name", ["deepseek2", "deepseek2-dense"])
+@pytest.mark.parametrize(("name", "kind"), [("deepseek2", "q8_0"), ("deepseek2-dense", "q4_0")])
 def test_quantised_rows_are_near_the_exact_ones(
     name: str, kind: str, golden_models: Callable[[str], Any]
 ) -> None:
@@ -184,11 +183,10 @@ def test_long_rows_are_stored_once(golden_models: Callable[[str], Any], tmp_path
     assert bytes_of[short] == 3 * 1024 * 2 * 5 * 34
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
 def test_a_pack_of_long_rows_gives_the_logits_of_memory(
-    kind: str, golden_models: Callable[[str], Any], tmp_path: Path
+    golden_models: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    golden = golden_models("deepseek2-576")
+    golden, kind = golden_models("deepseek2-576"), "q8_0"
     model, ids = kvarn.load(golden.path()), ids_of(golden.case, 1030)
     with model.context(1100, store=kvarn.Ram(kind, kind)) as context:
         expected = [context.prefill(ids).copy(), context.decode(5).copy()]

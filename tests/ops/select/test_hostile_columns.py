@@ -49,14 +49,14 @@ def test_tokens_in_blocks_that_are_none(make_cache, queries, filled: Bytes, rows
     if rows:
         means = RowMeans(cache, Dense(128, 3 * SEGMENT - 128, 4 * SEGMENT - 27), 27, 300)
         means.means[:, :, blocks] = filled((4, 2, SEGMENT))
-        means.attend(queries(27, 4, 64), scale=0.1)
+        means.attend(queries(27, 8, 64), scale=0.1)
         return
     means, counts = Means(cache), np.array([4 * SEGMENT - 5, 900])
     index = np.zeros((2, 4 * SEGMENT), np.uint32)
     for j, n in enumerate(counts):
         index[j, :n] = np.arange(n)
     means.means[:, :, blocks] = filled((4, 2, SEGMENT))
-    means.attend(queries(1, 4, 64), index, counts)
+    means.attend(queries(1, 8, 64), index, counts)
 
 
 def test_groups_that_end_anywhere_draw_tokens(make_cache, queries, filled: Bytes) -> None:

@@ -32,7 +32,7 @@ from kvarn.ops.select.parts import (
 )
 
 SEED = 20_240_517
-HEADS, GROUP = 2, 3
+HEADS, GROUP = 2, 4
 LAYOUT = layout_of(32, "f16", "f16")
 
 

@@ -31,7 +31,7 @@ from .test_taken import bits_of, some_taken
 class Signed:
     """A cache of small whole numbers, whose products are exact and often equal, and signatures."""
 
-    def __init__(self, make_cache, bits: int, n_kv_heads: int, n: int, head_dim: int = 64) -> None:
+    def __init__(self, make_cache, bits: int, n_kv_heads: int, n: int, head_dim: int = 32) -> None:
         self.cache, self.bits = make_cache(head_dim, "f16", "f16", n_kv_heads, n), bits
         cache, self.rng = self.cache, np.random.default_rng(n + bits)
         cache.k[:] = self.rng.integers(-3, 4, cache.k.shape)
@@ -80,7 +80,7 @@ SIZES = ((1, 0, 1, 1), (70, 3, 16, 33), (1024, 0, 1023, 1024), (3000, 128, 700, 
 
 
 @pytest.mark.parametrize(
-    ("bits", "n_kv_heads", "group"), [(32, 2, 4), (32, 1, 8), (32, 1, 1), (64, 1, 3)]
+    ("bits", "n_kv_heads", "group"), [(32, 2, 4), (32, 1, 8), (32, 1, 2), (64, 1, 1)]
 )
 def test_single_and_rows_choose_what_two_sorts_give(
     make_cache, bits: int, n_kv_heads: int, group: int
@@ -131,7 +131,7 @@ def test_as_many_candidates_as_wanted_give_the_nearest(make_cache) -> None:
         np.testing.assert_array_equal(got, index[j, : n_listed[j]])
 
 
-@pytest.mark.parametrize(("head_dim", "kind"), [(80, "q4_0"), (128, "q8_0"), (256, "f16")])
+@pytest.mark.parametrize(("head_dim", "kind"), [(80, "q4_0"), (128, "q8_0")])
 def test_rows_choose_as_alone_whatever_keys_are_stored_as(make_cache, head_dim, kind) -> None:
     """By products as the kernels of both compute them; scratch was used before."""
     n = 3 * SEGMENT + 5
@@ -174,6 +174,6 @@ def test_refuses_what_does_not_fit(make_cache) -> None:
             2, 1, n, 100, signed.cache.layout))  # fmt: skip
     with pytest.raises(OpsError, match="token 2999 lies outside"):
         signed.choose(queries, Range(0, 3000, 3000), Wanted(1, 2, SEED))
-    short = SignedQueries(queries.q[:, :, :32].copy(), queries.signatures)
+    short = SignedQueries(queries.q[:, :, :16].copy(), queries.signatures)
     with pytest.raises(OpsError, match="expected contiguous float32"):
         signed.rows(short, among, Wanted(1, 2, SEED))

@@ -75,10 +75,10 @@ class RowMeans(Means):
     ("head_dim", "k", "v", "heads", "kv_heads", "n_tokens"),
     [
         (64, "q8_0", "q8_0", 8, 2, 3 * SEGMENT + 70),
-        (128, "q4_0", "q8_0", 8, 1, 6 * SEGMENT),
+        (96, "q8_0", "q4_0", 5, 1, 6 * SEGMENT),
         (80, "q4_0", "f16", 5, 1, 2 * SEGMENT + 99),
-        (256, "f16", "q4_0", 2, 2, 4 * SEGMENT),
-        (576, "q8_0", "q8_0", 2, 1, 2 * SEGMENT + 99),
+        (256, "f16", "f16", 4, 2, 4 * SEGMENT),
+        (576, "f16", "f16", 4, 1, 2 * SEGMENT + 99),
         (32, "f16", "f16", 98, 1, 2 * SEGMENT),  # more query heads than a block has rows
     ],
 )

@@ -130,7 +130,7 @@ def test_estimates_are_unbiased_over_rotations() -> None:
 
 @pytest.mark.parametrize(
     ("head_dim", "kind", "heads", "n_kv_heads"),
-    [(64, "q8_0", 8, 2), (128, "f16", 1, 1), (512, "f16", 3, 1), (576, "q8_0", 1, 1)],
+    [(64, "q8_0", 8, 2), (128, "f16", 1, 1), (512, "f16", 4, 1), (576, "f16", 4, 1)],
 )
 def test_all_candidates_give_the_exact_choice(
     make_cache, queries, head_dim: int, kind: str, heads: int, n_kv_heads: int
@@ -159,7 +159,7 @@ def test_few_candidates_find_most_of_the_mass(make_cache, queries) -> None:
 
 @pytest.mark.parametrize(
     ("head_dim", "kind", "longest"),
-    [(64, "f16", 1.0), (128, "f16", 1.0), (64, "f16", 8.0), (576, "q8_0", 8.0)],
+    [(64, "f16", 1.0), (128, "f16", 1.0), (64, "f16", 8.0)],
 )
 def test_the_estimates_choose_the_candidates(
     make_cache, queries, head_dim: int, kind: str, longest: float
@@ -171,7 +171,7 @@ def test_the_estimates_choose_the_candidates(
     cache, q = make_cache(head_dim, kind, kind, 1, 20_000), queries(1, 1, head_dim)
     lengths = np.random.default_rng(1).uniform(1, longest, 20_000 // 64 + 1).repeat(64)[:20_000]
     k = (cache.k * lengths[:, None, None]).astype(np.float32)
-    append_kv(k, k if head_dim > 512 else cache.v, cache.segments, cache.layout, 0)
+    append_kv(k, cache.v, cache.segments, cache.layout, 0)
     sketches = Sketches(cache)
     sketches.add(0, 20_000)
     keys, _ = cache.stored()
@@ -180,8 +180,7 @@ def test_the_estimates_choose_the_candidates(
     got = sketches.choose(q, Range(3, 19_000, 20_000), 500, 500)[0]
     want = largest_reference(estimates, 1, (3, 19_000, 20_000), 500, SEED)[0]
     assert len(got) == len(want)
-    least = 0.95 if head_dim <= 128 else 0.85  # tables are rounded to int8, whatever their number
-    assert len(np.intersect1d(got, want)) > least * len(want)
+    assert len(np.intersect1d(got, want)) > 0.95 * len(want)  # tables are rounded to int8
     rounded = largest_reference(sketches.estimates(q[0]), 1, (3, 19_000, 20_000), 500, SEED)[0]
     np.testing.assert_array_equal(got, rounded)
 

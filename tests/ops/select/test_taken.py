@@ -59,13 +59,15 @@ def column(n: int, n_kv_heads: int, item: tuple[int, ...], kind: type) -> tuple:
 
 
 @pytest.mark.parametrize(("n", "k", "count"), SIZES)
-@pytest.mark.parametrize(("heads", "n_kv_heads"), [(8, 2), (3, 3)])
-def test_products(make_cache, heads: int, n_kv_heads: int, n: int, k: int, count: int) -> None:
+@pytest.mark.parametrize(("head_dim", "heads", "n_kv_heads"), [(32, 8, 2), (64, 3, 3)])
+def test_products(
+    make_cache, head_dim: int, heads: int, n_kv_heads: int, n: int, k: int, count: int
+) -> None:
     """Of all keys, and of candidates by sketches where all are candidates."""
-    cache, rng = make_cache(64, "f16", "f16", n_kv_heads, n), np.random.default_rng(n)
+    cache, rng = make_cache(head_dim, "f16", "f16", n_kv_heads, n), np.random.default_rng(n)
     cache.k[:] = rng.integers(-3, 4, cache.k.shape)  # exact in f16
     append_kv(cache.k, cache.v, cache.segments, cache.layout, 0)
-    q = rng.integers(-2, 3, (1, heads, 64)).astype(np.float32)
+    q = rng.integers(-2, 3, (1, heads, head_dim)).astype(np.float32)
     scores = np.stack([cache.k[:, h * n_kv_heads // heads] @ q[0, h] for h in range(heads)])
     taken = some_taken(rng, n_kv_heads, n, count)
     among, bits = Range(0, n, n), bits_of(taken)
@@ -76,10 +78,12 @@ def test_products(make_cache, heads: int, n_kv_heads: int, n: int, k: int, count
     largest(q, cache.segments, among, wanted, lists, taken=bits, scratch=exact)
     for j in range(n_kv_heads):
         np.testing.assert_array_equal(index[j, : counts[j]], want[j])
-    rotation = Rotation.random(64, SEED)
+    rotation = Rotation.random(head_dim, SEED)
     _sketches, places = column(n, n_kv_heads, (8,), np.uint8)
     _factors, factors = column(n, n_kv_heads, (), np.float16)
-    keys = SketchedKeys(cache.segments, places, factors, rotation, Frame.plain(n_kv_heads, 64))
+    keys = SketchedKeys(
+        cache.segments, places, factors, rotation, Frame.plain(n_kv_heads, head_dim)
+    )
     sketch_keys(keys, cache.layout, 0, n)
     index[:], counts[:] = 0, 0
     best_sketched(

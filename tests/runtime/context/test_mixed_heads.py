@@ -79,7 +79,16 @@ def after(model: kvarn.Model, ids: list[int], **options: Any) -> list[np.ndarray
         return [context.prefill(ids).copy(), *decoded(context)]
 
 
-@pytest.mark.parametrize("kv", ["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize(
+    ("model", "kv"),
+    [
+        ("gemma4", "f16"),
+        ("gemma4", "q8_0"),
+        ("gemma4-shared", "q4_0"),
+        ("gemma4-experts", "f16"),
+    ],
+    indirect=["model"],
+)
 def test_a_pack_goes_on_as_if_never_closed(
     kv: str, model: kvarn.Model, ids: list[int], tmp_path: Path
 ) -> None:
