@@ -59,7 +59,7 @@ def _similar(keys: np.ndarray) -> np.ndarray:
     return np.stack(parts)
 
 
-@pytest.mark.parametrize("store", [Ram("f16", "f16"), Ram("q8_0", "q4_0")], ids=lambda s: s.k)
+@pytest.mark.parametrize("store", [Ram("f16", "f16"), Ram("q8_0", "q8_0")], ids=lambda s: s.k)
 @pytest.mark.parametrize("method", [MEANS, HASHED], ids=["topk", "hash"])
 def test_a_step_with_means_is_the_formula(model, store, method: Sparse) -> None:
     """Softmax over the listed tokens, and of each block a token at its mean for each one left."""

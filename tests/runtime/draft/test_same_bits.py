@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,14 @@ MIXERS = (
 
 def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
+
+
+def paired(name: str) -> list[dict[str, Any]]:
+    """Options of a mixer's contexts: every method, each with one type of keys and values."""
+    return [
+        {"attend": attend, "store": kvarn.Ram(kind := KV[number % len(KV)], kind)}
+        for number, attend in enumerate(ATTEND.values(), MIXERS.index(name))
+    ]
 
 
 def tiny_case(name: str, folder: Path) -> Model:
@@ -101,9 +110,8 @@ def test_types_of_weights(kind: str, tmp_path: Path) -> None:
 def test_mixers_with_every_method_and_type_of_keys(name: str, tmp_path: Path) -> None:
     """In pairs: each of the three with each of the others."""
     model = tiny_case(name, tmp_path)
-    for number, attend in enumerate(ATTEND.values(), MIXERS.index(name)):
-        kv = KV[number % len(KV)]
-        check(partial(model.context, 200, attend, store=kvarn.Ram(kv, kv)), 90, 24)
+    for options in paired(name):
+        check(partial(model.context, 200, **options), 90, 24)
 
 
 @pytest.mark.parametrize("n", [1000, 2030])
@@ -185,8 +193,8 @@ def test_greedy_ids_of_mixers(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     quantise_file(tmp_path / "m.gguf", tmp_path / "small.gguf", mix_of("q8_0"))
     small = kvarn.load(tmp_path / "small.gguf")
     prompt = ids_of(model, 30) * 2
-    for attend, kv in zip(ATTEND.values(), cycle(KV)):
-        answers(model, small, partial(model.context, 200, attend, store=kvarn.Ram(kv, kv)), prompt)
+    for options in paired(name):
+        answers(model, small, partial(model.context, 200, **options), prompt)
 
 
 @pytest.mark.data

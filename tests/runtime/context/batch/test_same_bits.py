@@ -59,10 +59,10 @@ def test_numbers_of_rows(n_rows: int) -> None:
     check_lengths(kvarn.load(), n_rows)
 
 
-@pytest.mark.parametrize("kv", [("f16", "f16"), ("q8_0", "q4_0")], ids=str)
-def test_methods_of_every_kind_in_one_pass(kv: tuple[str, str]) -> None:
+@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+def test_methods_of_every_kind_in_one_pass(kv: str) -> None:
     """Each over prompts of two lengths, one of which ends a segment while it decodes."""
-    model, store = kvarn.load(), kvarn.Ram(*kv)
+    model, store = kvarn.load(), kvarn.Ram(kv, kv)
     makes = [partial(model.context, 2100, attend, store=store) for attend in ATTEND.values()]
     makes += [partial(model.context, 900, keep=keep, store=store) for keep in KEEP.values()]
     for sizes in ((1020, 400), (300, 1022)):
