@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....system.errors import KvarnError
+from ....system.text import shown
 from ....system.values import WrongValue
 from ...context.planning.request import ContextRequest, context_words
 from ...home import pack_path
@@ -36,7 +37,9 @@ def request_of(words: Mapping[str, Any]) -> ContextRequest:
     for word in ("ctx", "store", "pack", "io"):  # which are said otherwise, or not at all
         del kinds[word]
     if unknown := next((word for word in words if word not in kinds), ""):
-        raise BadWord(f"{unknown!r:.60} says nothing about reading: expected {', '.join(kinds)}")
+        raise BadWord(
+            f"{shown(unknown, 60)} says nothing about reading: expected {', '.join(kinds)}"
+        )
     parsed = {}
     for word, value in words.items():
         try:
@@ -51,10 +54,10 @@ def pack_folder(name: str, *, exists: bool = True) -> Path:
     is_path = os.sep in name or (os.altsep or os.sep) in name
     if is_path or len(os.fsencode(name)) > _NAME_BYTES:
         expected = f"a plain word of at most {_NAME_BYTES} bytes"
-        raise Refusal("invalid", f"pack {name!r:.80} is no name: expected {expected}")
+        raise Refusal("invalid", f"pack {shown(name, 80)} is no name: expected {expected}")
     path = pack_path(name)
     if exists and not (path / "pack.json").is_file():
-        raise Refusal("not found", f"there is no pack {name!r:.80}")
+        raise Refusal("not found", f"there is no pack {shown(name, 80)}")
     return path
 
 
@@ -71,7 +74,7 @@ def refuse_bad_pack(pack: Path | None) -> Iterator[None]:
         kind: Kind = "engine" if isinstance(error.__cause__, OSError) else "invalid"
         if isinstance(error, PackBusy):
             kind = "busy"
-        raise Refusal(kind, f"pack {pack.name!r:.80}: {reason}") from error
+        raise Refusal(kind, f"pack {shown(pack.name, 80)}: {reason}") from error
 
 
 def check_finished(pack: Path) -> None:

@@ -113,7 +113,8 @@ def test_another_text_does_not_go_into_a_pack(engine: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("nowhere", "not found"), ("../x", "invalid"), (".x", "invalid")]
+    ("name", "kind"),
+    [("nowhere", "not found"), ("../x", "invalid"), (".x", "invalid"), ("x" * 201, "invalid")],
 )
 def test_a_pack_that_is_none_is_refused(engine: Live, name: str, kind: str) -> None:
     with pytest.raises(RequestRefused) as error:
@@ -122,6 +123,7 @@ def test_a_pack_that_is_none_is_refused(engine: Live, name: str, kind: str) -> N
     with pytest.raises(RequestRefused) as error:
         engine.run(engine.client.remove_pack(name))
     assert error.value.refused.kind == kind
+    assert f"pack '{name[:80]}'" in error.value.refused.message or name == ".x"
 
 
 def test_a_pack_of_which_a_part_is_read_is_told_and_refused(engine: Live, model: Model) -> None:
