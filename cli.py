@@ -13,7 +13,7 @@ from .commands import COMMANDS, REAL_MODEL
 from .commands.parsing.parser import build_parser, module_of
 from .system.errors import WrongUsage, message_of, traceback_of
 from .system.spelling import as_flag, spelled
-from .system.terminal import libraries_heard, open_streams, say, say_lines, show
+from .system.terminal import capture_libraries, open_streams, say, say_lines, show
 
 FIRST_STEPS = """\
 kvarn runs language models from GGUF files, on the CPU, with long contexts.
@@ -41,7 +41,7 @@ def _main(words: Sequence[str]) -> int:
         words = _as_options(words)
         named = [word for word in words if word in COMMANDS][:1]
         options = build_parser(*named, whole=False).parse_args(words)
-        with libraries_heard():
+        with capture_libraries():
             return _run(options)
     except (SystemExit, GeneratorExit):
         raise

@@ -103,7 +103,7 @@ class ClusterAsker:
         self._queue, self._shelves, self._notice = queue, shelves, notice
 
     def gains(self, progress: Progress = lambda done, total: None) -> dict[str, float]:
-        """The gains of the candidates, by the ids of packs, the largest first, see `ranked`.
+        """The gains of the candidates, by the ids of packs, the largest first, see `rank_packs`.
 
         Raises `KvarnError` where no pack can be asked, and for what is wrong with a pack.
         """

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..jit.machine import usable_cpus
 from ..system.errors import KvarnError
-from ..system.extras import needing
+from ..system.extras import require_extra
 from ..system.text import one_line
 
 LOCAL = "local"
@@ -73,7 +73,7 @@ def connected(address: str, n_workers: int, threads: int | None) -> Iterator[Any
 
 
 def _imported() -> Any:
-    with needing("ray", "--ray"):
+    with require_extra("ray", "--ray"):
         ray = importlib.import_module("ray")
     # Ray prints of dead workers to stdout, which is for answers; the queue tells of them.
     ray._private.worker.print_to_stdstream = _print_nothing

@@ -16,7 +16,7 @@ from ..ops.arrays import F64
 from ..runtime.context.planning.request import ContextRequest
 from ..runtime.loading.adapter_files import adapter_files
 from ..runtime.packs.links import model_of
-from ..runtime.packs.notes import whole_packs
+from ..runtime.packs.notes import finished_packs
 from ..runtime.store import Disk
 from ..runtime.store.disk.format.manifest import Manifest
 from ..runtime.store.disk.info import pack_head
@@ -94,7 +94,7 @@ class Shelf(Task):
         packs, lines = list[NodePack](), list[str]()
         for folder in self._config.folders:
             try:
-                paths = whole_packs(folder, lines.append)
+                paths = finished_packs(folder, lines.append)
             except KvarnError as error:  # another machine may have some
                 lines.append(str(error))
             else:

@@ -56,7 +56,7 @@ def tell_of_plain_prompt(model: Model) -> None:
 
 def tell_of_control_tokens(model: Model, prompt: str) -> None:
     """Say that control tokens in the prompt are read as text."""
-    if written := model.tokenizer.control.within(prompt):
+    if written := model.tokenizer.control.find(prompt):
         say(
             f"{one_line(written[0], 40)} in the prompt is read as text: --special reads control "
             "tokens as such, --instruct writes those of messages"

@@ -15,7 +15,7 @@ from ..runtime.loading.load import load
 from ..runtime.packs.links import name_model
 from ..runtime.rehearsal import rehearsals
 from ..system.terminal import say
-from .terminal.compiling import FirstUse
+from .terminal.compiling import AheadCompiler
 
 if TYPE_CHECKING:
     from ..runtime.attend import Attend
@@ -63,7 +63,7 @@ def load_model(
     path, lora = source.file(pack), source.adapters(pack)
     if draft is not None:
         draft.check(path)
-    first_use = _listen(path, work, lora)
+    compiler = _listen(path, work, lora)
     model = load(
         path,
         threads=source.threads,
@@ -75,7 +75,7 @@ def load_model(
     if pack is not None:
         name_model(Path(pack.path), model)
     if compiles and source.device == "cpu":
-        first_use.begin(model)
+        compiler.begin(model)
     return model
 
 
@@ -84,9 +84,9 @@ def load_draft(request: DraftRequest | None) -> Draft | None:
     are compiled."""
 
     def compiled(path: Path) -> Model:
-        first_use = _listen(path, Workload(), ())
+        compiler = _listen(path, Workload(), ())
         model = load(path, notice=say)
-        first_use.begin(model)
+        compiler.begin(model)
         return model
 
     return None if request is None else request.open(compiled)
@@ -121,10 +121,12 @@ def compile_for(
         _listen(model.path, work, lora).begin(model)
 
 
-def _listen(path: Path, work: Workload, lora: tuple[AdapterFile, ...]) -> FirstUse:
+def _listen(path: Path, work: Workload, lora: tuple[AdapterFile, ...]) -> AheadCompiler:
     """Before the first kernel that is missing, compiles all for `work`, and shows that it does."""
     from ..jit.kernel_cache import on_compile
 
-    first_use = FirstUse(rehearsals(path, work.kv, work.attends, work.keeps, work.prefills, lora))
-    on_compile(first_use)
-    return first_use
+    compiler = AheadCompiler(
+        rehearsals(path, work.kv, work.attends, work.keeps, work.prefills, lora)
+    )
+    on_compile(compiler)
+    return compiler

@@ -50,7 +50,9 @@ def value_errors() -> Iterator[None]:
         raise RequestError(str(error)) from error
 
 
-def said(given: Mapping[str, Any], known: Collection[str] | None = None) -> dict[str, Any]:
+def checked_arguments(
+    given: Mapping[str, Any], known: Collection[str] | None = None
+) -> dict[str, Any]:
     """The arguments that are not None. known: all that there are; None: who takes them knows.
     Raises `RequestError` for those that kvarn does not have, or not with their values."""
     for name, values in _VALUES.items():

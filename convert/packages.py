@@ -74,7 +74,7 @@ _POLL_SECONDS = 0.2
 _CHUNK = 1 << 20
 
 
-def packaged_before(name: str) -> Path | None:
+def find_packaged(name: str) -> Path | None:
     """The file of the model `name`, if it is on this machine."""
     cache, file = _place(PACKAGES[name])
     stored = cache.stored(file)

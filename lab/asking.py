@@ -22,7 +22,7 @@ import kvarn
 from kvarn.evals.tasks import TASKS, Plain, Prose
 from kvarn.evals.tasks.sample import Sample
 from kvarn.runtime.context.planning.request import ContextRequest
-from kvarn.runtime.packs.ranking import ranked, word_scores
+from kvarn.runtime.packs.ranking import rank_packs, word_scores
 from kvarn.runtime.packs.texts import Text, build_packs
 from kvarn.runtime.store import Disk
 from kvarn.system.errors import KvarnError
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         began = perf_counter()
         word_scores(question, paths, model.tokenizer)
         words.append(perf_counter() - began)
-        best = ranked(model, packs, question)[0]
+        best = rank_packs(model, packs, question)[0]
         whole.append(perf_counter() - began - words[-1])
         n_right += i > 0 and Path(best.pack) == paths[n]
     show("| packs | tokens, mean | words, s | all, s | right |")

@@ -94,12 +94,12 @@ class Weights(Stack):
         """
         # Checks all tensors before one of them takes memory, or the time to encode it anew.
         device = device or CPU
-        checked = cast("Device", _Checked(device))
+        checked = cast("Device", _CheckingDevice(device))
         _load(Loader(tensors, Arena(), checked, adapters), config, len(tensors))
         return _load(Loader(tensors, arena or Arena(), device, adapters), config, len(tensors))
 
 
-class _Checked:
+class _CheckingDevice:
     """Stands in for a `Device` while the loader only checks; keeps nothing."""
 
     is_copy = False
@@ -112,10 +112,10 @@ class _Checked:
         n_experts, n_rows, _ = data.shape
         return _CheckedExperts(name, n_experts, n_rows, n_cols)
 
-    def weight(self, *_: object) -> _Checked:
+    def weight(self, *_: object) -> _CheckingDevice:
         return self
 
-    def low_rank(self, *_: object) -> _Checked:
+    def low_rank(self, *_: object) -> _CheckingDevice:
         return self
 
     def put(self, values: F32) -> F32:

@@ -93,9 +93,9 @@ class Axis(Generic[M]):
             if fields[name] in given:
                 raise RequestError(f"{words[self.word]} and {spell(word)} say the same: omit one")
             given[fields[name]] = value
-        return made(method, given)
+        return make_method(method, given)
 
-    def named(self, text: str) -> type[M]:
+    def find(self, text: str) -> type[M]:
         """The method that `text` names, whatever follows a colon; `RequestError` for others."""
         name = text.partition(":")[0]
         if name not in self.methods:
@@ -112,11 +112,13 @@ class Axis(Generic[M]):
         """
         method, given = self._read(text)
         known = method.options()
-        return made(method, {field: x for field, x in common.items() if field in known} | given)
+        return make_method(
+            method, {field: x for field, x in common.items() if field in known} | given
+        )
 
     def _read(self, text: str) -> tuple[type[M], dict[str, Any]]:
         """The method and the options that `text` gives."""
-        method, (name, *settings) = self.named(text), text.split(":")
+        method, (name, *settings) = self.find(text), text.split(":")
         fields = {_written(field).replace("_", "-"): field for field in method.options()}
         options = {}
         for setting in settings:
@@ -131,11 +133,11 @@ class Axis(Generic[M]):
             try:
                 options[fields[option]] = method.options()[fields[option]].read(value)
             except WrongValue as wrong:
-                raise wrong.within(f"{text}: {option}") from wrong
+                raise wrong.for_option(f"{text}: {option}") from wrong
         return method, options
 
 
-def made(method: type[M], options: dict[str, Any]) -> M:
+def make_method(method: type[M], options: dict[str, Any]) -> M:
     """The method with these options; `RequestError` where it refuses them."""
     try:
         return method(**options)

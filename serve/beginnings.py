@@ -40,7 +40,7 @@ def digests_in(answer: bytes) -> list[str]:
         raise ValueError("it is nested too deep") from error
 
 
-async def held(service: Service, body: None, request: Request) -> Response:
+async def list_digests(service: Service, body: None, request: Request) -> Response:
     """The digests of all that was read."""
     service.ready()
     return json_response({"digests": await service.engine.beginnings()})
@@ -49,21 +49,21 @@ async def held(service: Service, body: None, request: Request) -> Response:
 async def beginnings_of(run: Run, service: Service, body: Any, request: Request) -> Response:
     """The digests of the prompt of a request, which `run` answers otherwise. Raises what refuses
     the request."""
-    asking = cast(EngineClient, _RaisingEngine(service.engine))
+    asking = cast(EngineClient, _CapturingEngine(service.engine))
     try:
         await run(replace(service, engine=asking), body, request)
-    except _PromptRead as asked:
+    except _PromptCaptured as asked:
         digests = await service.engine.beginnings(asked.prompt, asked.reading)
         return json_response({"digests": digests})
     raise ApiError(400, f"{ONLY}: {request.method} {request.url.path} reads no prompt")
 
 
-class _PromptRead(Exception):
+class _PromptCaptured(Exception):
     def __init__(self, prompt: Prompt, reading: Reading | None) -> None:
         self.prompt, self.reading = prompt, reading
 
 
-class _RaisingEngine:
+class _CapturingEngine:
     """The engine, which raises what it is asked to read, and changes nothing."""
 
     def __init__(self, engine: EngineClient) -> None:
@@ -75,5 +75,5 @@ class _RaisingEngine:
         raise ApiError(400, f"{ONLY}: this path reads no prompt")
 
     async def generate(self, prompt: Prompt, **fields: Any) -> AsyncIterator[Any]:
-        raise _PromptRead(prompt, fields.get("reading"))
+        raise _PromptCaptured(prompt, fields.get("reading"))
         yield  # it is a generator

@@ -24,7 +24,7 @@ from .service import Service
 from .wire.bodies import read_body
 from .wire.errors import ApiError
 from .wire.guard import GIVE_KEY, Guard
-from .wire.passing import passed_on, path_of
+from .wire.passing import end_to_end, path_of
 from .wire.streams import send_chunks, while_connected
 
 POLL_SECONDS = 2.0  # between two questions to a server
@@ -39,14 +39,14 @@ ELSEWHERE = (404, 429, 503)  # another server may answer otherwise: it has the p
 
 @dataclass(eq=False)
 class Replica:
-    """A server. state: "ok", or why it is left out; heard: when it last answered a question. tells:
-    whether it knows that for digests; held: what it says that it has read; sent: what was sent to
-    it. limits: of the requests that it answers."""
+    """A server. state: "ok", or why it is left out; answered_at: when it last answered a question.
+    gives_digests: whether it is a kvarn that has them; held: those of what it has read; sent: those
+    of what was sent to it. limits: of the requests that it answers."""
 
     url: str
     state: str = "not asked yet"
-    heard: float = 0.0
-    tells: bool = False
+    answered_at: float = 0.0
+    gives_digests: bool = False
     held: frozenset[str] = frozenset()
     sent: set[str] = field(default_factory=set)
     limits: set[asyncio.Timeout] = field(default_factory=set)
@@ -69,7 +69,7 @@ class Replicas:
         self._good_keys = set[tuple[str, ...]]()  # until one is refused, or a server comes or goes
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
+    async def watch(self) -> AsyncIterator[None]:
         """Ask them all, before anything else and then again and again until the end."""
         async with self._client, asyncio.TaskGroup() as group:
             are_asked = asyncio.Event()
@@ -82,13 +82,13 @@ class Replicas:
         """As engines are told to; here, answers end by themselves."""
 
     @asynccontextmanager
-    async def asked(
+    async def forward(
         self, method: str, path: str, digests: Sequence[str] | None, **more: Any
     ) -> AsyncIterator[httpx.Response]:
         """The answer, its body unread, of the best server for a prompt of these digests, or of the
         next if that one does not answer. digests: None where they are what is asked for; more: as
         `httpx.Request` takes it. Raises `ApiError` 503 where none answers, or one breaks off."""
-        tried = {one for one in self.all if digests is None and not one.tells}
+        tried = {one for one in self.all if digests is None and not one.gives_digests}
         has_begun = False
         while able := [one for one in self.all if one.state == "ok" and one not in tried]:
             most = min(len(one.limits) for one in able) + MOST_AHEAD
@@ -124,7 +124,7 @@ class Replicas:
         """Raises `ApiError` 401 for a request whose key a server refuses."""
         if (key := _key(request)) in self._good_keys:
             return
-        async with self.asked("GET", "/v1/models", (), headers=headers) as answer:
+        async with self.forward("GET", "/v1/models", (), headers=headers) as answer:
             await answer.aread()  # which leaves its connection to the next request
             if answer.status_code == 401:
                 raise ApiError(401, f"no key of the servers: {GIVE_KEY}")
@@ -134,17 +134,17 @@ class Replicas:
             self._good_keys.add(key)
 
     async def answer(self, request: Request, headers: Any, body: bytes, send: Send) -> None:
-        """Send what a server answers. Raises what `path_of` and `asked` raise."""
+        """Send what a server answers. Raises what `path_of` and `forward` raise."""
         path = path_of(request.scope)
         more, digests = {"headers": headers, "content": body}, list[str]()
         is_long = len(body) >= LEAST_BYTES or b'"pack"' in body
         if is_long and request.method == "POST" and ONLY not in request.headers:
             only = [*headers, (ONLY.encode(), BEGINNINGS.encode())]
             with suppress(ApiError, ValueError):  # the answer itself says what is wrong
-                async with self.asked("POST", path, None, **more | {"headers": only}) as answer:
+                async with self.forward("POST", path, None, **more | {"headers": only}) as answer:
                     digests = digests_in(await answer.aread())
-        async with self.asked(request.method, path, digests, **more) as answer:
-            head = {"status": answer.status_code, "headers": passed_on(answer.headers.raw)}
+        async with self.forward(request.method, path, digests, **more) as answer:
+            head = {"status": answer.status_code, "headers": end_to_end(answer.headers.raw)}
             if answer.status_code == 401:
                 self._good_keys.discard(_key(request))
             await send({"type": "http.response.start", **head})
@@ -161,7 +161,7 @@ class Replicas:
         try:
             async with asyncio.timeout(2 * PATIENCE_SECONDS):  # bodies may come byte by byte
                 health = await self._client.get(f"{one.url}/health", headers=self._key)
-                one.heard = monotonic()
+                one.answered_at = monotonic()
                 if health.status_code != 200:
                     raise ValueError(f"it answers {health.status_code} at /health")
                 response = await self._client.get(f"{one.url}/beginnings", headers=self._key)
@@ -169,14 +169,14 @@ class Replicas:
                     why = "refuses the key of" if self._key else "wants a key: give"
                     line = f"it {why} --api-key KEY, so kvarn does not know what it has read"
                     self._tell(f"{one.url}: {line}")
-                one.tells = response.status_code in (200, 401)
+                one.gives_digests = response.status_code in (200, 401)
                 one.held = frozenset(
                     digests_in(response.content) if response.status_code == 200 else ()
                 )
                 self._mark(one, "ok")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError) as error:
             self._mark(one, _reason(error))
-            is_stuck = monotonic() > one.heard + STUCK_SECONDS
+            is_stuck = monotonic() > one.answered_at + STUCK_SECONDS
             for limit in [limit for limit in one.limits if is_stuck and not limit.expired()]:
                 limit.reschedule(0)
 
@@ -205,16 +205,16 @@ def proxy(service: Service, replicas: Replicas) -> Guard:
         answer = {"status": status, "requests": service.n_requests - 1, "servers": servers}
         return JSONResponse(answer, 200 if status == "ok" else 503)
 
-    async def passed(scope: Scope, receive: Receive, send: Send) -> None:
+    async def pass_on(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        headers = passed_on(request.headers.raw)
+        headers = end_to_end(request.headers.raw)
         if {"content-length", "transfer-encoding"} & {*request.headers}:  # a stranger's, perhaps
             await replicas.check_key(request, headers)
         body = await read_body(request, service.settings.limits)
         await while_connected(receive, replicas.answer(request, headers, body, send))
 
     own = [Route("/health", health)]
-    return Guard(Router(own, False, passed, lifespan=lambda _: replicas.watched()), service)
+    return Guard(Router(own, False, pass_on, lifespan=lambda _: replicas.watch()), service)
 
 
 def _key(request: Request) -> tuple[str, ...]:

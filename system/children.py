@@ -24,7 +24,7 @@ _PATIENCE = 0.1
 
 
 @contextmanager
-def helped(n: int, helper: Help, task: Any, say: Say) -> Iterator[None]:
+def run_helpers(n: int, helper: Help, task: Any, say: Say) -> Iterator[None]:
     """Runs `helper(task, say)` in `n` more processes beside the block, and waits for them.
 
     After the block, `say` gets each line of theirs once. A process can end early (out of memory?);

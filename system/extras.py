@@ -31,7 +31,7 @@ def how_to_install(extra: str) -> str:
 
 
 @contextmanager
-def needing(extra: str, what: str) -> Iterator[None]:
+def require_extra(extra: str, what: str) -> Iterator[None]:
     """Raises `KvarnError` for a package of an extra that is missing. what: needs it."""
     try:
         yield

@@ -36,7 +36,7 @@ class _Output:
     listener: Callable[[str], None] | None = None
 
 
-def hand_to(listener: Callable[[str], None]) -> None:
+def set_listener(listener: Callable[[str], None]) -> None:
     """From now on call `listener` with each message instead of printing it on stderr."""
     _Output.listener = listener
 
@@ -120,7 +120,7 @@ def open_streams() -> None:
 
 
 @contextmanager
-def libraries_heard() -> Iterator[None]:
+def capture_libraries() -> Iterator[None]:
     """Print warnings and log records of libraries by `say`."""
     handler, root = _Logged(logging.WARNING), logging.getLogger()
     with warnings.catch_warnings():

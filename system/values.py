@@ -35,7 +35,7 @@ class WrongValue(WrongUsage):
         self.expected, self._message = expected, f"expected {expected}, found {found}"
         super().__init__(f"{where and where + ': '}{self._message}")
 
-    def within(self, where: str) -> WrongValue:
+    def for_option(self, where: str) -> WrongValue:
         """The same error for the option that `where` names."""
         error = copy(self)
         error.args = (f"{where}: {self._message}",)
@@ -60,7 +60,7 @@ def count_named(name: str, value: object, least: int = 0) -> int:
     try:
         return count(value, least)
     except WrongValue as wrong:
-        raise wrong.within(name) from None
+        raise wrong.for_option(name) from None
 
 
 def n_bytes(value: object) -> int:
@@ -113,7 +113,7 @@ class Budget:
             raise WrongValue(EXPECTED, value) from None
 
     @classmethod
-    def named(cls, name: str, value: Budget | str | int, error: type[KvarnError]) -> Budget:
+    def parse_named(cls, name: str, value: Budget | str | int, error: type[KvarnError]) -> Budget:
         """`parse` for a method that calls the value `name` and raises `error`."""
         try:
             return cls.parse(value)

@@ -15,7 +15,7 @@ from ...runtime.home import pack_path, saved_path
 from ...runtime.lens.passages import MOST_PASSAGES, PASSAGES
 from ...runtime.loading.adapter_files import adapter_files
 from ...runtime.packs import MAX_TOKENS
-from ...runtime.packs.notes import whole_packs
+from ...runtime.packs.notes import finished_packs
 from ...runtime.store.disk.format.manifest import NAME
 from ...system.errors import KvarnError, WrongUsage
 from ...system.spelling import as_flag
@@ -33,10 +33,10 @@ from ..options.generation import (
 )
 from ..options.model import ModelRequest
 from ..options.model_options import add_ctx_option, add_file_flag, add_threads_option
-from ..options.values import file_name, positive, typed, utf8
+from ..options.values import argument_type, file_name, positive, utf8
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.progress import index_context
-from .best_packs import fitting, one_model
+from .best_packs import compare_packs, require_one_model
 from .endings import tell_end
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--passages",
         metavar="N",
-        type=typed(count, 0, MOST_PASSAGES),
+        type=argument_type(count, 0, MOST_PASSAGES),
         default=PASSAGES,
         help=f"how many passages to name, at most {MOST_PASSAGES} (default {PASSAGES}; 0: none)",
     )
@@ -130,9 +130,11 @@ def run(options: argparse.Namespace) -> int:
     gains: dict[str, float] = {}
     best = options.best or (1 if options.folders else len(requests))
     if best < len(requests):
-        one = one_model(heads)
+        one = require_one_model(heads)
         model, loaded = _load(source, *one), (one[1].fingerprint, one[1].adapters)
-        gains = fitting(model, requests, options.question, best, _compared(options, source, model))
+        gains = compare_packs(
+            model, requests, options.question, best, _compared(options, source, model)
+        )
         heads = {name: heads[name] for name in gains}
     for name, (request, head) in heads.items():
         assert head is not None  # a pack that is read has one
@@ -161,7 +163,7 @@ def _packs_of(name: str) -> list[str]:
 
 def _packs_in(folder: Path) -> list[str]:
     """The finished packs in a folder, by name."""
-    packs = whole_packs(folder, say)
+    packs = finished_packs(folder, say)
     return [os.path.join(folder, pack.name) for pack in packs]  # noqa: PTH118 - "./a", a path
 
 

@@ -20,7 +20,7 @@ _NAMED = 3
 """Packs beside those that answer which a line names."""
 
 
-def one_model(
+def require_one_model(
     heads: Mapping[str, tuple[ContextRequest, PackHead | None]],
 ) -> tuple[ContextRequest, PackHead]:
     """The first pack of them. Raises `KvarnError` if another model made one of the others."""
@@ -41,16 +41,16 @@ def _maker(head: PackHead) -> str:
     return f"{head.model} (fingerprint {head.fingerprint}){adapters}"
 
 
-def fitting(
+def compare_packs(
     model: Model, asked: Mapping[str, ContextRequest], question: str, best: int, open: Open
 ) -> dict[str, float]:
     """The names of the packs that the question fits best, the best first, with their gains. A line
     tells of those and the next ones."""
-    from ...runtime.packs.ranking import ranked
+    from ...runtime.packs.ranking import rank_packs
 
     names = {str(request.store.path): name for name, request in asked.items()}  # type: ignore[attr-defined]
     with progress_bar("comparing packs", "pack") as progress:
-        fits = ranked(model, list(asked.values()), question, open, progress)
+        fits = rank_packs(model, list(asked.values()), question, open, progress)
     tell_fits(len(asked), [(Path(fit.pack).name, fit.gain) for fit in fits], best)
     return {names[fit.pack]: fit.gain for fit in fits[:best]}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ...system.errors import WrongUsage
-from ...system.extras import needing
+from ...system.extras import require_extra
 from ...system.terminal import say
 from ..options.address import add_address_options, check_open, key
 
@@ -51,7 +51,7 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    with needing("serve", "kvarn route"):
+    with require_extra("serve", "kvarn route"):
         settings: Any = import_module("...serve.settings", __package__)
         route: Any = import_module("...serve.route", __package__)
         server: Any = import_module("...serve.running", __package__)

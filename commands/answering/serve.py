@@ -17,7 +17,7 @@ from ...runtime.draft.base import NGRAM
 from ...runtime.home import home
 from ...runtime.loading.default_model import usual_model_path
 from ...system.errors import KvarnError
-from ...system.extras import needing
+from ...system.extras import require_extra
 from ...system.files import disk_free
 from ...system.spelling import as_flag
 from ...system.terminal import say
@@ -30,7 +30,7 @@ from ..options.model_options import (
     add_model_options,
     check_placement,
 )
-from ..options.values import positive, typed
+from ..options.values import argument_type, positive
 
 if TYPE_CHECKING:
     from ...serve.settings import Settings
@@ -69,7 +69,7 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--cache-size",
         metavar="BYTES",
-        type=typed(n_bytes),
+        type=argument_type(n_bytes),
         help="keep what was read in at most so many bytes of disk, as 20G; 0 keeps it in memory "
         "only (default: a tenth of what is free, at most 32G)",
     )
@@ -123,7 +123,7 @@ def _end() -> None:
 
 def settings_from(options: argparse.Namespace) -> Settings:
     """What the options ask for. Raises `KvarnError` for what has no effect, or is missing."""
-    with needing("serve", "kvarn serve"):
+    with require_extra("serve", "kvarn serve"):
         module: Any = import_module("...serve.settings", __package__)
         import_module("uvicorn"), import_module("starlette")
     keys = keys_from(options.api_key, options.api_key_file)

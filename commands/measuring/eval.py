@@ -15,10 +15,10 @@ from ...jit.machine import physical_cores
 from ...runtime.documents import read_document
 from ...runtime.home import home
 from ...runtime.store import Ram
-from ...system.children import helped
+from ...system.children import run_helpers
 from ...system.errors import KvarnError
 from ...system.files import write_file
-from ...system.terminal import hand_to, say, show
+from ...system.terminal import say, set_listener, show
 from ..opening import Workload, load_model
 from ..options.arms import add_arm_options, arms_from, words
 from ..options.context import add_kv_type_option
@@ -153,7 +153,7 @@ def run(options: argparse.Namespace) -> int:
                 f"stopped: {work} keeps what was read and answered; run the same command to resume"
             )
         ),
-        helped(options.processes - 1, _help, options, observer.say),
+        run_helpers(options.processes - 1, _help, options, observer.say),
     ):
         for row in evaluate(
             model, plan, work, observer, lambda *scored: lines.append(_line(*scored)),
@@ -206,11 +206,11 @@ def _help(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     """Evaluate a part of the contexts, in another process.
 
     The parent shows the same notices and errors itself."""
-    from ...evals.quality import take_free
+    from ...evals.quality import answer_free
 
-    hand_to(lambda line: None)
+    set_listener(lambda line: None)
     plan = _plan(options)
-    take_free(_model(options, plan), plan, _work(options), say)
+    answer_free(_model(options, plan), plan, _work(options), say)
 
 
 def _line(cell: Cell, number: int, answers: Sequence[Answer]) -> str:

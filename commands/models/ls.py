@@ -9,7 +9,7 @@ from ...runtime.home import last_model, last_pull, models_made
 from ...runtime.loading.default_model import default_model_path
 from ...runtime.memory import human_bytes
 from ...system.terminal import show, show_json
-from ..terminal.tables import NO_PACKS, columns, known_packs, pack_table
+from ..terminal.tables import NO_PACKS, columns, list_packs, pack_table
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    models, packs = _models(), known_packs()
+    models, packs = _models(), list_packs()
     if options.json:
         show_json({"models": models, "packs": [pack.as_dict() for pack in packs]})
         return 0

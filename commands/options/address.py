@@ -9,7 +9,7 @@ from pathlib import Path
 from ...system.errors import KvarnError, WrongUsage
 from ...system.reading import MOST_TEXT, read_file
 from ...system.values import LOOPBACK, count
-from .values import file_path, typed
+from .values import argument_type, file_path
 
 
 def keys_from(keys: Sequence[str] | None, file: Path | None) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def add_address_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--port",
         metavar="N",
-        type=typed(count, 0, 65535),
+        type=argument_type(count, 0, 65535),
         default=8080,
         help="listen on this port; 0: any free one (default %(default)s)",
     )

@@ -14,7 +14,7 @@ from ...runtime.keep import KEEPS, Keep
 from ...runtime.prefill import PREFILLS
 from ...system.errors import WrongUsage
 from ...system.values import Budget
-from .values import positive, typed
+from .values import argument_type, positive
 
 if TYPE_CHECKING:
     from ...evals.quality import Arm
@@ -80,7 +80,7 @@ def words(text: str) -> list[str]:
 def budgets_of(text: str) -> list[str]:
     """An argparse type: a list of budgets, as their user wrote them, which names arms."""
     for word in words(text):
-        typed(Budget.parse)(word)
+        argument_type(Budget.parse)(word)
     return words(text)
 
 
@@ -113,7 +113,7 @@ def _budgets(method: str, budgets: list[str] | None) -> list[str]:
     Without any, methods are compared at 2% per KV head, and one that counts in another unit has its
     own default.
     """
-    kind = ATTEND_AXIS.named(method)
+    kind = ATTEND_AXIS.find(method)
     default = getattr(kind, "budget", None)
     if default is None or ":budget=" in method:
         return [""]
@@ -128,7 +128,7 @@ def keeps_from(
 ) -> Iterator[tuple[str, str, Keep]]:
     """Every keep method with every budget it takes, or the one that it names."""
     for name in names:
-        takes = "budget" in axis.named(name).options() and ":budget=" not in name
+        takes = "budget" in axis.find(name).options() and ":budget=" not in name
         for share in budgets if takes else [""]:
             settings = {"budget": share} if share else {}
             yield name, share, axis.parsed(name, settings)

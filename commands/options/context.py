@@ -20,7 +20,7 @@ from ...system.text import shown
 from ..parsing.rare import USUAL, mark_rare
 from .address import add_token_options
 from .model_options import add_ctx_option
-from .values import count, file_name, typed
+from .values import argument_type, count, file_name
 
 M = TypeVar("M", bound=Method)
 
@@ -91,7 +91,7 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--kv-type",
         metavar="T",
-        type=typed(kv_types),
+        type=argument_type(kv_types),
         help=f"type of the KV cache: {', '.join(KV_TYPES)} (default f16, or what a pack has), or "
         "one for K and one for V, as q8_0/q4_0",
     )
@@ -193,7 +193,7 @@ def add_axis(
             if declared.choices
             else {
                 "metavar": declared.metavar,
-                "type": _TYPES.get(declared.kind, typed(declared.read)),
+                "type": _TYPES.get(declared.kind, argument_type(declared.read)),
             }
         )
         help = _help(axis, fields).replace("%", "%%")

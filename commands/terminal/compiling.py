@@ -47,7 +47,7 @@ class Task(Protocol):
     def __call__(self) -> None: ...
 
 
-class FirstUse:
+class AheadCompiler:
     """For `on_compile`: before the first kernel that has to be compiled, compiles all of `tasks`.
 
     A kernel that none of them used is compiled when it is called; the first such one is reported.

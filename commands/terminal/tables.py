@@ -34,7 +34,7 @@ def columns(rows: Sequence[Sequence[str]], aligned: str) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def known_packs() -> list[PackInfo]:
+def list_packs() -> list[PackInfo]:
     """The user's packs and sessions; reports those that cannot be read."""
     from ...runtime.packs.pack import all_packs, pack_info
 

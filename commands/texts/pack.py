@@ -14,7 +14,7 @@ from ...system.text import one_line
 from ..options.values import file_name
 from ..terminal.interrupt import on_ctrl_c
 from ..terminal.progress import byte_bar, progress_bar
-from ..terminal.tables import NO_PACKS, known_packs, pack_table, texts_table
+from ..terminal.tables import NO_PACKS, list_packs, pack_table, texts_table
 from .pack_build import BUILDING, INDEXING, NAME_HELP, add_build, add_index, build, index
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def ls(options: argparse.Namespace) -> int:
     if options.folder is not None:
         return _ls_folder(options)
-    packs = known_packs()
+    packs = list_packs()
     if options.json:
         show_json([pack.as_dict() for pack in packs])
     elif packs:

@@ -117,7 +117,7 @@ def build(options: argparse.Namespace) -> int:
 def _build_one(options: argparse.Namespace) -> int:
     """One pack of all files."""
     from ...runtime.context.reading.prompt import prompt_ids
-    from ...runtime.packs.blocks import build_pack_in_blocks, check_size, waiting
+    from ...runtime.packs.blocks import build_pack_in_blocks, check_size, retry_while_busy
     from ...runtime.packs.pack import build_pack
 
     source, request = ModelRequest.of(options), request_from(options)
@@ -170,7 +170,7 @@ def _build_one(options: argparse.Namespace) -> int:
         say(str(measured))
     if request.attend.selects:
         run = partial(_index, model, Path(store.path), request.attend, request.n_ctx)
-        waiting(run) if options.each_block else run()
+        retry_while_busy(run) if options.each_block else run()
     return 0
 
 

@@ -25,7 +25,7 @@ from .files.folder import read_config, read_tensors
 from .metadata.description import add_description
 from .metadata.values import check_values
 from .modules import read_modules
-from .tensors import Planned, check_embedding, is_drafting, plan
+from .tensors import PlannedTensor, check_embedding, is_drafting, plan
 from .vocabulary import read_vocabulary
 
 CHUNK_BYTES = 32 << 20
@@ -72,7 +72,7 @@ def convert(
             f"the pre-tokenizer is {vocabulary.pre} by its rules: llama.cpp's table of hashes does "
             "not know the vocabulary"
         )
-    for line in left_out(config, stored):
+    for line in unread_features(config, stored):
         notice(line)
     if any(tensor.name.endswith(".ffn_exps.bias") for tensor in planned):
         notice("what is added to the sum of experts is kept: llama.cpp refuses a file that has it")
@@ -95,7 +95,7 @@ def convert(
         write_file(part, writer, planned, progress)
 
 
-def left_out(config: Config, stored: Iterable[str]) -> list[str]:
+def unread_features(config: Config, stored: Iterable[str]) -> list[str]:
     """What the model's configuration asks for and no reader of GGUF files does."""
     lines = []
     windowed = config.get("sliding_window") and config.flag("use_sliding_window")
@@ -115,7 +115,7 @@ def left_out(config: Config, stored: Iterable[str]) -> list[str]:
 
 
 def _types(
-    architecture: HFArchitecture, config: Config, mix: Mix, planned: list[Planned]
+    architecture: HFArchitecture, config: Config, mix: Mix, planned: list[PlannedTensor]
 ) -> dict[str, str]:
     facts = ModelFacts(
         architecture.name, config.n_layers, config.n_heads, config.n_kv_heads, count(config)
@@ -125,7 +125,7 @@ def _types(
     return {t.name: t.view.type_name or chosen.get(t.name, "F32") for t in planned}
 
 
-def declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
+def declare(writer: gguf.GGUFWriter, tensor: PlannedTensor, type_name: str) -> None:
     """Add a tensor of this type to the header to be."""
     kind = QUANT_TYPES[type_name]
     shape = tensor.view.shape
@@ -137,7 +137,7 @@ def declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
 def write_file(
     path: Path,
     writer: gguf.GGUFWriter,
-    planned: list[Planned],
+    planned: list[PlannedTensor],
     progress: Callable[[int, int], None],
 ) -> None:
     """The header by gguf-py, then every tensor a chunk of rows at a time."""
@@ -162,7 +162,7 @@ def write_file(
         pad(file)
 
 
-def _encoded(tensor: Planned, first: int, stop: int, type_name: str) -> U8:
+def _encoded(tensor: PlannedTensor, first: int, stop: int, type_name: str) -> U8:
     """Rows first .. stop - 1 in a type; `ConvertError` naming the tensor where that fails."""
     rows = tensor.view.rows(first, stop)
     if tensor.view.type_name is not None:

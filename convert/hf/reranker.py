@@ -12,7 +12,7 @@ from gguf import GGUFWriter
 
 from ..errors import ConvertError
 from .files.jsons import read_bytes
-from .tensors import Planned
+from .tensors import PlannedTensor
 from .views import in_order
 
 _NAME = "qwen3-reranker"
@@ -38,7 +38,7 @@ def is_reranker(folder: Path, values: Mapping[str, Any], architecture: str) -> b
     return card.is_file() and f"# {_NAME}".encode() in read_bytes(card).lower()
 
 
-def classifier(planned: Sequence[Planned], texts: Sequence[str]) -> Planned:
+def classifier(planned: Sequence[PlannedTensor], texts: Sequence[str]) -> PlannedTensor:
     """The rows of "yes" and "no", of the output matrix or the embedding that it shares.
     `ConvertError` for a vocabulary without these tokens."""
     missing = [label for label in _LABELS if label not in texts]
@@ -47,7 +47,7 @@ def classifier(planned: Sequence[Planned], texts: Sequence[str]) -> Planned:
     views = {tensor.name: tensor.view for tensor in planned}
     rows = np.array([texts.index(label) for label in _LABELS])
     view = views.get("output.weight", views["token_embd.weight"])
-    return Planned(_ROWS, in_order(view, rows))
+    return PlannedTensor(_ROWS, in_order(view, rows))
 
 
 def add_keys(writer: GGUFWriter) -> None:

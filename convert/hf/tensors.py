@@ -15,7 +15,7 @@ from .config import Config
 from .families.experts import count, stack
 from .files.safetensors import BYTES, StoredTensor
 from .metadata.rope import factor_tensors
-from .views import View, Views, given, in_order, mapped, multiplied
+from .views import View, Views, from_values, in_order, mapped, multiplied
 
 # Buffers that old files keep, and the parts of models that see or hear.
 _IGNORED_ENDINGS = (
@@ -61,7 +61,7 @@ _OF_EXPERTS = re.compile(r"_(exps|shexp|probs_b|gate_inp)\b")
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedTensor:
     """One tensor of the file to be."""
 
     name: str
@@ -70,7 +70,7 @@ class Planned:
 
 def plan(
     architecture: HFArchitecture, config: Config, stored: Mapping[str, StoredTensor], n_vocab: int
-) -> list[Planned]:
+) -> list[PlannedTensor]:
     """The tensors of the file, in the order of llama.cpp's converter: factors, then as stored.
 
     Raises `ConvertError` for a tensor that the architecture does not know, a bias that it cannot
@@ -79,7 +79,7 @@ def plan(
     factors = {} if architecture.encodes else factor_tensors(architecture.name, config)
     if architecture.given is not None:
         factors |= architecture.given(config)
-    planned = [Planned(name, given(values)) for name, values in factors.items()]
+    planned = [PlannedTensor(name, from_values(values)) for name, values in factors.items()]
     views = _views(architecture, config, stored)
     for tensor in renamed(architecture, config, views, of_weights=True):
         view = tensor.view
@@ -89,14 +89,14 @@ def plan(
                     f"tensor {tensor.name} has {view.n_rows} rows for {n_vocab} tokens"
                 )
             view = replace(view, shape=(n_vocab, view.shape[-1]))
-        planned.append(Planned(tensor.name, view))
+        planned.append(PlannedTensor(tensor.name, view))
     _check_output(architecture, config, {tensor.name for tensor in planned})
     return planned
 
 
 def renamed(
     architecture: HFArchitecture, config: Config, views: Views, *, of_weights: bool = False
-) -> list[Planned]:
+) -> list[PlannedTensor]:
     """The file's tensors, made of those with transformers' names by the architecture's rules.
 
     of_weights: the views are of weights, which factors multiply; otherwise only their order counts.
@@ -127,7 +127,7 @@ def renamed(
         made = _changed(architecture, config, plain, view)
         if of_weights and architecture.factors is not None:
             made = multiplied(made, architecture.factors(config, plain, view.n_rows))
-        planned.append(Planned(new_name, made))
+        planned.append(PlannedTensor(new_name, made))
     return planned
 
 
@@ -163,7 +163,7 @@ def plain_name(name: str) -> str:
     return name.replace("language_model.", "").replace("model.model.", "model.")
 
 
-def sees_or_hears(name: str) -> bool:
+def is_multimodal(name: str) -> bool:
     """Whether a stored tensor is of the parts that the file leaves out."""
     return any(part in name for part in _IGNORED_PARTS)
 
@@ -193,7 +193,7 @@ def _arch(name: str) -> gguf.MODEL_ARCH:
 def _is_left_out(
     architecture: HFArchitecture, config: Config, name: str, tensor: StoredTensor
 ) -> bool:
-    if name.endswith(_IGNORED_ENDINGS) or sees_or_hears(name):
+    if name.endswith(_IGNORED_ENDINGS) or is_multimodal(name):
         return True
     if name == "lm_head.weight":
         # transformers would overwrite a shared output matrix with the embedding.

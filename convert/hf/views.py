@@ -48,7 +48,7 @@ Views = Mapping[str, View]
 """By transformers' names, or by those of the file."""
 
 
-def given(values: F32) -> View:
+def from_values(values: F32) -> View:
     """A vector of values that were computed."""
     return View(values.shape, lambda first, stop: values.reshape(1, -1)[first:stop])
 

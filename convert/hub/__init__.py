@@ -6,6 +6,6 @@ because the library neither bounds the time of an answer nor compares files with
 
 from .choose import RepositoryFile as RepositoryFile
 from .choose import choose as choose
-from .pull import Pulled as Pulled
+from .pull import PullResult as PullResult
+from .pull import find_pulled as find_pulled
 from .pull import pull as pull
-from .pull import pulled_before as pulled_before

@@ -117,7 +117,9 @@ class Answer:
 
 
 @contextmanager
-def asked(repo: str, path: str, notice: Notice, start: int = 0, stop: int = 0) -> Iterator[Answer]:
+def open_answer(
+    repo: str, path: str, notice: Notice, start: int = 0, stop: int = 0
+) -> Iterator[Answer]:
     """The hub's answer for a path, with the status of success.
 
     start, stop: the bytes start … stop - 1 (default: all). Raises `HubError` for a refusal; waits
@@ -142,7 +144,7 @@ def asked(repo: str, path: str, notice: Notice, start: int = 0, stop: int = 0) -
 def read_whole(repo: str, path: str, limit: int, notice: Notice) -> bytes:
     """The body of a small answer; `HubError` where it is larger than `limit` bytes or too slow."""
     deadline, body = time.monotonic() + LISTING_SECONDS, bytearray()
-    with asked(repo, path, notice) as answer:
+    with open_answer(repo, path, notice) as answer:
         for chunk in answer.chunks():
             body += chunk
             if len(body) > limit:

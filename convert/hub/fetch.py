@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from ...system.files import GGUF_MAGIC, new_file, open_regular
 from ..errors import HubError, HubOutOfReach
-from .ask import STALL_BYTES, Answer, Notice, asked
+from .ask import STALL_BYTES, Answer, Notice, open_answer
 from .choose import RepositoryFile
 from .places import Folder
 
@@ -110,7 +110,7 @@ class Download:
         size, start = self._file.n_bytes, self._n_bytes
         stop = min(size, start + PART_BYTES)
         is_part = start > 0 or stop < size
-        with asked(self._repo, self._path, notice, start, stop if is_part else 0) as answer:
+        with open_answer(self._repo, self._path, notice, start, stop if is_part else 0) as answer:
             if answer.status == 200:  # the whole file, also where a part was asked for
                 stop = size
                 self._restart()

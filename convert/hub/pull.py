@@ -28,7 +28,7 @@ _MAX_SHOWN = 40
 
 
 @dataclass(frozen=True)
-class Pulled:
+class PullResult:
     """A pulled model."""
 
     repo: str
@@ -38,7 +38,7 @@ class Pulled:
 
 
 @contextmanager
-def _unseen(name: str) -> Iterator[Callable[[int, int], None]]:
+def _no_progress(name: str) -> Iterator[Callable[[int, int], None]]:
     yield lambda done, total: None
 
 
@@ -51,8 +51,8 @@ def pull(
     file: str | None = None,
     to: Path | None = None,
     notice: Notice = lambda line: None,
-    progress: Progress = _unseen,
-) -> Pulled:
+    progress: Progress = _no_progress,
+) -> PullResult:
     """Download a model of a repository; without connection, find it where it was pulled before.
 
     to: a folder for the files (default: the library's cache, $HF_HUB_CACHE). include, exclude,
@@ -78,7 +78,7 @@ def pull(
     try:
         commit, listed = list_files(repo, revision, notice)
     except HubOutOfReach as error:
-        place = _pulled_before(repo, revision, to, error)
+        place = _find_earlier_pull(repo, revision, to, error)
         notice(f"the hub is out of reach: taking what was pulled before, {place.folder}")
         choice = chosen(_files_in(place))
         _check_pulled_before(repo, choice, place, progress)
@@ -92,10 +92,10 @@ def pull(
     model = None if choice.model is None else place.folder / choice.model
     if model is not None:
         _check_model(repo, model)
-    return Pulled(repo, place.folder, model)
+    return PullResult(repo, place.folder, model)
 
 
-def pulled_before(repo: str, file: str) -> Path | None:
+def find_pulled(repo: str, file: str) -> Path | None:
     """The GGUF file of a repository in the cache, without a request to the hub; None if it is not
     there, or not whole. file: see `choose`."""
     repo = _repository(repo)
@@ -160,7 +160,7 @@ def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
     check_room(place.folder, sum(f.n_bytes for f in choice.files if place.stored(f) is None), repo)
 
 
-def _pulled_before(repo: str, revision: str, to: Path | None, error: HubOutOfReach) -> Folder:
+def _find_earlier_pull(repo: str, revision: str, to: Path | None, error: HubOutOfReach) -> Folder:
     """The place of an earlier pull; `HubError` if there was none."""
     place = cached(repo, revision) if to is None else Folder(to) if to.is_dir() else None
     if place is None:

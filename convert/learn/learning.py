@@ -21,7 +21,7 @@ from ...runtime.model import Model
 from ...runtime.store import Ram
 from .checkpoint import Checkpoint, State
 from .labels import Scores, make_batch
-from .observer import Observer, Watching
+from .observer import ObservedFull, Observer
 from .principal import Moments, principal_maps
 from .recall import RERANKED, SHARES, Recall, measure, signatures, sketches
 from .settings import LearnError, Settings
@@ -212,7 +212,9 @@ class Learning:
     def _reading(self) -> Iterator[tuple[Context, Observer]]:
         observer = Observer()
         store = replace(self._store, centred=False)  # encoders learn from the keys themselves
-        with self._model.context(self._settings.length, Watching(observer), store=store) as context:
+        with self._model.context(
+            self._settings.length, ObservedFull(observer), store=store
+        ) as context:
             yield context, observer
 
     def _rows(self, start: int, n: int, wanted: int, rng: np.random.Generator) -> I64:

@@ -20,7 +20,7 @@ from .principal import Moments
 
 
 @dataclass(frozen=True)
-class Watching(Attend):
+class ObservedFull(Attend):
     """`full`, observed by `observer`, one context at a time."""
 
     name: ClassVar[str] = "full"

@@ -47,7 +47,7 @@ class Observer:
         tokenizer = self._model.tokenizer
         bos = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
         context = self._model.context(self._n_ctx)
-        with self._model.transformer.watched(self.see):
+        with self._model.transformer.watch(self.see):
             for chunk in range(chunks):
                 piece = ids[chunk * self._n_ctx : (chunk + 1) * self._n_ctx]
                 context.truncate(0)

@@ -22,7 +22,7 @@ class SinksAndWindow(Sparse):
     name: ClassVar[str] = "sinks-and-window"
     summary: ClassVar[str] = "the first tokens and the last ones alone"
 
-    def most(self, stored: int, group: int, share: float) -> int:
+    def max_chosen(self, stored: int, group: int, share: float) -> int:
         return 0
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:

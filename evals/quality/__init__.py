@@ -8,5 +8,5 @@ from .plan import EvalError as EvalError
 from .plan import Plan as Plan
 from .rows import Row as Row
 from .rows import render as render
+from .run import answer_free as answer_free
 from .run import evaluate as evaluate
-from .run import take_free as take_free

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...runtime.model import Model
     from ...runtime.prefill import Prefill
     from .arms import Arm
-    from .reading import Read
+    from .reading import TokenSample
 
 
 _COUNTERS = (
@@ -30,7 +30,9 @@ _COUNTERS = (
 
 
 @contextmanager
-def opened(model: Model, read: Read, arm: Arm, progress: Progress | None = None) -> Iterator[Asker]:
+def open_asker(
+    model: Model, read: TokenSample, arm: Arm, progress: Progress | None = None
+) -> Iterator[Asker]:
     """Asks about a context with the arm's methods. Opens the pack; where the arm evicts, reads the
     text into memory instead, because a pack holds all tokens.
 
@@ -50,7 +52,7 @@ class Asker:
     """Asks one arm the questions about one context."""
 
     def __init__(
-        self, context: Context, read: Read, arm: Arm, progress: Progress | None = None
+        self, context: Context, read: TokenSample, arm: Arm, progress: Progress | None = None
     ) -> None:
         self.context, self._read, self._arm, self._progress = context, read, arm, progress
         self._marks: dict[int | None, Mark] = {}
@@ -58,13 +60,13 @@ class Asker:
     def ask(self, key: str, number: int) -> Answer:
         """The greedy answer to question `number`. key: the arm's.
 
-        It ends where the model ends it, at a stop string (`Read`), at the limit of tokens, or once
-        it contains all expected strings.
+        It ends where the model ends it, at a stop string, at the limit of tokens, or once it
+        contains all expected strings.
         """
         context, read = self.context, self._read
         question = read.questions[number]
         before = _totals(context)
-        self.pose(read.question_ids[number])
+        self.read_question(read.question_ids[number])
         text, right = "", 0.0
         generation = context.generation((), read.most_tokens[number], Sampler(temp=0), read.stop)
         for piece in generation.pieces():
@@ -85,7 +87,7 @@ class Asker:
             read=mean("attended_tokens", "stored_tokens"),
         )  # fmt: skip
 
-    def pose(self, ids: list[int]) -> None:
+    def read_question(self, ids: list[int]) -> None:
         """Read a question in place of the previous one and its answer.
 
         A decoded question is read token by token with the arm's attend method, whatever its
@@ -93,7 +95,7 @@ class Asker:
         """
         context, read = self.context, self._read
         if not self._arm.keeps_all:
-            ids = self._return(ids)
+            ids = self._rewind(ids)
         else:
             shared = context.cut_to_shared(read.ids)
             if shared < len(read.ids):
@@ -104,7 +106,7 @@ class Asker:
         for token in ids:
             context.decode(token)
 
-    def _return(self, ids: list[int]) -> list[int]:
+    def _rewind(self, ids: list[int]) -> list[int]:
         """Take a context that evicts back to its state before a question; return the ids left.
 
         That state is read once. For a question inside the prompt, it is the whole chunks of the

@@ -71,7 +71,7 @@ class ContextFolder:
         return text, [Question(q["text"], q["reply"], tuple(q["answers"])) for q in read]
 
     @contextmanager
-    def taken(self, wait: bool = True) -> Iterator[bool]:
+    def lock(self, wait: bool = True) -> Iterator[bool]:
         """Locks the context while the block runs; gives whether that was possible.
 
         wait: until no other process works on it. Makes the folder.

@@ -31,7 +31,7 @@ class WrongPlan(EvalError, WrongUsage):
     """The same, whatever model and folder are."""
 
 
-Asked = Literal["apart", "decoded", "inside"]
+QuestionMode = Literal["apart", "decoded", "inside"]
 """How to read questions: after the context, as `kvarn run` reads one about a pack ("apart"); token
 by token, like generated ones ("decoded"); or at the end of the prompt, as in papers on eviction
 ("inside")."""
@@ -43,8 +43,8 @@ class Plan:
 
     lengths: tokens of the contexts, without their questions. n_contexts: contexts of each task and
     length. n_questions: the most questions about a context; a task may have fewer. filler_name:
-    part of the key of results. keep_packs: keep the KV caches for a later run. asked: see `Asked`.
-    chat: whether to ask through the model's chat template, see `Chat`.
+    part of the key of results. keep_packs: keep the KV caches for a later run. asked: see
+    `QuestionMode`. chat: whether to ask through the model's chat template, see `Chat`.
 
     Raises `EvalError` or `PrefillError` for what cannot be evaluated.
     """
@@ -59,7 +59,7 @@ class Plan:
     seed: int = 0
     kinds: tuple[str, str] = ("f16", "f16")
     keep_packs: bool = True
-    asked: Asked = "apart"
+    asked: QuestionMode = "apart"
     chat: bool = False
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Cell:
 
     task: str
     length: int
-    asked: Asked = "apart"
+    asked: QuestionMode = "apart"
     chat: bool = False
 
     def make(self, plan: Plan, number: int, n_chars: int) -> Sample:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...runtime.tokenizer import Tokenizer
     from .arms import Arm
     from .chat import Chat
-    from .plan import Asked, Cell, Plan
+    from .plan import Cell, Plan, QuestionMode
 
 CHARS_PER_TOKEN = 4.0
 """The first guess of the search: typical of English."""
@@ -35,7 +35,7 @@ CHAT_MARGIN = 32
 
 
 @dataclass(frozen=True)
-class Read:
+class TokenSample:
     """A context and its questions in a model's tokens.
 
     folder: of its packs. stop: strings at which an answer ends. n_ctx: room for the context, the
@@ -48,7 +48,7 @@ class Read:
     most_tokens: list[int]
     folder: Path
     kinds: tuple[str, str]
-    asked: Asked
+    asked: QuestionMode
     stop: tuple[str, ...] = (BREAK,)
 
     @property
@@ -71,14 +71,14 @@ class Read:
         return [str(result) for result in probed(stats[0].prompt_layers)]
 
 
-def read_for(
+def tokenize_sample(
     model: Model,
     folder: ContextFolder,
     plan: Plan,
     cell: Cell,
     number: int,
     chat: Chat | None = None,
-) -> Read:
+) -> TokenSample:
     """Context `number` of a cell, generated unless the folder holds it; asked through `chat`."""
     tokenizer = model.tokenizer
 
@@ -103,7 +103,7 @@ def read_for(
         )
     if chat:
         chat.check(cell.task, text, questions[0].text)
-    return Read(
+    return TokenSample(
         before(text),
         questions,
         [after(question.text) for question in questions],

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 from ...runtime.bench import Observer
 from ...runtime.context.planning.plan import training_notice
 from ...runtime.memory import human_bytes
-from .asking import opened
+from .asking import open_asker
 from .chat import Chat
 from .folder import Answer, ContextFolder
 from .plan import Cell
-from .reading import Read, read_for
+from .reading import TokenSample, tokenize_sample
 from .room import check_disk, check_memory
 from .rows import ALL, Row, rows_of
 
 if TYPE_CHECKING:
     from ...runtime.model import Model
     from .arms import Arm
-    from .plan import Asked, Plan
+    from .plan import Plan, QuestionMode
     from .rows import Contexts
 
     Answered = Callable[[Cell, int, Sequence[Answer]], None]
     """Called with the cell, the number of the context and one arm's answers about it."""
 
-_SUFFIXES: dict[Asked, str] = {"decoded": "", "apart": "-apart", "inside": "-inside"}
+_SUFFIXES: dict[QuestionMode, str] = {"decoded": "", "apart": "-apart", "inside": "-inside"}
 """Tell the keys of answers apart by how their questions were read."""
 _EVICTED = "-evicted"
 """Instead of "-apart", where tokens were evicted before the question was read."""
@@ -45,7 +45,7 @@ def evaluate(
 
     work: the folder of contexts. Contexts and answers of earlier runs, interrupted or with other
     methods, are used again. answered: called with each context's answers, arm by arm. shared: other
-    processes take a part of the contexts (`take_free`): waits for these only when no other is left.
+    processes take a part of the contexts (`answer_free`): waits for these when no other is left.
     Answers and rows are the same whichever process gives them. Raises `EvalError` or `StoreError`
     where the disk or memory has no room for the longest context.
     """
@@ -54,7 +54,7 @@ def evaluate(
     if line := training_notice(model, "--length", max(plan.lengths)):
         run.observer.say(line)
     if shared:
-        run.take_free()
+        run.answer_free()
     of_length: dict[int, list[Contexts]] = {length: [] for length in plan.lengths}
     for cell in plan.cells():
         contexts = []
@@ -72,12 +72,12 @@ def evaluate(
         run.observer.say(f"{human_bytes(run.pack_bytes)} of KV caches stay in {work}")
 
 
-def take_free(model: Model, plan: Plan, work: Path, say: Callable[[str], None]) -> None:
+def answer_free(model: Model, plan: Plan, work: Path, say: Callable[[str], None]) -> None:
     """Answer about the contexts of an evaluation on which no other process works.
 
     say: called with results of probes of the prefill, and with methods' notices.
     """
-    _Run(model, plan, work, _MessageObserver(say)).take_free()
+    _Run(model, plan, work, _MessageObserver(say)).answer_free()
 
 
 class _MessageObserver(Observer):
@@ -119,12 +119,12 @@ class _Run:
         packs = (folder / name for folder in folders for name in names)
         check_disk(self.model, self.plan, self.work, packs)
 
-    def take_free(self) -> None:
+    def answer_free(self) -> None:
         """Answer about all contexts on which no other process works."""
         for cell in self.plan.cells():
             for number in range(self.plan.n_contexts):
                 folder = self._folder(cell, number)
-                with folder.taken(wait=False) as is_free:
+                with folder.lock(wait=False) as is_free:
                     if is_free:
                         self._taken[cell, number] = self._answers(folder, cell, number)
 
@@ -132,7 +132,7 @@ class _Run:
         """Each arm's answers about one context."""
         if (cell, number) not in self._taken:
             folder = self._folder(cell, number)
-            with folder.taken():
+            with folder.lock():
                 self._taken[cell, number] = self._answers(folder, cell, number)
         return self._taken.pop((cell, number))
 
@@ -143,12 +143,14 @@ class _Run:
     def _answers(self, folder: ContextFolder, cell: Cell, number: int) -> list[list[Answer]]:
         """All arms' answers about a context; asks those that the folder does not hold."""
         earlier, n = folder.answers(), folder.n_questions
-        read: Read | None = None
+        read: TokenSample | None = None
         answers = []
         for arm, key in zip(self.plan.arms, self._keys):
             known = {a.question: a for a in earlier if a.key == key}
             if not n or len(known) < n:
-                read = read or read_for(self.model, folder, self.plan, cell, number, self.chat)
+                read = read or tokenize_sample(
+                    self.model, folder, self.plan, cell, number, self.chat
+                )
                 n = len(read.questions)
                 self._ask(folder, read, arm, key, known)
             # Another spelling of an arm, such as a default that it names, has the same key.
@@ -162,14 +164,19 @@ class _Run:
         return answers
 
     def _ask(
-        self, folder: ContextFolder, read: Read, arm: Arm, key: str, answers: dict[int, Answer]
+        self,
+        folder: ContextFolder,
+        read: TokenSample,
+        arm: Arm,
+        key: str,
+        answers: dict[int, Answer],
     ) -> None:
         """Ask one arm the questions that `answers` does not hold, and add its answers there."""
         reading = self.observer.progress(f"reading {len(read.ids):,} tokens")
         if arm.keeps_all:
             for line in read.build(self.model, arm, reading):
                 self.observer.say(f"{folder.path.name}, {arm}: {line}")
-        with opened(self.model, read, arm, reading) as asker:
+        with open_asker(self.model, read, arm, reading) as asker:
             context = asker.context
             # The place of K and V is given with their bytes, which differ between contexts.
             where = [context.where.partition(":")[0]] if context.where else []

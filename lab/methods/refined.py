@@ -38,14 +38,14 @@ class Refined(TokenIndex):
         self.index, self.notices, self.column = index, index.notices, index.column
         self.weighs, self.least = index.weighs, index.least
 
-    def cover(self, layer: LayerView, start: int, stop: int) -> None:
-        self.index.cover(layer, start, stop)
+    def update(self, layer: LayerView, start: int, stop: int) -> None:
+        self.index.update(layer, start, stop)
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         self.index.extend(layer, first, last)
 
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        self.index.leave_out(layer, stop)
+    def mark_skipped(self, layer: LayerView, stop: int) -> None:
+        self.index.mark_skipped(layer, stop)
 
     def prepare(self, n_ctx: int, k: int) -> None:
         self.index.prepare(n_ctx, k)

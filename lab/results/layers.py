@@ -22,7 +22,7 @@ import numpy as np
 
 from kvarn.evals.quality import Arm
 from kvarn.evals.quality.plan import Cell
-from kvarn.evals.quality.reading import Read
+from kvarn.evals.quality.reading import TokenSample
 from kvarn.runtime.attend import MagicPig, TopK
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk
@@ -138,7 +138,7 @@ class Study:
         self.sums[layer, arm].add(read, covered, error)
 
 
-def measure(model: Model, read: Read, tables: str, plain: bool, n_questions: int) -> Study:
+def measure(model: Model, read: TokenSample, tables: str, plain: bool, n_questions: int) -> Study:
     """All arms over one context."""
     found = Study(tables, plain)
     pig = MagicPig(tables=tables, dense_layers="none", sink=SINK, window=WINDOW)
@@ -152,7 +152,7 @@ def measure(model: Model, read: Read, tables: str, plain: bool, n_questions: int
 
 
 def _match(
-    model: Model, read: Read, found: Study, common: Mapping[str, Any], n_questions: int
+    model: Model, read: TokenSample, found: Study, common: Mapping[str, Any], n_questions: int
 ) -> None:
     """Note `topk`, its budget in each layer such that it reads as much as MagicPIG. Query heads
     that share one choose some tokens alike, so the budget that does it is found by trying."""
@@ -176,7 +176,7 @@ def _match(
             budgets[layer] = max(1.0, budgets[layer] * ratio)
 
 
-def _watch(model: Model, read: Read, shadow: Shadow, n_questions: int) -> None:
+def _watch(model: Model, read: TokenSample, shadow: Shadow, n_questions: int) -> None:
     """Read each question after the context, then its true reply, looking at that."""
     store = Disk(read.pack(model, Arm()), read_only=True)
     room = read.n_ctx + MOST_STEPS
@@ -201,7 +201,7 @@ class Layers(Contexts):
     name: ClassVar[str] = "layers"
     sources: ClassVar[tuple[str, ...]] = ("layers.py", "shadow.py", "estimators.py")
 
-    def figures(self, read: Read, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
+    def figures(self, read: TokenSample, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
         read.build(self.model, Arm())
         for i, one in enumerate(self.tables):
             found = measure(self.model, read, one, plain=i == 0, n_questions=self.plan.n_questions)

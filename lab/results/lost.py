@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from kvarn.evals.quality import Arm
-from kvarn.evals.quality.asking import opened
+from kvarn.evals.quality.asking import open_asker
 from kvarn.evals.quality.plan import Cell
-from kvarn.evals.quality.reading import Read
+from kvarn.evals.quality.reading import TokenSample
 from kvarn.ops.arrays import F32, F64
 from kvarn.runtime.attend import Full, LayerView
 
@@ -101,7 +101,7 @@ Reply = dict[int, Attended]
 """By layer, of those that see everything."""
 
 
-def attended(model: Any, read: Read) -> list[Reply]:
+def attended(model: Any, read: TokenSample) -> list[Reply]:
     """What the true reply to each question attends to."""
     found: list[Reply] = []
 
@@ -122,7 +122,7 @@ def attended(model: Any, read: Read) -> list[Reply]:
     return found
 
 
-def _reply(model: Any, read: Read, number: int) -> list[int]:
+def _reply(model: Any, read: TokenSample, number: int) -> list[int]:
     ids: list[int] = model.tokenizer.encode(read.questions[number].reply, bos=False)
     return ids[:MOST_STEPS]
 
@@ -144,7 +144,7 @@ class Lost(Contexts):
     name: ClassVar[str] = "lost"
     sources: ClassVar[tuple[str, ...]] = ("lost.py", "shadow.py", "estimators.py")
 
-    def figures(self, read: Read, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
+    def figures(self, read: TokenSample, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
         read = replace(read, asked="inside")
         every = attended(self.model, read)
         arms: list[Arm | None] = [keeping_arm(name, self.budget) for name in self.keeps]
@@ -159,19 +159,19 @@ class Lost(Contexts):
                     "covered": [covered],
                 }  # fmt: skip
 
-    def _left(self, read: Read, arm: Arm, every: list[Reply]) -> Left:
+    def _left(self, read: TokenSample, arm: Arm, every: list[Reply]) -> Left:
         """What is held of it where the arm's method evicts."""
         found: Left = defaultdict(list)
-        with opened(self.model, read, arm) as asker:
+        with open_asker(self.model, read, arm) as asker:
             for number, (ids, reply) in enumerate(zip(read.question_ids, every)):
-                asker.pose(ids)
+                asker.read_question(ids)
                 for step, token in enumerate(_reply(self.model, read, number)):
                     asker.context.decode(token)
                     for layer, seen in reply.items():
                         found[layer].append(seen.left(step, asker.context.kept_positions(layer)))
         return found
 
-    def _best(self, read: Read, every: list[Reply]) -> Left:
+    def _best(self, read: TokenSample, every: list[Reply]) -> Left:
         """What the budget could hold of it."""
         keeping: Any = keeping_arm(self.keeps[0], self.budget).keeping
         n, found = keeping.n_slots(read.n_ctx), defaultdict(list)

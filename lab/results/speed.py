@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvarn.evals.quality import Arm
 from kvarn.evals.quality.plan import Cell
-from kvarn.evals.quality.reading import Read
+from kvarn.evals.quality.reading import TokenSample
 from kvarn.runtime.attend import Full
 
 from .plan import SPEED_ROUNDS
@@ -43,7 +43,7 @@ class Speed(Contexts):
     name: ClassVar[str] = "speed"
     sources: ClassVar[tuple[str, ...]] = ("speed.py",)
 
-    def figures(self, read: Read, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
+    def figures(self, read: TokenSample, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
         arms = [Arm(), *(keeping_arm(keep, b) for b in self.budgets for keep in self.keeps)]
         found: list[list[tuple[float, float]]] = [[] for _ in arms]
         for turn in range(SPEED_ROUNDS):
@@ -59,7 +59,7 @@ class Speed(Contexts):
             }  # fmt: skip
 
 
-def rates(model: Model, read: Read, arm: Arm) -> tuple[float, float]:
+def rates(model: Model, read: TokenSample, arm: Arm) -> tuple[float, float]:
     """Tokens per second of the prompt, and of DECODED tokens after it, the first left out: before
     it, a method that evicts after the prompt does so."""
     prompt, again = read.ids, read.ids[:DECODED]

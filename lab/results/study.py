@@ -15,14 +15,14 @@ from kvarn.evals.quality import Arm, EvalError, Plan
 from kvarn.evals.quality.folder import ContextFolder
 from kvarn.evals.quality.oracle import Oracle
 from kvarn.evals.quality.plan import Cell
-from kvarn.evals.quality.reading import Read, read_for
+from kvarn.evals.quality.reading import TokenSample, tokenize_sample
 from kvarn.evals.tasks import Prose
 from kvarn.jit.machine import physical_cores
 from kvarn.runtime.home import mode_in
 from kvarn.runtime.keep import KEEPS
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.system.children import helped
+from kvarn.system.children import run_helpers
 from kvarn.system.errors import KvarnError
 from kvarn.system.files import write_file
 from kvarn.system.reading import MOST_TEXT, read_file, read_text
@@ -49,23 +49,23 @@ class Contexts(ABC):
     sources: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def figures(self, read: Read, cell: Cell, number: int) -> Iterable[dict[str, Any]]:
+    def figures(self, read: TokenSample, cell: Cell, number: int) -> Iterable[dict[str, Any]]:
         """Measure one context: the cells of `data`."""
 
     def cells(self, shared: bool = False) -> Iterator[dict[str, Any]]:
         """The figures of every context. shared: see `evals.quality.evaluate`."""
         if shared:
-            self.take_free()
+            self.answer_free()
         for cell, number in self._all():
             folder = self._folder(cell, number)
-            with folder.taken():
+            with folder.lock():
                 yield from self._kept(folder, cell, number)
 
-    def take_free(self) -> None:
+    def answer_free(self) -> None:
         """Study the contexts that no other process is at work on."""
         for cell, number in self._all():
             folder = self._folder(cell, number)
-            with folder.taken(wait=False) as is_free:
+            with folder.lock(wait=False) as is_free:
                 if is_free:
                     self._kept(folder, cell, number)
 
@@ -79,7 +79,7 @@ class Contexts(ABC):
         """The figures of one context; measured unless its folder holds them."""
         path = folder.path / f"{self.name}-{self._key()}.json"
         if not path.exists():
-            read = read_for(self.model, folder, self.plan, cell, number)
+            read = tokenize_sample(self.model, folder, self.plan, cell, number)
             rows = list(self.figures(read, cell, number))
             write_file(path, json.dumps(rows).encode(), mode_in(folder.path))
         found: list[dict[str, Any]] = json.loads(read_file(path, MOST_TEXT))
@@ -149,7 +149,7 @@ def study(o: argparse.Namespace, make: Callable[[argparse.Namespace], Contexts])
     """
     try:
         contexts = make(o)
-        with helped(o.processes - 1, _help, (o, make), say):
+        with run_helpers(o.processes - 1, _help, (o, make), say):
             lines = [json.dumps(cell) + "\n" for cell in contexts.cells(shared=o.processes > 1)]
         write_file(o.answers, "".join(lines).encode())
     except (KvarnError, OSError, UnicodeDecodeError) as error:
@@ -158,4 +158,4 @@ def study(o: argparse.Namespace, make: Callable[[argparse.Namespace], Contexts])
 
 def _help(about: tuple[argparse.Namespace, Any], say: Callable[[str], None]) -> None:
     o, make = about
-    make(o).take_free()
+    make(o).answer_free()

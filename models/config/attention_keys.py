@@ -56,13 +56,13 @@ def read_heads(keys: Keys, architecture: Architecture, n_layers: int, n_embd: in
     most = MAX_WHOLE_HEAD_DIM if own_kv else MAX_HEAD_DIM
     head_dim = _head_dim(keys, "key_length", n_embd // n_heads, most)
     # llama.cpp's default for the value length does not follow the key length.
-    keys.same("attention.value_length", n_embd // n_heads, head_dim, MAX_EMBD)
+    keys.require("attention.value_length", n_embd // n_heads, head_dim, MAX_EMBD)
     windowed_dim = head_dim
     if own_kv:
         windowed_dim = _head_dim(keys, "key_length_swa", head_dim, most)
     else:
-        keys.same("attention.key_length_swa", head_dim, head_dim, MAX_EMBD)
-    keys.same("attention.value_length_swa", head_dim, windowed_dim, MAX_EMBD)
+        keys.require("attention.key_length_swa", head_dim, head_dim, MAX_EMBD)
+    keys.require("attention.value_length_swa", head_dim, windowed_dim, MAX_EMBD)
     whole = Heads(n_heads, n_kv_heads, head_dim)
     return HeadSizes(whole, Heads(n_windowed_heads, n_windowed_kv, windowed_dim), in_window, window)
 

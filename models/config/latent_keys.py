@@ -37,7 +37,7 @@ def read_latent_heads(keys: Keys, n_layers: int) -> HeadSizes:
     if absorbed:
         sizes = {"head_count_kv": 1, "key_length": rank + n_rot, "value_length": rank}
     for name, number in sizes.items():
-        keys.same(f"attention.{name}", number, number, MAX_EMBD)
+        keys.require(f"attention.{name}", number, number, MAX_EMBD)
     q_rank = keys.integer("attention.q_lora_rank", 0, low=0, high=MAX_EMBD)
     heads = Heads(n_heads, 1, n_rot + rank)
     latent = LatentConfig(q_rank, rank, key_dim - n_rot, value_dim)

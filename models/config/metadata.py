@@ -113,7 +113,7 @@ class Keys:
             raise self.error(key, value, expected)
         return value
 
-    def same(self, key: str, default: int, expected: int, high: int) -> None:
+    def require(self, key: str, default: int, expected: int, high: int) -> None:
         """Raise unless the number of the key, up to `high`, is the expected one."""
         if self.integer(key, default, low=0, high=high) != expected:
             raise self.error(key, self.get(key), str(expected))

@@ -141,7 +141,7 @@ class Transformer:
         return b.normed[n - n_out :]
 
     @contextmanager
-    def watched(self, watcher: Watcher) -> Iterator[None]:
+    def watch(self, watcher: Watcher) -> Iterator[None]:
         """In the block, call `watcher` before each matrix product, with all input rows."""
         self._watchers.append(watcher)
         try:

@@ -78,7 +78,7 @@ class MagicPig(Sparse):
         tables, most = self.key_tables(), self.index_bytes
         return TableIndex(model, store, tables, most, self.table_seed)
 
-    def most(self, stored: int, group: int, share: float) -> int:
+    def max_chosen(self, stored: int, group: int, share: float) -> int:
         return stored
 
     def reads_all(self, stored: int, group: int, share: float) -> bool:

@@ -43,7 +43,7 @@ class Entry:
         """is_own: whether the library started this Python, so that nobody expects its output."""
         if is_own:
             sys.stdout = sys.stderr = _Lines(self.library.log)
-        terminal.hand_to(self.library.log)
+        terminal.set_listener(self.library.log)
         spell(str)
         on_compile(_Compiling(self.library.log))
         return 1

@@ -29,21 +29,21 @@ class Quoting:
 
     def __init__(self, control: ControlTexts, texts: Sequence[str], template: str) -> None:
         self._control = control
-        self._written = control.within("\0".join(texts))
+        self._written = control.find("\0".join(texts))
         self._find = re.compile("|".join(map(re.escape, self._written)))
         self._literals: dict[str, str] = {}
         self._stand_ins: dict[str, str] = {}
         self._free = _unused([*texts, template])
 
-    def hide(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """`text` with stand-ins."""
         if self._written:
             text = self._find.sub(lambda match: self._stand_in(match[0]), text)
-        if begun := self._control.begun(text):
+        if begun := self._control.partial_length(text):
             text = text[:-begun] + self._stand_in(text[-begun:])
         return text
 
-    def shown(self, text: str) -> Rendered:
+    def unmask(self, text: str) -> Rendered:
         """The rendered text, with the control tokens in place of their stand-ins."""
         if not self._literals:
             return Rendered(text)

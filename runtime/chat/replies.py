@@ -36,7 +36,7 @@ class Call:
 
 
 @dataclass
-class Gathered:
+class PartialAnswer:
     """An answer so far: its text, its reasoning and its calls."""
 
     text: str = ""
@@ -64,7 +64,7 @@ class Gathered:
         """The answer as a message that clients get: arguments are text."""
         message = self.message()
         if self.calls:
-            calls = [called(call.id, call.name, call.arguments or "{}") for call in self.calls]
+            calls = [tool_call(call.id, call.name, call.arguments or "{}") for call in self.calls]
             message |= {"content": self.text or None, "tool_calls": calls}
         return message
 
@@ -119,14 +119,14 @@ def answer(text: str, reasoning: str | None, calls: Sequence[Reply]) -> Reply:
     return message
 
 
-def called(id: str, name: str, arguments: Any) -> Reply:
+def tool_call(id: str, name: str, arguments: Any) -> Reply:
     """A call of a tool."""
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def call_of(id: str, name: str, arguments: str | Reply | None) -> Reply:
-    """A call of an earlier answer, as `Gathered.message` has it."""
-    return called(id, name, arguments_of(arguments))
+    """A call of an earlier answer, as `PartialAnswer.message` has it."""
+    return tool_call(id, name, arguments_of(arguments))
 
 
 def arguments_of(text: str | Reply | None) -> Reply:
@@ -149,7 +149,7 @@ def delta_of(event: object) -> Reply | None:
         case ReasoningPiece(text):
             return {"reasoning_content": text}
         case CallBegins(index, id, name):
-            return {"tool_calls": [{"index": index, **called(id, name, "")}]}
+            return {"tool_calls": [{"index": index, **tool_call(id, name, "")}]}
         case CallArguments(index, piece):
             return {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
     return None
@@ -173,14 +173,14 @@ class Choice:
     def chunk(self, delta: Reply, finish: str | None = None) -> Reply:
         """The next chunk; finish: why the answer ends with it."""
         has_logprobs = not self.is_chat or bool(self.waiting)
-        return self._told("delta", delta, finish, has_logprobs)
+        return self._choice("delta", delta, finish, has_logprobs)
 
     def whole(self, message: Reply, finish: str | None) -> Reply:
         """All of it."""
-        return self._told("message", message, finish, has_logprobs=True)
+        return self._choice("message", message, finish, has_logprobs=True)
 
-    def _told(self, kind: str, said: Reply, finish: str | None, has_logprobs: bool) -> Reply:
-        form = {kind: said} if self.is_chat else {"text": said.get("content") or ""}
+    def _choice(self, kind: str, content: Reply, finish: str | None, has_logprobs: bool) -> Reply:
+        form = {kind: content} if self.is_chat else {"text": content.get("content") or ""}
         tokens, self.waiting, logprobs = self.waiting, [], None
         if self.n_top is not None and has_logprobs:
             of = _chat_logprobs if self.is_chat else self._lists

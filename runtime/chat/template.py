@@ -159,8 +159,8 @@ class ChatTemplate:
         try:
             values = _plain(values)
             quoting = Quoting(self._control, list(texts_in(values)), self.source)
-            variables = {**self._tokens, **_plain(values, quoting.hide)}
-            return quoting.shown(self._renderer.render(variables, self._now()))
+            variables = {**self._tokens, **_plain(values, quoting.mask)}
+            return quoting.unmask(self._renderer.render(variables, self._now()))
         except KvarnError:
             raise
         except Exception as error:  # values nested too deeply, or invalid names

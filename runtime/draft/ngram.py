@@ -68,16 +68,16 @@ class NgramDrafter(Drafter):
         if not self._match:
             return ()
         self._drafted = self._pace.length(self._match, min(n, self._options.max_tokens))
-        return copied(tokens, self._place, self._drafted)
+        return copy_tokens(tokens, self._place, self._drafted)
 
     def verified(self, n_tokens: int, seconds: float) -> None:
-        self._pace.took(n_tokens, seconds)
+        self._pace.record(n_tokens, seconds)
 
     def _follow(self, tokens: Sequence[int]) -> None:
         """Compare the new tokens with those that followed the match, drafted or not."""
         first, self._n_seen = self._n_seen, len(tokens)
         if first:
-            self._pace.pay(len(tokens) - first, self._drafted)
+            self._pace.settle(len(tokens) - first, self._drafted)
         self._drafted = 0
         for token in tokens[first:] if self._match else ():
             is_right = tokens[self._place] == token
@@ -89,7 +89,7 @@ class NgramDrafter(Drafter):
             self._match += 1
 
 
-def copied(tokens: Sequence[int], source: int, n: int) -> list[int]:
+def copy_tokens(tokens: Sequence[int], source: int, n: int) -> list[int]:
     """n tokens from tokens[source] on; a copy that reaches its own beginning repeats itself."""
     out = list(tokens[source : source + n])
     period = len(out)

@@ -38,7 +38,7 @@ class Pace:
         self._times = PassTimes()
         self._costs = self._times.costs()
 
-    def took(self, n_tokens: int, seconds: float) -> None:
+    def record(self, n_tokens: int, seconds: float) -> None:
         """Count what a pass over `n_tokens` tokens took."""
         if self._times.add(n_tokens, seconds):
             self._costs = self._times.costs()
@@ -70,7 +70,7 @@ class Pace:
         self._tries[kind] = self._tries[kind] * MEMORY + 1
         self._hits[kind] = self._hits[kind] * MEMORY + right
 
-    def pay(self, n_new: int, n_drafted: int) -> None:
+    def settle(self, n_new: int, n_drafted: int) -> None:
         """Settle a pass that read a draft of `n_drafted` tokens and gave `n_new` tokens."""
         profit = n_new - self._costs[n_drafted] if n_drafted else 0.0
         self._credit = min(self._credit + ALLOWANCE * n_new + profit, MOST_CREDIT)

@@ -21,7 +21,7 @@ from ..attend.encoders.sidecar import BITS, find_encoders
 from ..attend.sparse.frame import STAGES
 from ..gguf import GGUFFile
 from ..store import Ram
-from ..store.states import SPACING, States, wanted
+from ..store.states import SPACING, States, positions_to_keep
 
 _HEAD_BYTES = 80 << 10
 """Of a pack's superblocks, tables and manifest."""
@@ -94,7 +94,7 @@ def state_bytes(config: ModelConfig, n_ctx: int) -> int:
         return 0
     states = States(config.state_shapes)
     places = [*range(SPACING, n_ctx, SPACING), n_ctx]
-    n_kept = len(wanted(places, {n_ctx}, n_ctx, states.most))
+    n_kept = len(positions_to_keep(places, {n_ctx}, n_ctx, states.most))
     return states.memory.nbytes * (2 + n_kept)
 
 

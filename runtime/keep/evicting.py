@@ -38,7 +38,7 @@ class Evicting(Keep):
 
     def __post_init__(self) -> None:
         self.check_fields(KeepError, f"keep {self.name}: ")
-        budget = Budget.named(f"keep {self.name}: budget", self.budget, KeepError)
+        budget = Budget.parse_named(f"keep {self.name}: budget", self.budget, KeepError)
         object.__setattr__(self, "budget", budget)
         if budget.number:
             self._check(budget.number, f"a budget of {budget} tokens")

@@ -12,9 +12,8 @@ PASSAGES, MOST_PASSAGES = 3, 12
 class Passage:
     """Neighbouring tokens, from position `start` up to `stop`, which is not among them.
 
-    share: of what a question and its answer draw beyond a neutral question (`weights.beyond`), 0 to
-    1.
-    place: in the documents: "notes.txt, line 12", "page 3".
+    share: of what a question and its answer draw beyond a neutral question
+    (`weights.excess_shares`), 0 to 1. place: in the documents: "notes.txt, line 12", "page 3".
     """
 
     start: int

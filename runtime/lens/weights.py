@@ -114,7 +114,7 @@ def weighing(
     counted: NDArray[np.bool_] | None = None,
 ) -> Generator[None, int | None, F64]:
     """What of their attention the ids `follow` give to each of the n tokens of a document beyond
-    what the ids `neutral` give it, as `beyond` has it, float64 (n,).
+    what the ids `neutral` give it, as `excess_shares` has it, float64 (n,).
     counted: which of the tokens count, (n,); to the others nothing is given. None: all.
 
     Yields before each slice of reading; what is sent is the most tokens of it. open: opens
@@ -133,10 +133,10 @@ def weighing(
         if counted is not None:
             weights.sums[~counted] = 0
         shares.append(_normalised(weights.sums))
-    return beyond(*shares)
+    return excess_shares(*shares)
 
 
-def beyond(asked: F64, usual: F64) -> F64:
+def excess_shares(asked: F64, usual: F64) -> F64:
     """How far shares of attention exceed usual ones: max(a - b, 0) / √(b + ε), with the sum 1; all
     0 where none does. ε: a hundredth of the mean of b, so that no token weighs much for little."""
     floor = usual.mean() / 100 + np.finfo(np.float64).tiny

@@ -28,7 +28,7 @@ from ..store.disk.parts import Part, begin_parts, check_untouched, join, remove_
 from ..store.states import states_of
 from .notes import attempt, digest_of
 from .pack import build_pack, check_begins, text_ids
-from .texts import Reading
+from .texts import ReadCounter
 
 if TYPE_CHECKING:
     from ..context import Context, Progress
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _WAIT_SECONDS = 0.5
 """Between two looks at what other processes write."""
-_TOLD_AFTER = 10
+_NOTICE_AFTER = 10
 """Looks after which a user is told."""
 
 
@@ -67,19 +67,21 @@ def build_pack_in_blocks(
     ids, disk = blocks.ids, blocks.disk
     tell = partial(model.tell, f"{disk.path}: waiting for what other processes read")
     if blocks.are_apart:
-        waiting(blocks.read, tell)
+        retry_while_busy(blocks.read, tell)
         remove_parts(blocks.path)
-    rest = blocks.reading("the rest")
+    rest = blocks.add_counter("the rest")
 
     def opened(context: Context) -> None:
         if len(context.tokens) < len(ids):
-            rest.opened(context)
+            rest.on_open(context)
 
-    pack = waiting(lambda: build_pack(model, disk, ids, n_ctx, prefill, rest.tell, opened), tell)
+    pack = retry_while_busy(
+        lambda: build_pack(model, disk, ids, n_ctx, prefill, rest.report, opened), tell
+    )
     return pack, blocks.n_read
 
 
-def waiting(work: Callable[[], T], tell: Callable[[], None] = lambda: None) -> T:
+def retry_while_busy(work: Callable[[], T], tell: Callable[[], None] = lambda: None) -> T:
     """What `work` returns, which is called again while other processes are at it. tell: called
     once, after some seconds."""
     n_waits = 0
@@ -88,7 +90,7 @@ def waiting(work: Callable[[], T], tell: Callable[[], None] = lambda: None) -> T
             return work()
         except PackBusy:
             n_waits += 1
-            if n_waits == _TOLD_AFTER:
+            if n_waits == _NOTICE_AFTER:
                 tell()
             time.sleep(_WAIT_SECONDS)
 
@@ -139,18 +141,18 @@ class TextBlocks:
         self._model, self._prefill, self._begin_part = model, prefill, begin
         self._n_ctx = n_ctx or model.config.n_ctx_train
         self._digest = digest_of(self.ids)
-        self._readings: list[Reading[str]] = []
+        self._counters: list[ReadCounter[str]] = []
         self._read: set[Path] = set()
 
     @property
     def n_read(self) -> int:
         """Tokens that this process has read."""
-        return sum(reading.n_read for reading in self._readings)
+        return sum(reading.n_read for reading in self._counters)
 
-    def reading(self, name: str) -> Reading[str]:
+    def add_counter(self, name: str) -> ReadCounter[str]:
         """What counts the tokens that this process reads of a block."""
-        self._readings.append(Reading(name, self._begin_part))
-        return self._readings[-1]
+        self._counters.append(ReadCounter(name, self._begin_part))
+        return self._counters[-1]
 
     def read(self) -> None:
         """Read blocks until all are read, and join them. Raises `PackBusy` where there is none left
@@ -195,13 +197,13 @@ class TextBlocks:
         with context:
             check_begins(context, self.ids)
             done = len(context.tokens)
-            steps, reading = context.reading(self.ids[done:]), self.reading("the first tokens")
+            steps, reading = context.reading(self.ids[done:]), self.add_counter("the first tokens")
             if done >= _in_segments(context.store.n_apart or 0):
                 return
-            reading.opened(context)
+            reading.on_open(context)
             while len(context.tokens) < SEGMENT:
                 steps.step()
-                reading.tell(len(context.tokens) - done, SEGMENT - done)
+                reading.report(len(context.tokens) - done, SEGMENT - done)
             context.commit()
             begin_parts(PackFolder(self.path), self._digest)
 
@@ -255,9 +257,9 @@ class TextBlocks:
             if context.tokens[part.first :] != list(self.ids[part.first : done]):
                 raise PackError(Path(part.path), "it holds tokens of another text: remove it")
             if done < part.goal:
-                reading = self.reading(self._name(part))
-                reading.opened(context)
-                context.prefill(self.ids[done : part.goal], reading.tell)
+                reading = self.add_counter(self._name(part))
+                reading.on_open(context)
+                context.prefill(self.ids[done : part.goal], reading.report)
 
 
 def _in_segments(n_tokens: int) -> int:

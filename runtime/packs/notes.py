@@ -107,7 +107,7 @@ def attempt(pack: Path, text: str) -> Iterator[Attempt]:
     or an interrupt, it was none; with any other exception the process may have died of the text.
     """
     with opening(pack):
-        fd = _taken(pack)
+        fd = _lock_note(pack)
     try:
         n_tokens, before = _n_tokens(pack), _parsed(os.pread(fd, _MOST_BYTES, 0))
         if before.n_tokens != n_tokens:  # the last attempt got further
@@ -132,7 +132,7 @@ def attempt(pack: Path, text: str) -> Iterator[Attempt]:
                 _write(pack, fd, replace(failed, digest=work.digest))
             raise
         if work.is_elsewhere:
-            forget(pack)
+            remove_note(pack)
         else:
             _write(pack, fd, TextNote(text, work.digest, n_tokens=_n_tokens(pack)))
     finally:
@@ -149,12 +149,12 @@ def packs_by_digest(folder: Path) -> dict[str, list[Path]]:
     packs: dict[str, list[Path]] = {}
     notes = folder / NOTES
     for name in sorted(path.name for path in notes.iterdir()) if notes.is_dir() else ():
-        packs.setdefault(_looked_up(folder / name)[0].digest, []).append(folder / name)
+        packs.setdefault(_look_up(folder / name)[0].digest, []).append(folder / name)
     packs.pop("", None)
     return packs
 
 
-def forget(pack: Path) -> None:
+def remove_note(pack: Path) -> None:
     """Remove the note of a pack that is no more. Where that fails, the note stays."""
     with suppress(OSError):
         note_path(pack).unlink()
@@ -175,7 +175,7 @@ def packs_in(folder: Path) -> list[Path]:
     return packs
 
 
-def whole_packs(folder: Path, notice: Notice = lambda line: None) -> list[Path]:
+def finished_packs(folder: Path, notice: Notice = lambda line: None) -> list[Path]:
     """The packs in a folder that hold all of their texts, by name. notice: called with a line about
     each one that cannot be opened, and one about those that are not finished.
 
@@ -210,7 +210,7 @@ def texts_in(folder: Path) -> list[TextState]:
 
 
 def _state(pack: Path) -> TextState:
-    note, busy = _looked_up(pack)
+    note, busy = _look_up(pack)
     goal, model, complete, reason = 0, "", False, note.reason
     n_tokens = first = n_blocks = n_blocks_read = 0
     try:
@@ -235,7 +235,7 @@ def _state(pack: Path) -> TextState:
     return TextState(**facts, name=pack.name, state=state, model=model)
 
 
-def _looked_up(pack: Path) -> tuple[TextNote, bool]:
+def _look_up(pack: Path) -> tuple[TextNote, bool]:
     """The note of a pack's text, and whether a process is reading the text."""
     with opening(pack):
         try:
@@ -255,7 +255,7 @@ def _looked_up(pack: Path) -> tuple[TextNote, bool]:
     return (replace(note, n_died=max(note.n_died - 1, 0)) if busy else note), busy
 
 
-def _taken(pack: Path) -> int:
+def _lock_note(pack: Path) -> int:
     """The note's descriptor, with the lock; `PackBusy` if another process or thread has that."""
     path = note_path(pack)
     make_folder(path.parent)

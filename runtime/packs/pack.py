@@ -22,7 +22,7 @@ from ..store.disk.format.manifest import Manifest
 from ..store.disk.info import pack_info as pack_info
 from ..store.disk.parts import remove_parts
 from ..store.facts import PackInfo as PackInfo
-from .notes import forget
+from .notes import remove_note
 
 if TYPE_CHECKING:
     from ..attend import Attend
@@ -62,7 +62,7 @@ def remove_pack(path: Path) -> list[str]:
     lock = take_lock(path)
     try:
         left = remove_files(path)
-        forget(path)
+        remove_note(path)
         remove_parts(path)
         return left
     finally:

@@ -27,7 +27,7 @@ from ..store import Disk
 from ..store.disk.info import pack_ids
 from . import MAX_TOKENS
 from .asking import Answer, Asker
-from .notes import whole_packs
+from .notes import finished_packs
 
 if TYPE_CHECKING:
     from ..context import Context, Progress
@@ -61,7 +61,7 @@ class PackAnswer:
     answer: Answer
 
 
-def ranked(
+def rank_packs(
     model: Model,
     packs: Sequence[ContextRequest],
     question: str,
@@ -96,7 +96,7 @@ def fits_of(
     open: Open | None = None,
     progress: Progress | None = None,
 ) -> list[Fit]:
-    """How well the question fits each pack, in their order. The others: as in `ranked`."""
+    """How well the question fits each pack, in their order. The others: as in `rank_packs`."""
     open, tokenizer = open or model.open, model.tokenizer
     ids = tokenizer.encode(f"\n{question}")
     if len(ids) < 2:
@@ -134,12 +134,12 @@ def ask_packs(
     """
     if best < 1:
         raise KvarnError(f"best is {best}: at least one pack has to answer")
-    folders = whole_packs(Path(packs), model.tell) if isinstance(packs, str | Path) else packs
+    folders = finished_packs(Path(packs), model.tell) if isinstance(packs, str | Path) else packs
     requests = {
         str(path): ContextRequest(store=Disk(path, read_only=True)) for path in map(Path, folders)
     }
     asker = Asker(model.open, sampler or Sampler(temp=0), max_tokens, system=system)
-    fits = ranked(model, list(requests.values()), question)[:best]
+    fits = rank_packs(model, list(requests.values()), question)[:best]
     return [
         PackAnswer(fit.pack, fit.gain, asker.answer(requests[fit.pack], question)) for fit in fits
     ]

@@ -52,10 +52,10 @@ class TextFile:
 Ids: TypeAlias = str | Sequence[int]
 Text: TypeAlias = Ids | Callable[[], str] | TextFile
 """A text, the ids of one, or a function or file that is read when its turn comes."""
-Begin: TypeAlias = "Callable[[Path, Context], Progress]"
-Opened: TypeAlias = "Callable[[Context], None]"
+OnBegin: TypeAlias = "Callable[[Path, Context], Progress]"
+OnOpen: TypeAlias = "Callable[[Context], None]"
 N = TypeVar("N")
-Known: TypeAlias = dict[Path, dict[str, list[Path]]]
+PacksByDigest: TypeAlias = dict[Path, dict[str, list[Path]]]
 """The packs of folders, by the digest of their texts."""
 
 
@@ -79,7 +79,7 @@ def build_packs(
     prefill: Prefill | None = None,
     attend: Attend | None = None,
     kv_type: tuple[str, str] | None = None,
-    begin: Begin | None = None,
+    begin: OnBegin | None = None,
     once: bool = False,
 ) -> Iterator[PackOutcome]:
     """Read each text into the pack whose folder is its key; yields what became of each as it ends.
@@ -94,24 +94,24 @@ def build_packs(
     pack is the outcome.
     """
     left = {Path(path): text for path, text in texts.items()}
-    readings = {path: Reading(path, begin) for path in left}
+    readings = {path: ReadCounter(path, begin) for path in left}
     builder = _Builder(model, n_ctx, prefill, attend, kv_type)
-    known: Known = {}
+    known: PacksByDigest = {}
     while left:
         busy = {}
         for path, text in left.items():
             reading = readings[path]
             try:
                 if _is_read_only(path.parent):
-                    pack = builder.found(path, _read(text), known if once else None)
+                    pack = builder.find(path, _read(text), known if once else None)
                 else:
                     with attempt(path, _named(text)) as work:
                         if is_busy(path):  # before the text is read
                             raise PackBusy(path)
                         ids = _read(text)
                         work.digest = digest_of(ids)
-                        other = builder.other(path, ids, known) if once else None
-                        pack = other or builder.build(path, ids, reading.tell, reading.opened)
+                        other = builder.find_other(path, ids, known) if once else None
+                        pack = other or builder.build(path, ids, reading.report, reading.on_open)
                         work.is_elsewhere = other is not None
                         known.get(path.parent, {}).setdefault(work.digest, []).append(path)
             except PackBusy:
@@ -136,7 +136,7 @@ class _Builder:
     kv_type: tuple[str, str] | None
 
     def build(
-        self, path: Path, ids: Ids, progress: Progress | None = None, opened: Opened | None = None
+        self, path: Path, ids: Ids, progress: Progress | None = None, opened: OnOpen | None = None
     ) -> PackInfo:
         """Read a text into its pack, and index that."""
         disk = Disk(path, *(self.kv_type or ()))
@@ -145,7 +145,7 @@ class _Builder:
             pack = index_pack(self.model, path, self.attend, self.n_ctx)
         return pack
 
-    def whole(self, path: Path, ids: Ids) -> PackInfo:
+    def finished(self, path: Path, ids: Ids) -> PackInfo:
         """The pack, if it holds all of the text. Raises `PackError`."""
         head, read_only = pack_head(path), _is_read_only(path.parent)
         if not head.n_tokens or not head.complete:
@@ -155,17 +155,17 @@ class _Builder:
             return self.build(path, ids)
         return build_pack(self.model, Disk(path, read_only=True), ids, self.n_ctx)
 
-    def found(self, path: Path, ids: Ids, known: Known | None) -> PackInfo:
+    def find(self, path: Path, ids: Ids, known: PacksByDigest | None) -> PackInfo:
         """The pack of a text in a folder that cannot be written, or with `known` another one that
         holds all of it. Raises `KvarnError` without any."""
         if (path / MANIFEST).exists():
-            return self.whole(path, ids)
-        other = None if known is None else self.other(path, ids, known)
+            return self.finished(path, ids)
+        other = None if known is None else self.find_other(path, ids, known)
         if other is None:
             raise KvarnError(f"no pack holds this text, and {path.parent} cannot be written")
         return other
 
-    def other(self, path: Path, ids: Ids, known: Known) -> PackInfo | None:
+    def find_other(self, path: Path, ids: Ids, known: PacksByDigest) -> PackInfo | None:
         """One of other packs that holds all of the text, where there is no pack of it yet. known:
         folders whose notes were read. Raises `PackBusy` while another process writes to it."""
         if (path / MANIFEST).exists():
@@ -174,7 +174,7 @@ class _Builder:
             known[path.parent] = packs_by_digest(path.parent)
         for one in known[path.parent].get(digest_of(ids), ()):
             try:
-                return self.whole(one, ids)
+                return self.finished(one, ids)
             except PackBusy:
                 raise
             except PackError:  # of another model, read in another way, gone, or not finished
@@ -194,7 +194,7 @@ def _named(text: Text) -> str:
     return str(text.path) if isinstance(text, TextFile) else ""
 
 
-class Reading(Generic[N]):
+class ReadCounter(Generic[N]):
     """Counts the tokens of one text, or a part of one, that this process reads, and passes their
     progress on. begin: called with the name and the context before it reads."""
 
@@ -203,11 +203,11 @@ class Reading(Generic[N]):
         self._progress: Progress | None = None
         self.n_read = 0
 
-    def opened(self, context: Context) -> None:
+    def on_open(self, context: Context) -> None:
         if self._begin is not None:
             self._progress = self._begin(self._name, context)
 
-    def tell(self, done: int, total: int) -> None:
+    def report(self, done: int, total: int) -> None:
         self.n_read = done
         if self._progress is not None:
             self._progress(done, total)

@@ -58,9 +58,9 @@ class RowSignatures(RowIndex, SignatureIndex):
         assert self.column is not None
         first = int(self.column.filled[layer.index])
         if layer.config.window is not None:
-            self.leave_out(layer, max(first, stop))
+            self.mark_skipped(layer, max(first, stop))
         elif first < stop:
-            self.cover(layer, first, stop)
+            self.update(layer, first, stop)
 
     def choose_rows(
         self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
@@ -95,9 +95,9 @@ class RowSketches(RowIndex, SketchIndex):
     def index(self, layer: LayerView, chunk: int, stop: int) -> None:
         n = averaged(chunk)
         if layer.config.window is None:
-            self.cover_with(layer, n, stop, stop)
+            self.update_with(layer, n, stop, stop)
         else:
-            self.leave_out_with(layer, n, stop)
+            self.mark_skipped_with(layer, n, stop)
 
     def choose_rows(
         self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64

@@ -23,10 +23,10 @@ class Steering(Protocol):
     def steer(self, candidates: Candidates, n_vocab: int) -> Candidates:
         """The candidates to draw from."""
 
-    def drawn(self, index: int, token: int, p: float) -> None:
+    def record_draw(self, index: int, token: int, p: float) -> None:
         """A token was drawn: its place among what `steer` gave, and its probability there."""
 
-    def accepted(self, token: int) -> None:
+    def accept(self, token: int) -> None:
         """The answer goes on with a token."""
 
 
@@ -69,10 +69,10 @@ class Mirostat:
             k = (scale * np.exp2(self.mu)) ** (1.0 / np.float64(s))
         return max(1, int(min(k, len(candidates)))) if np.isfinite(k) else len(candidates)
 
-    def drawn(self, index: int, token: int, p: float) -> None:
+    def record_draw(self, index: int, token: int, p: float) -> None:
         self.mu -= self._eta * (-float(np.log2(p)) - self._tau)
 
-    def accepted(self, token: int) -> None:
+    def accept(self, token: int) -> None:
         """See `Steering`."""
 
 
@@ -101,11 +101,11 @@ class Adaptive:
         logits = np.where(candidates.logits == -np.inf, candidates.logits, logits)
         return Candidates(candidates.ids, logits)
 
-    def drawn(self, index: int, token: int, p: float) -> None:
+    def record_draw(self, index: int, token: int, p: float) -> None:
         if self._target >= 0:
             self._pending = token, float(self._probs[index])
 
-    def accepted(self, token: int) -> None:
+    def accept(self, token: int) -> None:
         if self._pending is not None and self._pending[0] == token:
             self._sum = self._pending[1] + self._decay * self._sum
             self._weight = 1.0 + self._decay * self._weight

@@ -78,7 +78,7 @@ class SamplerState:
         """Go on after a token of the answer, which counts for penalties and constraint."""
         self.accept_all((token,))
         if self._steering is not None:
-            self._steering.accepted(token)
+            self._steering.accept(token)
         if self._matcher is not None:
             self._matcher.accept(token)
 
@@ -107,7 +107,7 @@ class SamplerState:
         index = min(int(drawn), len(kept) - 1)
         token = int(kept.ids[index])
         if self._steering is not None:
-            self._steering.drawn(index, token, float(probs[index]))
+            self._steering.record_draw(index, token, float(probs[index]))
         return token
 
     def candidates(self, logits: Floats) -> Candidates:

@@ -212,7 +212,7 @@ class KVStore(ABC):
     def drop_column(self, name: str) -> None:
         """Free the memory of a column, if there is one; what was saved of it stays saved."""
 
-    def set_aside(self, item_bytes: int, n: int) -> None:  # noqa: B027 - most stores grow
+    def reserve_columns(self, item_bytes: int, n: int) -> None:  # noqa: B027 - most stores grow
         """Reserve memory for `n` columns of such items, which are made later."""
 
     @property

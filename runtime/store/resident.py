@@ -148,14 +148,14 @@ class ResidentStore(KVStore):
         column = self._columns.get(name)
         if column is None:
             if not self._aside.get(item_bytes):
-                self.set_aside(item_bytes)
+                self.reserve_columns(item_bytes)
             column = ResidentColumn(item_bytes, self._aside[item_bytes].pop())
             self._columns[name] = column
             self._restore(name, column)
         column.check_items(name, item_bytes)
         return column
 
-    def set_aside(self, item_bytes: int, n: int = 1) -> None:
+    def reserve_columns(self, item_bytes: int, n: int = 1) -> None:
         shape = self.room, self.n_kv_heads * SEGMENT * item_bytes
         for _ in range(n):
             items = [self.device.zeros(shape, np.uint8) for _ in range(self.n_layers)]

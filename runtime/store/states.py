@@ -137,7 +137,7 @@ class States:
     def _add(self, n_tokens: int) -> None:
         if n_tokens not in self.checkpoints:
             self.checkpoints[n_tokens] = self.memory.copy()
-        kept = set(wanted(self.checkpoints, self.pins, n_tokens, self.most))
+        kept = set(positions_to_keep(self.checkpoints, self.pins, n_tokens, self.most))
         for position in [p for p in self.checkpoints if p not in kept]:
             del self.checkpoints[position]
 
@@ -147,7 +147,7 @@ def states_of(config: ModelConfig) -> States | None:
     return States(config.state_shapes) if config.state_shapes else None
 
 
-def wanted(
+def positions_to_keep(
     positions: Collection[int], pins: Collection[int], n_tokens: int, most: int
 ) -> list[int]:
     """The positions that a context of `n_tokens` tokens keeps, sorted, at most `most`.

@@ -58,13 +58,13 @@ class ControlTexts:
         self._first = {text[0] for text in self._texts}
         self._longest = max(map(len, self._texts), default=0)
 
-    def within(self, text: str) -> list[str]:
+    def find(self, text: str) -> list[str]:
         """The control texts in `text`, the longest first."""
         present = {beginning for beginning in self._beginnings if beginning in text}
         texts = [t for t in self._texts if t[:2] in present and t in text] if present else []
         return sorted(texts, key=len, reverse=True)
 
-    def begun(self, text: str) -> int:
+    def partial_length(self, text: str) -> int:
         """Length of the longest end of `text` that begins one of them and is not all of it."""
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
             if text[start] not in self._first:

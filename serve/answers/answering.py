@@ -12,7 +12,7 @@ from ...runtime.serving.prompt import Chat, Prompt
 from ...runtime.serving.protocol import Done, Pieces, Progress
 from ..service import Service
 from ..wire.errors import ApiError
-from ..wire.streams import close, with_beats
+from ..wire.streams import close, with_heartbeats
 from .asking import Ask
 from .collecting import WholeAnswer
 from .events import Event, Logprobs
@@ -32,7 +32,7 @@ async def begin(
     Returns when the first prompt is admitted, so that what is refused at once has its status.
     """
     counted = _counted(_merged(service, asks), request.scope["kvarn.numbers"])
-    events = with_beats(counted, service.settings.limits.first_byte_seconds)
+    events = with_heartbeats(counted, service.settings.limits.first_byte_seconds)
     try:
         first = await anext(events)
     except StopAsyncIteration:
@@ -43,7 +43,9 @@ async def begin(
     return _from(first, events)
 
 
-async def whole(service: Service, request: Request, asks: Sequence[Ask]) -> list[WholeAnswer]:
+async def complete_answers(
+    service: Service, request: Request, asks: Sequence[Ask]
+) -> list[WholeAnswer]:
     """All answers when they are complete."""
     answers = [WholeAnswer() for _ in asks]
     async for numbered in await begin(service, request, asks):

@@ -45,7 +45,7 @@ class Ask:
         }
 
 
-def again(ask: Ask, times: int) -> list[Ask]:
+def repeat(ask: Ask, times: int) -> list[Ask]:
     """So many answers to one prompt. A fixed seed grows by one with each, or all were the same."""
     seed = ask.sampling.get("seed")
     if seed is None:

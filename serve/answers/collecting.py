@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...runtime.chat.replies import Call, Gathered, Logprob
+from ...runtime.chat.replies import Call, Logprob, PartialAnswer
 from ...runtime.chat.tool_calls import CallBegins, ReasoningPiece, TextPiece
 from ...runtime.serving.protocol import Done, Progress
 from .events import Logprobs
@@ -23,7 +23,7 @@ class TextPart:
 
 
 @dataclass
-class WholeAnswer(Gathered):
+class WholeAnswer(PartialAnswer):
     """An answer so far. parts: text, reasoning and calls in their order. done: None until it has
     ended."""
 
@@ -37,9 +37,9 @@ class WholeAnswer(Gathered):
         super().add(event)
         match event:
             case TextPiece(text):
-                self._say(False, text)
+                self._append(False, text)
             case ReasoningPiece(text):
-                self._say(True, text)
+                self._append(True, text)
             case CallBegins():
                 self.parts.append(self.calls[-1])
             case Logprobs(tokens):
@@ -49,7 +49,7 @@ class WholeAnswer(Gathered):
             case Done():
                 self.done = event
 
-    def _say(self, is_reasoning: bool, text: str) -> None:
+    def _append(self, is_reasoning: bool, text: str) -> None:
         last = self.parts[-1] if self.parts else None
         if not isinstance(last, TextPart) or last.is_reasoning != is_reasoning:
             last = TextPart(is_reasoning)

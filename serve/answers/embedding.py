@@ -16,7 +16,7 @@ MOST_TEXTS = 2048
 
 
 @dataclass(frozen=True)
-class Embedded:
+class TextVectors:
     """vectors: float32, little endian, each of norm 1. n_tokens: of all texts."""
 
     vectors: list[bytes]
@@ -33,12 +33,12 @@ class Embedded:
         return made
 
 
-async def embedded(
+async def embed_texts(
     service: Service,
     inputs: Sequence[str | list[int]],
     dimensions: int | None,
     truncate: bool = False,
-) -> Embedded:
+) -> TextVectors:
     """A vector for each input; truncate: cut those that are too long. Raises `RequestError` for
     none, for empty ones and for a length that the model's vectors do not have."""
     n_embd = service.ready().n_embd
@@ -51,4 +51,4 @@ async def embedded(
             raise invalid(f"input[{i}]", one, "a text that is not empty")
     prompts: list[Prompt] = [Text(one) if isinstance(one, str) else one for one in inputs]
     vectors = await service.engine.embed(prompts, truncate)
-    return Embedded(vectors.vectors, vectors.n_tokens)
+    return TextVectors(vectors.vectors, vectors.n_tokens)

@@ -21,7 +21,7 @@ for a schema of 57 KB, over 25 s for one of 259 KB, and holds up all others mean
 _CONSTRAINTS = ("json_schema", "grammar", "regex")
 
 
-class Read(msgspec.Struct, kw_only=True):
+class ReadingFields(msgspec.Struct, kw_only=True):
     """How a prompt is read, in the words of `kvarn run`, and the pack that it follows."""
 
     method: str | None = None
@@ -31,7 +31,7 @@ class Read(msgspec.Struct, kw_only=True):
     pack: str | None = None
 
 
-class Sampled(Read, kw_only=True):
+class SamplingFields(ReadingFields, kw_only=True):
     """How tokens are drawn, too; names of OpenAI and llama.cpp. None: as the model's file says, or
     kvarn by itself. samplers: names, or llama.cpp's letters in one text."""
 
@@ -66,11 +66,13 @@ class Sampled(Read, kw_only=True):
 
 
 _SAMPLING = [
-    name for name in Sampled.__struct_fields__ if name not in ("stop", *Read.__struct_fields__)
+    name
+    for name in SamplingFields.__struct_fields__
+    if name not in ("stop", *ReadingFields.__struct_fields__)
 ]
 
 
-class Constrained(Sampled, kw_only=True):
+class ConstraintFields(SamplingFields, kw_only=True):
     """What an answer must match, too: one of a JSON schema, a grammar (GBNF or Lark) and a regular
     expression."""
 
@@ -79,7 +81,7 @@ class Constrained(Sampled, kw_only=True):
     regex: str | None = None
 
 
-def sampling_of(fields: Sampled, path: str = "") -> dict[str, Any]:
+def sampling_of(fields: SamplingFields, path: str = "") -> dict[str, Any]:
     """The options of `Sampler` that the fields name. path: where they stand in the body."""
     return openai.sampling_of({name: getattr(fields, name) for name in _SAMPLING}, path)
 
@@ -101,7 +103,7 @@ def stops_of(stop: str | list[str] | None, field: str = "stop") -> list[str]:
     return stops
 
 
-def reading_of(fields: Read) -> Reading:
+def reading_of(fields: ReadingFields) -> Reading:
     """How the prompt is read."""
     words = {name: getattr(fields, name) for name in _READING}
     given = {name: _word(value) for name, value in words.items() if value is not None}
@@ -117,7 +119,7 @@ def tokens_of(value: int | None, field: str) -> int | None:
     return value
 
 
-def constraint_of(fields: Constrained) -> Form | None:
+def constraint_of(fields: ConstraintFields) -> Form | None:
     """The constraint that the fields name. Raises `ApiError` 400 for two of them."""
     names = [name for name in _CONSTRAINTS if getattr(fields, name) is not None]
     if not names:

@@ -9,16 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...runtime.chat.replies import Call, arguments_of
-from ..answers.answering import begin, whole
+from ..answers.answering import begin, complete_answers
 from ..answers.asking import Ask
 from ..answers.collecting import TextPart, WholeAnswer
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service, model_id
 from ..wire.encoding import json_response
 from ..wire.errors import invalid
-from ..wire.streams import EVENTS, Stream, with_last_words
+from ..wire.streams import EVENTS, Stream, with_error_end
 from .requests import conversation, form_of, tools_of
-from .stream import REASON, chunks, last_words, stop_text, usage_of
+from .stream import REASON, chunks, error_end, stop_text, usage_of
 from .types import CountRequest, MessagesRequest
 
 
@@ -34,8 +34,8 @@ async def messages(service: Service, body: MessagesRequest, request: Request) ->
     }
     if body.stream:
         events = await begin(service, request, [ask])
-        return Stream(with_last_words(service, chunks(head, events), last_words), EVENTS)
-    [answer] = await whole(service, request, [ask])
+        return Stream(with_error_end(service, chunks(head, events), error_end), EVENTS)
+    [answer] = await complete_answers(service, request, [ask])
     ends = {
         "content": _blocks(answer),
         "stop_reason": REASON[answer.end],

@@ -8,7 +8,7 @@ from typing import Any
 from ...runtime.chat.openai import messages as forms
 from ...runtime.chat.openai.messages import Part
 from ...runtime.chat.openai.tools import Choice, Tools, function, named
-from ...runtime.chat.replies import answer, called
+from ...runtime.chat.replies import answer, tool_call
 from ...runtime.sampling.constraints.form import Form
 from ...runtime.serving.prompt import Chat
 from ..answers.fields import schema_constraint
@@ -80,7 +80,7 @@ def _answer(blocks: list[tuple[Block, str]]) -> dict[str, Any]:
         elif block.type == "tool_use":
             if not block.name:
                 raise ApiError(400, f"{at}.name is missing, expected a tool's", f"{at}.name")
-            calls.append(called(block.id or "", block.name, block.input or {}))
+            calls.append(tool_call(block.id or "", block.name, block.input or {}))
         elif block.type not in _HIDDEN:
             texts.append(_text(block, at))
     return answer("\n".join(texts), "\n".join(thoughts), calls)

@@ -46,7 +46,7 @@ def stop_text(answer: WholeAnswer) -> str | None:
     return answer.done.stop if answer.done is not None and answer.end == "stop_text" else None
 
 
-def last_words(error: ApiError) -> bytes:
+def error_end(error: ApiError) -> bytes:
     """The end of a stream that an error ends."""
     return sse(shape("/v1/messages", error), "error")
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...runtime.chat.openai.messages import Part
-from ..answers.fields import Sampled
+from ..answers.fields import SamplingFields
 
 
 class Block(msgspec.Struct, kw_only=True):
@@ -58,7 +58,7 @@ class OutputConfig(msgspec.Struct, kw_only=True):
     effort: str | None = None
 
 
-class CountRequest(Sampled, kw_only=True):
+class CountRequest(SamplingFields, kw_only=True):
     """A conversation, to count."""
 
     messages: list[Message]

@@ -7,7 +7,7 @@ documents.py    sent as files become texts
 metrics.py  /metrics
 """
 
-from ..beginnings import held
+from ..beginnings import list_digests
 from ..operations import Operation
 from .documents import PackRequest, document_of
 from .metrics import metrics
@@ -28,7 +28,9 @@ OPERATIONS = (
     Operation("POST", "/tokenize", tokenize, TokenizeRequest, "The tokens of a text"),
     Operation("POST", "/detokenize", detokenize, DetokenizeRequest, "The text of tokens"),
     Operation("POST", "/apply-template", apply_template, TemplateRequest, "A conversation as text"),
-    Operation("GET", "/beginnings", held, summary="Digests of what was read, for kvarn route"),
+    Operation(
+        "GET", "/beginnings", list_digests, summary="Digests of what was read, for kvarn route"
+    ),
     Operation("GET", "/packs", packs, summary="The documents that requests may name"),
     Operation(
         "POST", "/packs", read_pack, PackRequest, "Read a document, with progress", document_of

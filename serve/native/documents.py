@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from ...runtime.documents.kinds import HTML_NAMES
-from ..answers.fields import Read
+from ..answers.fields import ReadingFields
 from ..service import Service
 from ..wire.bodies import decode, from_texts
 from ..wire.errors import ApiError
@@ -21,8 +21,8 @@ COMMAND = (sys.executable, "-P", "-m", "kvarn.runtime.documents")
 _HTML = ("text/html", "application/xhtml+xml")
 
 
-class Upload(Read, kw_only=True):
-    """What is said of a document: its name. Read as the words of `Read` say, but after no pack."""
+class Upload(ReadingFields, kw_only=True):
+    """The name of a document, and how it is read: as `ReadingFields`, but after no pack."""
 
     name: str
     stream: bool = True
@@ -34,8 +34,8 @@ class PackRequest(Upload, kw_only=True):
     text: str
 
 
-class Converted(msgspec.Struct):
-    """What a process answers."""
+class ConvertedText(msgspec.Struct):
+    """What the process that reads a document writes."""
 
     text: str = ""
     notices: list[str] = []
@@ -80,7 +80,7 @@ def _suffix(file_name: str, media_type: str) -> str:
     return ".html" if is_html or file_name.lower().endswith(HTML_NAMES) else ""
 
 
-async def converted(service: Service, data: bytes, name: str, suffix: str) -> Converted:
+async def convert_document(service: Service, data: bytes, name: str, suffix: str) -> ConvertedText:
     """The text of a document; its process ends when nobody waits for it any more.
 
     Raises `ApiError` 400 for what cannot be read, 501 where its readers are not installed.
@@ -102,7 +102,7 @@ async def converted(service: Service, data: bytes, name: str, suffix: str) -> Co
                 process.kill()
             code = await process.wait()
     try:
-        answer = msgspec.json.decode(output, type=Converted)
+        answer = msgspec.json.decode(output, type=ConvertedText)
     except ValueError:
         reason = f"its reader ended with code {code}, as one that takes too much does"
         raise ApiError(400, f"{name} cannot be read: {reason}", "file") from None

@@ -16,12 +16,12 @@ from starlette.responses import Response
 
 from ...runtime.serving.protocol import Done, Pieces, Progress
 from ..answers.fields import reading_of
-from ..openai.usage import last_words
+from ..openai.usage import error_end
 from ..service import Service
 from ..wire.encoding import WAITING, event, json_response
 from ..wire.errors import ApiError, invalid
-from ..wire.streams import EVENTS, Stream, close, with_beats, with_last_words
-from .documents import PackRequest, UploadedDocument, converted
+from ..wire.streams import EVENTS, Stream, close, with_error_end, with_heartbeats
+from .documents import PackRequest, UploadedDocument, convert_document
 
 _MOST_NAME = 100
 Step = Progress | Pieces | Done
@@ -48,14 +48,14 @@ async def read_pack(
         raise ApiError(400, "a document is read after no pack: omit pack", "pack")
     reading = reading_of(fields)
     if isinstance(body, UploadedDocument):
-        document = await converted(service, body.data, name, body.suffix)
+        document = await convert_document(service, body.data, name, body.suffix)
         text, notices = document.text, document.notices
     else:
         text = body.text
     if not text:
         raise invalid("text", "", "a text that is not empty")
     steps = read(name, text, reading)
-    beats = with_beats(steps, service.settings.limits.first_byte_seconds)
+    beats = with_heartbeats(steps, service.settings.limits.first_byte_seconds)
     try:
         first = await anext(beats)
     except BaseException:
@@ -63,7 +63,7 @@ async def read_pack(
         raise
     events = _ReadingEvents(name, notices)
     if fields.stream:
-        return Stream(with_last_words(service, _events(events, first, beats), last_words), EVENTS)
+        return Stream(with_error_end(service, _events(events, first, beats), error_end), EVENTS)
     async for step in beats:
         if isinstance(step, Done):
             return json_response(events.end(step))

@@ -15,15 +15,15 @@ from ...runtime.chat.replies import Call, arguments_of
 from ...runtime.chat.tool_calls import CallEnds, ReasoningPiece, TextPiece
 from ...runtime.serving.prompt import Chat, Prompt, Text
 from ...runtime.serving.protocol import Done
-from ..answers.answering import Numbered, begin, whole
+from ..answers.answering import Numbered, begin, complete_answers
 from ..answers.asking import Ask
 from ..answers.collecting import WholeAnswer
 from ..answers.inputs import check_no_suffix
 from ..service import Service
 from ..wire.encoding import json_response, line
 from ..wire.errors import ApiError, shape
-from ..wire.streams import LINES, Stream, with_last_words
-from .requests import ask_of, chat_prompt, no_images, served, think_words
+from ..wire.streams import LINES, Stream, with_error_end
+from .requests import ask_of, chat_prompt, refuse_images, served, think_words
 from .types import ChatRequest, GenerateRequest
 
 Write = Callable[[str, str, Sequence[Call]], dict[str, Any]]
@@ -43,7 +43,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
 async def generate(service: Service, body: GenerateRequest, request: Request) -> Response:
     """Answer a text, or with `raw` continue it."""
     facts = served(service, body)
-    no_images(body.images, "images")
+    refuse_images(body.images, "images")
     check_no_suffix(body.suffix)
     if not body.prompt:
         return json_response(_loaded(body.model, _as_response))
@@ -68,8 +68,8 @@ async def _respond(
     if body.stream is not False:
         events = await begin(service, request, [ask])
         lines = _lines(body.model or body.name or "", events, write, started)
-        return Stream(with_last_words(service, lines, _last_words), LINES)
-    [answer] = await whole(service, request, [ask])
+        return Stream(with_error_end(service, lines, _error_end), LINES)
+    [answer] = await complete_answers(service, request, [ask])
     head = _head(body.model or body.name or "")
     content = write(answer.text, answer.reasoning, answer.calls)
     return json_response({**head, **content, **_end(answer, started)})
@@ -145,5 +145,5 @@ def _end(answer: WholeAnswer, started: float) -> dict[str, Any]:
     }
 
 
-def _last_words(error: ApiError) -> bytes:
+def _error_end(error: ApiError) -> bytes:
     return line(shape("/api/", error))

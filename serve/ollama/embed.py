@@ -7,7 +7,7 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..answers.embedding import embedded
+from ..answers.embedding import embed_texts
 from ..service import Service
 from ..wire.encoding import json_response
 from .requests import served
@@ -22,7 +22,7 @@ async def embed(service: Service, body: EmbedRequest, request: Request) -> Respo
     texts = [body.input] if isinstance(body.input, str) else body.input or []
     if not texts:
         return json_response({"model": body.model, "embeddings": []})
-    answer = await embedded(service, texts, body.dimensions, body.truncate is not False)
+    answer = await embed_texts(service, texts, body.dimensions, body.truncate is not False)
     return json_response(
         {
             "model": body.model,
@@ -37,5 +37,5 @@ async def embed(service: Service, body: EmbedRequest, request: Request) -> Respo
 async def embeddings(service: Service, body: EmbeddingsRequest, request: Request) -> Response:
     """A vector for one text."""
     served(service, body)
-    answer = await embedded(service, [body.prompt or ""], None)
+    answer = await embed_texts(service, [body.prompt or ""], None)
     return json_response({"embedding": answer.numbers()[0]})

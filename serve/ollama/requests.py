@@ -13,10 +13,10 @@ from ..answers.asking import Ask
 from ..answers.fields import reading_of, sampling_of, schema_constraint, stops_of, tokens_of
 from ..service import Service
 from ..wire.errors import ApiError, invalid
-from .types import Generated, Message, Options
+from .types import GenerationFields, Message, Options
 
 
-def ask_of(body: Generated, prompt: Prompt, facts: Ready, tools: Tools | None = None) -> Ask:
+def ask_of(body: GenerationFields, prompt: Prompt, facts: Ready, tools: Tools | None = None) -> Ask:
     """How the prompt is answered."""
     options = body.options or Options()
     limit = options.num_predict
@@ -35,7 +35,7 @@ def ask_of(body: Generated, prompt: Prompt, facts: Ready, tools: Tools | None = 
     )
 
 
-def chat_prompt(messages: list[Message], body: Generated, tools: Tools) -> Chat:
+def chat_prompt(messages: list[Message], body: GenerationFields, tools: Tools) -> Chat:
     """The conversation."""
     converted = [_message(one, f"messages[{i}]") for i, one in enumerate(messages)]
     return Chat.of(converted, tools.offered, think_words(body.think))
@@ -49,14 +49,14 @@ def think_words(think: bool | str | None) -> dict[str, Any]:
     return {"enable_thinking": bool(think), **effort}
 
 
-def no_images(images: list[str] | None, path: str) -> None:
+def refuse_images(images: list[str] | None, path: str) -> None:
     """Raises `ApiError` 400 for images."""
     if images:
         raise ApiError(400, f"{path} has {len(images)}, expected none: no images are read", path)
 
 
 def _message(one: Message, path: str) -> dict[str, Any]:
-    no_images(one.images, f"{path}.images")
+    refuse_images(one.images, f"{path}.images")
     message: openai.Message = {
         "role": one.role,
         "content": one.content or "",

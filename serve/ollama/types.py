@@ -8,10 +8,10 @@ import msgspec
 
 from ...runtime.chat.openai.messages import ToolCall
 from ...runtime.chat.openai.tools import Tool
-from ..answers.fields import Sampled
+from ..answers.fields import SamplingFields
 
 
-class Options(Sampled, kw_only=True):
+class Options(SamplingFields, kw_only=True):
     """How an answer is made; kvarn's own words stand here, too."""
 
     num_predict: int | None = None
@@ -28,14 +28,14 @@ class Message(msgspec.Struct, kw_only=True):
     tool_call_id: str | None = None
 
 
-class Named(msgspec.Struct, kw_only=True):
+class ModelFields(msgspec.Struct, kw_only=True):
     """model, name: both mean the model."""
 
     model: str | None = None
     name: str | None = None
 
 
-class Generated(Named, kw_only=True):
+class GenerationFields(ModelFields, kw_only=True):
     """format: "json" or a JSON schema. think: whether, or how much."""
 
     options: Options | None = None
@@ -44,12 +44,12 @@ class Generated(Named, kw_only=True):
     think: bool | str | None = None
 
 
-class ChatRequest(Generated, kw_only=True):
+class ChatRequest(GenerationFields, kw_only=True):
     messages: list[Message] | None = None
     tools: list[Tool] | None = None
 
 
-class GenerateRequest(Generated, kw_only=True):
+class GenerateRequest(GenerationFields, kw_only=True):
     prompt: str | None = None
     suffix: str | None = None
     system: str | None = None
@@ -57,15 +57,15 @@ class GenerateRequest(Generated, kw_only=True):
     raw: bool | None = None
 
 
-class EmbedRequest(Named, kw_only=True):
+class EmbedRequest(ModelFields, kw_only=True):
     input: str | list[str] | None = None
     dimensions: int | None = None
     truncate: bool | None = None
 
 
-class EmbeddingsRequest(Named, kw_only=True):
+class EmbeddingsRequest(ModelFields, kw_only=True):
     prompt: str | None = None
 
 
-class ShowRequest(Named, kw_only=True):
+class ShowRequest(ModelFields, kw_only=True):
     pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..answers.asking import Ask, again
+from ..answers.asking import Ask, repeat
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..service import Service
 from .choices import response
@@ -17,7 +17,7 @@ async def chat(service: Service, body: ChatRequest, request: Request) -> Respons
     """Answer a conversation."""
     service.model_called(body.model)
     n = n_of(body.n)
-    return await response(service, body, request, again(_ask(service, body), n), n, is_chat=True)
+    return await response(service, body, request, repeat(_ask(service, body), n), n, is_chat=True)
 
 
 def _ask(service: Service, body: ChatRequest) -> Ask:

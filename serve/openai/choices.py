@@ -11,24 +11,24 @@ from starlette.responses import Response
 from ...runtime.chat.replies import Choice, delta_of, head_of
 from ...runtime.serving.prompt import Text
 from ...runtime.serving.protocol import Done, Progress
-from ..answers.answering import Numbered, begin, whole
+from ..answers.answering import Numbered, begin, complete_answers
 from ..answers.asking import Ask
 from ..answers.collecting import WholeAnswer
 from ..answers.events import Logprobs
 from ..service import Service, model_id
 from ..wire.encoding import WAITING, json_response, read_so_far
 from ..wire.encoding import event as sse
-from ..wire.streams import EVENTS, Stream, with_last_words
+from ..wire.streams import EVENTS, Stream, with_error_end
 from .requests import check_lens
-from .types import Generated
-from .usage import last_words, lens_of, timings_of, usage_of
+from .types import GenerationFields
+from .usage import error_end, lens_of, timings_of, usage_of
 
 _DONE = b"data: [DONE]\n\n"
 
 
 async def response(
     service: Service,
-    body: Generated,
+    body: GenerationFields,
     request: Request,
     asks: Sequence[Ask],
     n: int,
@@ -44,8 +44,8 @@ async def response(
         wants_usage = bool(body.stream_options and body.stream_options.include_usage)
         events = await begin(service, request, asks)
         chunks = _chunks(head, choices, events, n if wants_usage else 0)
-        return Stream(with_last_words(service, chunks, last_words), EVENTS)
-    answers, told = await whole(service, request, asks), []
+        return Stream(with_error_end(service, chunks, error_end), EVENTS)
+    answers, told = await complete_answers(service, request, asks), []
     for choice, answer in zip(choices, answers, strict=True):
         choice.waiting += answer.logprobs
         told.append(choice.whole(answer.reply(), _finish(answer)))

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...runtime.serving.prompt import Prompt, Text
-from ..answers.asking import Ask, again
+from ..answers.asking import Ask, repeat
 from ..answers.fields import reading_of, sampling_of, stops_of, tokens_of
 from ..answers.inputs import Given, check_no_suffix, inputs_of
 from ..service import Service
@@ -26,7 +26,7 @@ async def completions(service: Service, body: CompletionRequest, request: Reques
     check_no_suffix(body.suffix)
     if (body.best_of or n) > n:
         raise invalid("best_of", body.best_of, f"at most n, {n}: all answers are returned")
-    asks = [one for prompt in _prompts(body.prompt) for one in again(_ask(body, prompt), n)]
+    asks = [one for prompt in _prompts(body.prompt) for one in repeat(_ask(body, prompt), n)]
     if len(asks) > MOST_ANSWERS:
         raise ApiError(400, f"prompt × n is {len(asks)}, expected at most {MOST_ANSWERS}", "prompt")
     return await response(service, body, request, asks, n, is_chat=False)

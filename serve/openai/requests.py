@@ -10,7 +10,7 @@ from ...runtime.chat.openai.messages import messages_of
 from ...runtime.chat.openai.tools import Tools, chosen, functions_of
 from ...runtime.sampling.constraints.form import Form
 from ...runtime.serving.prompt import Chat
-from ..answers.fields import Constrained, checkable, constraint_of
+from ..answers.fields import ConstraintFields, checkable, constraint_of
 from ..service import Service
 from ..wire.errors import ApiError, invalid
 from .types import ChatRequest
@@ -36,7 +36,7 @@ def effort_words(effort: str | None) -> dict[str, Any]:
     return {"enable_thinking": True, "reasoning_effort": effort}
 
 
-def form_of(body: Constrained, wanted: ResponseFormat | None) -> Form | None:
+def form_of(body: ConstraintFields, wanted: ResponseFormat | None) -> Form | None:
     """What the answer must match. Raises `RequestError` where two fields say it."""
     constraint, form = constraint_of(body), openai.form_of(wanted)
     if form is None:

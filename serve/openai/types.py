@@ -9,7 +9,7 @@ import msgspec
 from ...runtime.chat.openai.fields import ResponseFormat
 from ...runtime.chat.openai.messages import Message
 from ...runtime.chat.openai.tools import NamedChoice, Tool
-from ..answers.fields import Constrained
+from ..answers.fields import ConstraintFields
 from ..answers.inputs import Given
 
 
@@ -17,7 +17,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     include_usage: bool | None = None
 
 
-class Generated(Constrained, kw_only=True):
+class GenerationFields(ConstraintFields, kw_only=True):
     """What requests for text have in common. lens: say which passages the answer attended to."""
 
     model: str | None = None
@@ -28,7 +28,7 @@ class Generated(Constrained, kw_only=True):
     lens: bool | None = None
 
 
-class ChatRequest(Generated, kw_only=True):
+class ChatRequest(GenerationFields, kw_only=True):
     messages: list[Message]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -42,7 +42,7 @@ class ChatRequest(Generated, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-class CompletionRequest(Generated, kw_only=True):
+class CompletionRequest(GenerationFields, kw_only=True):
     """prompt: a text, ids of tokens, or a list of either. suffix, best_of: of servers that fill in
     texts and drop answers."""
 

@@ -43,6 +43,6 @@ def lens_of(done: Done | None) -> dict[str, Any]:
     return {"lens": msgspec.to_builtins(done.lens)}
 
 
-def last_words(error: ApiError) -> bytes:
+def error_end(error: ApiError) -> bytes:
     """The end of a stream that an error ends."""
     return event(shape("", error))

@@ -25,7 +25,7 @@ def path_of(scope: Scope) -> str:
     return f"{path}?{query}" if query else path
 
 
-def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers of a request or an answer without those of its connection."""
     lower = [(name.lower(), value) for name, value in headers]
     named = b",".join(value.lower() for name, value in lower if name == b"connection").split(b",")

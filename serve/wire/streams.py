@@ -15,7 +15,7 @@ from .errors import ApiError, ClientGone
 
 T = TypeVar("T")
 
-BEAT_SECONDS = 10.0
+HEARTBEAT_SECONDS = 10.0
 """A stream says that it is alive after so many seconds of silence: proxies and clients hang up."""
 EVENTS = "text/event-stream"
 LINES = "application/x-ndjson"
@@ -65,8 +65,10 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         await _end(task, watcher)
 
 
-async def with_beats(events: AsyncIterator[T], first_seconds: float) -> AsyncIterator[T | None]:
-    """The events, and None for each `BEAT_SECONDS` without one.
+async def with_heartbeats(
+    events: AsyncIterator[T], first_seconds: float
+) -> AsyncIterator[T | None]:
+    """The events, and None for each `HEARTBEAT_SECONDS` without one.
 
     Raises `ApiError` 503 after `first_seconds` without an event.
     """
@@ -75,8 +77,8 @@ async def with_beats(events: AsyncIterator[T], first_seconds: float) -> AsyncIte
     try:
         while True:
             task = task or asyncio.ensure_future(anext(events))
-            left = BEAT_SECONDS if deadline is None else deadline - time.monotonic()
-            done, _ = await asyncio.wait({task}, timeout=max(0.0, min(left, BEAT_SECONDS)))
+            left = HEARTBEAT_SECONDS if deadline is None else deadline - time.monotonic()
+            done, _ = await asyncio.wait({task}, timeout=max(0.0, min(left, HEARTBEAT_SECONDS)))
             if done:
                 finished, task, deadline = task, None, None
                 try:
@@ -93,7 +95,7 @@ async def with_beats(events: AsyncIterator[T], first_seconds: float) -> AsyncIte
         await close(events)
 
 
-async def with_last_words(
+async def with_error_end(
     service: Service, chunks: AsyncIterator[bytes], write: Callable[[ApiError], bytes]
 ) -> AsyncIterator[bytes]:
     """The chunks of a stream, and the error that ends it, if one does."""

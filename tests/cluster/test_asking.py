@@ -14,7 +14,7 @@ from kvarn.cluster.shelf import Shelf, ShelfConfig
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import ranking
-from kvarn.runtime.packs.ranking import ranked
+from kvarn.runtime.packs.ranking import rank_packs
 from kvarn.runtime.store import Disk
 from kvarn.system.errors import KvarnError
 from lab.peers.model import write_model
@@ -64,7 +64,7 @@ class Machines:
 
 def expected(model: Model, library: Path, names: str = "abcde") -> dict[str, float]:
     packs = [ContextRequest(store=Disk(library / name, read_only=True)) for name in names]
-    return {Path(fit.pack).name: fit.gain for fit in ranked(model, packs, QUESTION)}
+    return {Path(fit.pack).name: fit.gain for fit in rank_packs(model, packs, QUESTION)}
 
 
 @pytest.fixture

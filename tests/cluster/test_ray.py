@@ -25,7 +25,7 @@ from kvarn.cluster.reading import HomeNodes, ReaderConfig, read_texts
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs.notes import texts_in
-from kvarn.runtime.packs.ranking import ranked
+from kvarn.runtime.packs.ranking import rank_packs
 from kvarn.runtime.prefill import BlocksPrefill
 from kvarn.runtime.store import Disk
 
@@ -240,7 +240,7 @@ def test_a_killed_worker_is_asked_again(
         jobs = Queue(RayWorkers(module, asking, 1, 1), shelves, lines.append)
         gains = ClusterAsker(jobs, shelves, lines.append).gains()
     packs = [ContextRequest(store=Disk(tmp_path / name, read_only=True)) for name in texts]
-    fits = ranked(tiny, packs, "Who turned the wheel?")
+    fits = rank_packs(tiny, packs, "Who turned the wheel?")
     assert [gains[id] for id in gains] == pytest.approx([fit.gain for fit in fits])
     assert (tmp_path / ".died").exists()
     assert any("the worker died" in line for line in lines)

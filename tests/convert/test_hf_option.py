@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.convert.hub import pulled_before
+from kvarn.convert.hub import find_pulled
 
 from .hub_server import Hub, Repository
 
@@ -105,4 +105,4 @@ def test_a_pulled_file_is_taken_unasked_only_for_its_own_type(
     for path, content in ((repository / "refs" / "main", "a" * 40), (model, "GGUF")):
         path.parent.mkdir(parents=True)
         path.write_text(content)
-    assert pulled_before("org/pair", tag) == (model if taken else None)
+    assert find_pulled("org/pair", tag) == (model if taken else None)

@@ -133,7 +133,7 @@ def test_a_name_is_downloaded_once_and_is_a_model_everywhere(
     assert (code, f"kvarn: tiny: {packages.about('tiny')}\n" in told) == (0, True), told
     assert kvarn("run", str(tiny_path), *RUN)[:2] == (0, text)
     n_requests = len(index.requests)
-    kept = packages.packaged_before("tiny")
+    kept = packages.find_packaged("tiny")
     assert kept is not None and kept.read_bytes() == tiny_path.read_bytes()
     assert kept.name == model.file and kept.is_relative_to(tmp_path / "hub")
     assert kvarn("run", "-m", "tiny", *RUN)[:2] == (0, text)
@@ -151,7 +151,7 @@ def test_what_another_home_pulled_becomes_the_last_model_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     assert kvarn("tokenize", "-m", "tiny", "x")[0] == 0
-    n_requests, kept = len(index.requests), packages.packaged_before("tiny")
+    n_requests, kept = len(index.requests), packages.find_packaged("tiny")
     monkeypatch.setenv("KVARN_HOME", str(tmp_path / "new"))
     assert kvarn("tokenize", "-m", "tiny", "x")[0] == 0
     assert (last_model(), last_pull()) == (kept, ("tiny", kept))
@@ -171,7 +171,7 @@ def test_a_look_remembers_no_model(kvarn: Kvarn, model: PackagedModel, tiny_path
         assert code == 0, told
         assert (last_model(), last_pull()) == (tiny_path, None)
     assert kvarn("tokenize", "-m", "tiny", "x")[0] == 0
-    assert last_model() == packages.packaged_before("tiny")
+    assert last_model() == packages.find_packaged("tiny")
 
 
 def test_a_file_of_that_name_wins(
@@ -255,7 +255,7 @@ def test_a_failed_download_is_one_line_and_leaves_nothing(
 
 def test_a_damaged_file_is_named(kvarn: Kvarn, model: PackagedModel) -> None:
     assert kvarn("run", "tiny", *RUN)[0] == 0
-    kept = packages.packaged_before("tiny")
+    kept = packages.find_packaged("tiny")
     assert kept is not None
     kept.write_bytes(b"GGUF")
     code, _, told = kvarn("run", "tiny", *RUN)

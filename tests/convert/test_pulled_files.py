@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import constants, hf_hub_download
 
 from kvarn.convert.errors import HubError
-from kvarn.convert.hub import Pulled, fetch, pull
+from kvarn.convert.hub import PullResult, fetch, pull
 from kvarn.system.errors import KvarnError
 
 from .hub_server import LARGE, Hub, Repository, tiny_gguf
@@ -160,7 +160,7 @@ def test_folders_that_are_links_are_refused(tmp_path: Path, cache: Path, part: s
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def into(folder: Path) -> Pulled:
+def into(folder: Path) -> PullResult:
     return pull(REPO, include=ALL, to=folder)
 
 

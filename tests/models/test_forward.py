@@ -80,7 +80,7 @@ def test_the_last_layer_is_computed_for_the_tokens_asked_for(
     assert run(Counted(every_query=True), 1)[1] == 20
     seen = []
 
-    with model.watched(lambda inputs, *_: seen.append(len(inputs))):
+    with model.watch(lambda inputs, *_: seen.append(len(inputs))):
         run(Counted(), 1)
     n_seen = len(seen)
     run(Counted(), 1)

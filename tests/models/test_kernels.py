@@ -46,7 +46,7 @@ def test_recorded_logits_are_those_of_any_rows(
     for row in hidden:
         model.logits(row, out)
         np.testing.assert_array_equal(model.next_logits(row), out)
-    with model.watched(lambda inputs, *_: seen.append(inputs.copy())):
+    with model.watch(lambda inputs, *_: seen.append(inputs.copy())):
         np.testing.assert_array_equal(model.next_logits(hidden[2]), out)
     np.testing.assert_array_equal(seen, hidden[2:])
 

@@ -296,5 +296,5 @@ def test_a_server_without_digests_answers_the_request(
         digests_in(b'{"digests": [], "x": ' + b"[" * 100_000)
     with routing([behind.url]) as (client, known):
         monkeypatch.setattr(route, "BEGINNINGS", "unknown")
-        assert client.get("/health").status_code == 200 and known.all[0].tells
+        assert client.get("/health").status_code == 200 and known.all[0].gives_digests
         assert client.post("/v1/completions", content=LONG).json() == {}

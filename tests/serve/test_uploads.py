@@ -181,7 +181,7 @@ def test_a_reader_waits_for_its_turn() -> None:
         async def __aexit__(self, *_: object) -> None: ...
 
     with pytest.raises(NotYet):
-        asyncio.run(documents.converted(SimpleNamespace(converting=Turn()), b"x", "x", ""))
+        asyncio.run(documents.convert_document(SimpleNamespace(converting=Turn()), b"x", "x", ""))
 
 
 def test_a_reader_that_dies_is_told(

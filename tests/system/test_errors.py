@@ -78,5 +78,5 @@ def test_a_pool_of_processes_goes_on_after_an_error() -> None:
 
 def test_a_wrong_value_names_the_option_that_is_named_last() -> None:
     error = WrongValue("1 to 3", 4, "--first")
-    assert str(error.within("--second")) == "--second: expected 1 to 3, found 4"
+    assert str(error.for_option("--second")) == "--second: expected 1 to 3, found 4"
     assert str(error) == "--first: expected 1 to 3, found 4"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvarn.system.children import helped
+from kvarn.system.children import run_helpers
 from kvarn.system.spelling import as_argument, as_flag, spell, spelled, spelt
 
 WORDS = ("ctx", "keep_budget", "prefill", "store", "kv_type")
@@ -39,6 +39,6 @@ def tell(word: str, say) -> None:
 
 def test_processes_that_share_the_work_write_options_alike() -> None:
     told: list[str] = []
-    with spelled(as_flag), helped(1, tell, "ctx", told.append):
+    with spelled(as_flag), run_helpers(1, tell, "ctx", told.append):
         pass
     assert told == ["--ctx"]

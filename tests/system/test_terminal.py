@@ -190,7 +190,7 @@ def test_a_message_is_one_line_of_bounded_length(capsys: pytest.CaptureFixture[s
 
 def test_what_libraries_say_passes_the_door(capsys: pytest.CaptureFixture[str]) -> None:
     hook, handlers = warnings.showwarning, list(logging.getLogger().handlers)
-    with terminal.libraries_heard():
+    with terminal.capture_libraries():
         warnings.warn("a\n\x1b[31m", RuntimeWarning, stacklevel=1)
         logging.getLogger("some.library").warning("b %s", "\x1b[32m\n")
         logging.getLogger("some.library").info("not this")

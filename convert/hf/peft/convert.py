@@ -23,7 +23,7 @@ from ..files.folder import PICKLES
 from ..files.safetensors import StoredTensor, read_header
 from ..metadata.description import add_description
 from ..metadata.values import check_values
-from ..tensors import Planned
+from ..tensors import PlannedTensor
 from .base import base_path, read_base
 from .pairs import file_pairs, stored_pairs
 from .settings import AdapterSettings
@@ -69,7 +69,7 @@ def convert_adapter(
             "own"
         )
     planned = [
-        Planned(f"{pair.name}.{end}", view)
+        PlannedTensor(f"{pair.name}.{end}", view)
         for pair in made
         for end, view in (("lora_a", pair.a), ("lora_b", pair.b))
     ]

@@ -16,7 +16,7 @@ from ....ops.arrays import I64
 from ....system.text import one_line
 from ...errors import ConvertError
 from ..files.safetensors import StoredTensor
-from ..tensors import is_drafting, plain_name, renamed, sees_or_hears
+from ..tensors import is_drafting, is_multimodal, plain_name, renamed
 from ..views import View, columns, in_order, mapped, multiplied
 from .base import Base
 from .settings import MAX_NAME, AdapterSettings
@@ -78,7 +78,7 @@ def stored_pairs(tensors: Mapping[str, StoredTensor], base: Base) -> tuple[list[
 
 def _is_left_out(name: str, base: Base) -> bool:
     drafting = is_drafting(name, base.config)
-    return drafting or sees_or_hears(name) or name.endswith(".base_layer.weight")
+    return drafting or is_multimodal(name) or name.endswith(".base_layer.weight")
 
 
 def _described(name: str) -> str:

@@ -33,8 +33,8 @@ class Quest(Budgeted):
     sink: int = 4
     window: int = 256
 
-    def most(self, stored: int, group: int, share: float) -> int:
-        return -(-super().most(stored, group, share) // TILE) * TILE
+    def max_chosen(self, stored: int, group: int, share: float) -> int:
+        return -(-super().max_chosen(stored, group, share) // TILE) * TILE
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TileIndex:
         return TileIndex(model.config, store)

@@ -40,16 +40,16 @@ class MeansIndex(TokenIndex):
         config = self._config
         self._tail = MeansScratch(config.n_heads, config.n_kv_heads, config.head_dim, n_ctx)
 
-    def cover(self, layer: LayerView, start: int, stop: int) -> None:
-        self._chooses.cover(layer, start, stop)
-        super().cover(layer, start, stop)
+    def update(self, layer: LayerView, start: int, stop: int) -> None:
+        self._chooses.update(layer, start, stop)
+        super().update(layer, start, stop)
 
     def extend(self, layer: LayerView, first: int, stop: int) -> None:
         self._means.write(layer, first // SEGMENT, stop // SEGMENT)
 
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        self._chooses.leave_out(layer, stop)
-        super().leave_out(layer, stop)
+    def mark_skipped(self, layer: LayerView, stop: int) -> None:
+        self._chooses.mark_skipped(layer, stop)
+        super().mark_skipped(layer, stop)
 
     def sources(self, start: int) -> list[object] | None:
         if (start + 1) % SEGMENT == 0:  # the token fills a segment, whose means are then written
@@ -60,9 +60,9 @@ class MeansIndex(TokenIndex):
     def index_one(self, layer: LayerView, start: int, stop: int) -> None:
         self._chooses.index_one(layer, start, stop)
 
-    def indexed(self, stop: int) -> None:
-        self._chooses.indexed(stop)
-        super().indexed(stop)
+    def mark_indexed(self, stop: int) -> None:
+        self._chooses.mark_indexed(stop)
+        super().mark_indexed(stop)
 
     def wanted(self, among: Range, k: int) -> Wanted:
         return self._chooses.wanted(among, k)

@@ -111,7 +111,7 @@ class SketchIndex(_Sketches, CentredIndex):
         CentredIndex.prepare(self, n_ctx, k)
         # While layer after layer gets another frame, there are two sets of columns.
         for item_bytes in self._items.values():
-            self._store.set_aside(item_bytes, min(averaged(n_ctx), 2))
+            self._store.reserve_columns(item_bytes, min(averaged(n_ctx), 2))
 
 
 class SlotSketches(_Sketches, SlotIndex):

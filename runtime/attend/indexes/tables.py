@@ -87,7 +87,7 @@ class TableIndex(CentredIndex):
             f"{spelt('index_bytes')}"
         )
 
-    def cover(self, layer: LayerView, start: int, stop: int) -> None:
+    def update(self, layer: LayerView, start: int, stop: int) -> None:
         i, stage = layer.index, self._stages[layer.index]
         n = averaged(stop)
         self._enter(layer, n)

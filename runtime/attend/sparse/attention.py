@@ -89,7 +89,7 @@ class SparseAttention(BoundAttend):
         fills = n_tokens > 1 and start // SEGMENT != (start + n_tokens) // SEGMENT
         records = self.records and single and not fills and self.observer is None
         sources = self._index.sources(start) if records else None
-        if sources is None or self._ahead.due(self._store):
+        if sources is None or self._ahead.is_due(self._store):
             if self._on_gpu and not prompt:
                 shape = n_tokens * self._n_layers, self._config.n_kv_heads
                 self._pass_counts = self._device.memory(shape, self._device.list_types[1])
@@ -119,7 +119,7 @@ class SparseAttention(BoundAttend):
                 attended = np.add.reduce(counts, 1).tolist()
                 self._count([(*parts, n) for parts, n in zip(self._uncounted, attended)])
             return
-        self._index.indexed(self._start + n_tokens)
+        self._index.mark_indexed(self._start + n_tokens)
         for choices in () if self._prompt else self._tokens[:n_tokens]:
             self._count_recorded(choices)
 
@@ -139,9 +139,9 @@ class SparseAttention(BoundAttend):
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         if layer.index not in self._layers.indexed:
             if not self._recorded:
-                self._index.leave_out(layer, start + n_tokens)
+                self._index.mark_skipped(layer, start + n_tokens)
         elif not self._recorded:
-            self._index.cover(layer, start, start + n_tokens)
+            self._index.update(layer, start, start + n_tokens)
         elif self._choices_at(start).of_layer(layer.number) is None:
             # Else `index_and_choose` does it.
             self._index.index_one(layer, *self._choices_at(start).span())
@@ -214,7 +214,7 @@ class SparseAttention(BoundAttend):
         if self._on_gpu:
             chosen = replace(chosen, counts=self._pass_counts[len(self._uncounted)])
         began = time.perf_counter()
-        self._ahead.before(layer)
+        self._ahead.request_next(layer)
         wanted = self._index.wanted(among, self._layers.takes(layer.number, among.stop))
         index_bytes = self._index.choose(layer, q, among, wanted, chosen)
         if self.observer is not None:

@@ -48,11 +48,11 @@ class CentredIndex(TokenIndex):
     def _columns_of(self, n: int) -> list[Column]:
         return [self._store.column(f"{name}-c{n}", size) for name, size in self._items.items()]
 
-    def cover(self, layer: LayerView, start: int, stop: int) -> None:
-        self.cover_with(layer, averaged(stop), start, stop)
+    def update(self, layer: LayerView, start: int, stop: int) -> None:
+        self.update_with(layer, averaged(stop), start, stop)
 
-    def cover_with(self, layer: LayerView, n: int, start: int, stop: int) -> None:
-        """Like `cover`, with the frame of the first n segments; indexes nothing where n is 0."""
+    def update_with(self, layer: LayerView, n: int, start: int, stop: int) -> None:
+        """Like `update`, with the frame of the first n segments; indexes nothing where n is 0."""
         self._enter(layer, n)
         i = layer.index
         if not n:
@@ -85,7 +85,7 @@ class CentredIndex(TokenIndex):
         if self._stages[layer.index]:
             self.extend(layer, start, stop)
 
-    def indexed(self, stop: int) -> None:
+    def mark_indexed(self, stop: int) -> None:
         if n := max(self._stages):
             for column in self._columns_of(n):
                 column.filled[:] = stop
@@ -96,15 +96,15 @@ class CentredIndex(TokenIndex):
     ) -> None:
         """Index the stored keys of tokens first … stop - 1 in the frame."""
 
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        self.leave_out_with(layer, averaged(stop), stop)
+    def mark_skipped(self, layer: LayerView, stop: int) -> None:
+        self.mark_skipped_with(layer, averaged(stop), stop)
 
-    def leave_out_with(self, layer: LayerView, n: int, stop: int) -> None:
-        """Like `leave_out`, while other layers have the frame of the first n segments."""
+    def mark_skipped_with(self, layer: LayerView, n: int, stop: int) -> None:
+        """Like `mark_skipped`, while other layers have the frame of the first n segments."""
         self._enter(layer, n)
         for column in self.columns(layer) if n else []:
             column.filled[layer.index] = stop
-        self._frames.leave_out(layer, stop)
+        self._frames.mark_skipped(layer, stop)
 
     def _enter(self, layer: LayerView, n: int) -> None:
         """Drop the columns of other frames once no layer has them any more."""

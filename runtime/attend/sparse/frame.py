@@ -117,7 +117,7 @@ class Frames:
         parts = self._stored(layer, n) if filled else None
         return None if parts is None else self._device.select.Frame.of(*parts)
 
-    def leave_out(self, layer: LayerView, stored: int) -> None:
+    def mark_skipped(self, layer: LayerView, stored: int) -> None:
         """Mark the frame of a layer that needs none as written: see `Column`."""
         filled = self._column.filled
         filled[layer.index] = max(averaged(stored) * SEGMENT, filled[layer.index])

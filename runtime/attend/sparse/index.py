@@ -82,7 +82,7 @@ class TokenIndex(ABC):
     least: int = 0
     """All of fewer stored tokens are read."""
 
-    def cover(self, layer: LayerView, start: int, stop: int) -> None:
+    def update(self, layer: LayerView, start: int, stop: int) -> None:
         """Index the new tokens start … stop - 1, and those before them that were never indexed or
         have been overwritten since."""
         if self.column is not None:
@@ -94,7 +94,7 @@ class TokenIndex(ABC):
     def extend(self, layer: LayerView, first: int, stop: int) -> None:
         """Index the stored keys of tokens first … stop - 1; not called without a column."""
 
-    def leave_out(self, layer: LayerView, stop: int) -> None:
+    def mark_skipped(self, layer: LayerView, stop: int) -> None:
         """Mark tokens 0 … stop - 1 of a layer that is not searched as indexed: see `Column`."""
         if self.column is not None:
             self.column.filled[layer.index] = stop
@@ -118,7 +118,7 @@ class TokenIndex(ABC):
         if self.column is not None:
             self.extend(layer, start, stop)
 
-    def indexed(self, stop: int) -> None:
+    def mark_indexed(self, stop: int) -> None:
         """Mark the tokens up to `stop` - 1 as indexed in all layers: `index_one` has done it, or
         the layer is not searched (see `Column`)."""
         if self.column is not None:

@@ -47,7 +47,7 @@ class ChoosingLayers:
 
     def takes(self, layer: int, stored: int) -> int:
         """How many of `stored` tokens a query head takes in a layer that chooses."""
-        return self._method.most(stored, self._group, self._shares[layer])
+        return self._method.max_chosen(stored, self._group, self._shares[layer])
 
     def among(self, layer: int, stored: int) -> Range | None:
         """The tokens that the last of `stored` chooses from; None where it reads all."""

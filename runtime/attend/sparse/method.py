@@ -52,13 +52,13 @@ class Sparse(Attend, ABC):
         self.dense(_MOST_LAYERS)
 
     @abstractmethod
-    def most(self, stored: int, group: int, share: float) -> int:
+    def max_chosen(self, stored: int, group: int, share: float) -> int:
         """Tokens that one of the `group` query heads of a KV head may choose out of `stored`, in a
         layer with `share` times the mean number (see `shares`)."""
 
     def reads_all(self, stored: int, group: int, share: float) -> bool:
         """Whether the method may read all of `stored` tokens, so that attention is exact."""
-        most = self.most(stored, group, share)
+        most = self.max_chosen(stored, group, share)
         return self.sink + self.window + most * group >= stored
 
     def shares(self, n_layers: int) -> list[float]:
@@ -158,9 +158,9 @@ class Budgeted(Sparse, _Budget, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "budget", Budget.named("budget", self.budget, AttendError))
+        object.__setattr__(self, "budget", Budget.parse_named("budget", self.budget, AttendError))
 
-    def most(self, stored: int, group: int, share: float) -> int:
+    def max_chosen(self, stored: int, group: int, share: float) -> int:
         assert isinstance(self.budget, Budget)
         allowed = self.budget.tokens(stored) * share
         return max(1, int(allowed if self.budget_unit == "query-head" else allowed / group))

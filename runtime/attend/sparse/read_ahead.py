@@ -43,9 +43,9 @@ class ReadAhead:
         self._rests: dict[int, int] = {}
         self._left, self._bytes = 0, bytes_from_disk()
 
-    def before(self, layer: LayerView) -> None:
+    def request_next(self, layer: LayerView) -> None:
         """`layer` is about to choose its tokens: ask for those that the next layer may read."""
-        if self._awake(layer):
+        if self._is_reading_disk(layer):
             following = self._next[layer.number]
             if following in self._last and not self._rests.get(following):
                 self._asked[following] = self._ask(layer, *self._last[following])
@@ -66,7 +66,7 @@ class ReadAhead:
 
     def rows(self, layer: LayerView, lists: U32, counts: I64) -> None:
         """Rows of a prompt are about to read these tokens: lists (R, J, room), counts (R, J)."""
-        if self._awake(layer):
+        if self._is_reading_disk(layer):
             for row, n in zip(lists, counts):
                 self._ask(layer, layer.index, row, n)
             self._pages.pop(layer.index, None)
@@ -80,7 +80,7 @@ class ReadAhead:
             lists = np.zeros((len(none), 1), np.uint32)
             read_ahead(lists, none, store.segments(layer.index), 0, store.layout)
 
-    def due(self, store: KVStore) -> bool:
+    def is_due(self, store: KVStore) -> bool:
         """Whether to ask for what the next token chooses, and so to read it layer by layer."""
         if not store.n_mapped:
             return False
@@ -90,7 +90,7 @@ class ReadAhead:
         self._bytes = n_bytes
         return False
 
-    def _awake(self, layer: LayerView) -> bool:
+    def _is_reading_disk(self, layer: LayerView) -> bool:
         """Whether the process has lately read from disk."""
         if not layer.store.n_mapped:
             return False

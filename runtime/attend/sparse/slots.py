@@ -30,7 +30,7 @@ class SlotAttention(SparseAttention):
         if column is None or layer.index not in self._layers.indexed:
             return
         if column.filled[layer.index] < stored:  # opened from a snapshot, and never indexed
-            self._index.cover(layer, stored, stored)
+            self._index.update(layer, stored, stored)
         else:
             self._index.extend_slots(layer, slots, n_tokens)
 

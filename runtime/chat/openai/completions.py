@@ -11,7 +11,7 @@ from ...context.reading.prompt import checked_ids, prompt_ids
 from ...sampling import Constraint, Sampler
 from ...stops import stop_strings
 from .. import lenient
-from ..replies import Choice, Gathered, Logprob, Reply, delta_of, head_of, usage_of
+from ..replies import Choice, Logprob, PartialAnswer, Reply, delta_of, head_of, usage_of
 from ..template import ChatTemplate
 from ..tool_calls import Event, Parser, Plain, TextPiece
 from .errors import RequestError, invalid
@@ -154,7 +154,7 @@ class _Answer:
     parser: Parser = field(default_factory=Plain)
     stop: tuple[str, ...] = ()
     echoed: str = ""
-    said: Gathered = field(default_factory=Gathered)
+    answer: PartialAnswer = field(default_factory=PartialAnswer)
     finish: str = ""
     n_tokens: int = 0
 
@@ -165,11 +165,11 @@ class _Answer:
         if stream and choice.is_chat:
             yield choice.chunk({"role": "assistant"})
         for event in self._events(start()):
-            self.said.add(event)
+            self.answer.add(event)
             if stream and (delta := delta_of(event)) is not None:
                 yield choice.chunk(delta)
         end = self.finish
-        yield choice.chunk({}, end) if stream else choice.whole(self.said.reply(), end)
+        yield choice.chunk({}, end) if stream else choice.whole(self.answer.reply(), end)
 
     def _events(self, generation: Generation) -> Iterator[Event]:
         """What it says. Tokens of a stop text have no log probabilities."""
@@ -189,7 +189,7 @@ class _Answer:
             choice.waiting += waiting
         yield from parser.finish()
         self.n_tokens, is_cut = generation.n_tokens, generation.finish in ("length", "context")
-        self.finish = "length" if is_cut else "tool_calls" if self.said.calls else "stop"
+        self.finish = "length" if is_cut else "tool_calls" if self.answer.calls else "stop"
 
 
 def prompt_logprobs(context: Context, ids: Sequence[int], n_top: int) -> list[Logprob]:

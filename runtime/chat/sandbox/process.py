@@ -50,7 +50,7 @@ class Worker:
         self.end = weakref.finalize(self, _end, process, parent_end, os.getpid())
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it can be asked: it runs, and this process started it, not its parent."""
         is_owner = self._owner == os.getpid()
         return is_owner and bool(self.end.alive) and self._process.poll() is None
@@ -102,7 +102,7 @@ class Worker:
     def _send(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            self._socket.settimeout(self._patience())
+            self._socket.settimeout(self._seconds_left())
             try:
                 view = view[self._socket.send(view, getattr(socket, "MSG_NOSIGNAL", 0)) :]
             except TimeoutError:
@@ -112,7 +112,7 @@ class Worker:
         buffer = bytearray(length)
         view = memoryview(buffer)
         while view:
-            self._socket.settimeout(self._patience())
+            self._socket.settimeout(self._seconds_left())
             try:
                 count = self._socket.recv_into(view)
             except TimeoutError:
@@ -123,7 +123,7 @@ class Worker:
             view = view[count:]
         return buffer
 
-    def _patience(self) -> float:
+    def _seconds_left(self) -> float:
         """Seconds to wait at once; `TimeoutError` where none are left."""
         left = self._deadline - time.monotonic()
         if left <= 0:

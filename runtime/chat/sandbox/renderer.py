@@ -32,7 +32,7 @@ class Renderer:
     def start(self) -> None:
         """Starts the process without waiting for it."""
         with self._lock:
-            self._started()
+            self._start_worker()
 
     def check(self) -> None:
         """Raises `TemplateError` unless the template can be compiled."""
@@ -49,13 +49,13 @@ class Renderer:
             worker = self._ready()
             return self._ask(worker, RENDER, request)
 
-    def _started(self) -> Worker:
-        if self._worker is None or not self._worker.alive:
+    def _start_worker(self) -> Worker:
+        if self._worker is None or not self._worker.is_alive:
             self._worker, self._compiled = Worker(self._limits), False
         return self._worker
 
     def _ready(self) -> Worker:
-        worker = self._started()
+        worker = self._start_worker()
         if not self._compiled:
             limits = tuple(self._limits)
             self._ask(worker, COMPILE, {"source": self._source, "limits": limits})

@@ -45,9 +45,9 @@ def value(source: Source, sink: Sink, depth: int = 0) -> Steps[None]:
     if first == '"':
         yield from string(source, sink)
     elif first == "{":
-        yield from _several(source, sink, depth, "{", "}")
+        yield from _read_container(source, sink, depth, "{", "}")
     elif first == "[":
-        yield from _several(source, sink, depth, "[", "]")
+        yield from _read_container(source, sink, depth, "[", "]")
     else:
         yield from _scalar(source, sink)
 
@@ -92,7 +92,7 @@ def _scalar(source: Source, sink: Sink) -> Steps[None]:
     sink(text)
 
 
-def _several(source: Source, sink: Sink, depth: int, opens: str, closes: str) -> Steps[None]:
+def _read_container(source: Source, sink: Sink, depth: int, opens: str, closes: str) -> Steps[None]:
     """Read an array or an object, from its first character to its last."""
     yield from source.expect(opens)
     sink(opens)
@@ -186,10 +186,10 @@ def call(source: Source, writer: Writer, names: Collection[str] | None = None) -
     if not name:
         raise Malformed
     if not is_done:
-        whole(writer, name, early or "{}", id)
+        write_call(writer, name, early or "{}", id)
 
 
-def whole(writer: Writer, name: str, arguments: str, id: str = "") -> None:
+def write_call(writer: Writer, name: str, arguments: str, id: str = "") -> None:
     """Write a call whose arguments are known."""
     writer.begin(name, id)
     writer.arguments(arguments)

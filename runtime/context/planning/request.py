@@ -14,7 +14,7 @@ from typing import Any
 from ....ops.attention.layout import KV_TYPES
 from ....system.values import WrongValue, count, path_text
 from ...attend import Attend, Full
-from ...axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell, made
+from ...axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell, make_method
 from ...home import pack_path, saved_path
 from ...keep import Keep, KeepAll
 from ...loading.device_names import KV_ON
@@ -110,7 +110,7 @@ def _attend(words: Mapping[str, Any], spell: Spell) -> Attend:
     token = words.get("token") or words.get("token_file") or ""
     choice = words.get("shards_choice") or "all"
     of = Shards(tuple(shards.split(",")), token)
-    return made(Sharded, {"shards": of, "method": attend, "choice": choice})
+    return make_method(Sharded, {"shards": of, "method": attend, "choice": choice})
 
 
 def _store(words: Mapping[str, Any], spell: Spell) -> Store:

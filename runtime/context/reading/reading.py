@@ -27,8 +27,8 @@ class Reading:
     beyond the end of a chunk. What the attend method has not indexed is indexed first, some layers
     in a step, which then reads nothing. Steps of any size give the bits of the prompt read at once.
     Contexts that evict read whole chunks, whatever `slice` says: there, what a token meets depends
-    on where passes end. A store that saves is saved when `Saving.due_while_reading` says so, and at
-    the end.
+    on where passes end. A store that saves is saved when `Saving.is_due_while_reading` says so, and
+    at the end.
 
     n_tokens: of the prompt; done: those of them that were read, which the context holds.
     """

@@ -16,7 +16,7 @@ _LEADS = ((0xF0, 4), (0xE0, 3), (0xC0, 2))
 """Of UTF-8: the least first byte of a character, and its bytes."""
 
 
-class Awaited(NamedTuple):
+class MaskKey(NamedTuple):
     """What two texts have in common that have the same mask. ends: of each trigger, how many bytes
     stand at the end of the text; open: the bytes of an incomplete character."""
 
@@ -24,7 +24,7 @@ class Awaited(NamedTuple):
     open: bytes
 
 
-class Awaiting:
+class TriggerWatch:
     """The text of an answer until its first trigger.
 
     triggers: as in `Constraint`; those that `control` has are tokens. key: None once a trigger has
@@ -39,7 +39,7 @@ class Awaiting:
         self._control, self._piece = frozenset(control.values()), tokenizer.piece
         self._most = max([4, *map(len, self._texts)])
         self._tail = b""
-        self.key: Awaited | None = self._key() if triggers else None
+        self.key: MaskKey | None = self._key() if triggers else None
 
     def push(self, token: int) -> None:
         """A token follows."""
@@ -54,9 +54,9 @@ class Awaiting:
         has_come = any(trigger in text for trigger in self._texts)
         self.key = None if has_come else self._key()
 
-    def _key(self) -> Awaited:
+    def _key(self) -> MaskKey:
         ends = tuple(_shared(self._tail, text) for text in self._texts)
-        return Awaited(ends, _incomplete(self._tail))
+        return MaskKey(ends, _incomplete(self._tail))
 
 
 def _shared(text: bytes, trigger: bytes) -> int:

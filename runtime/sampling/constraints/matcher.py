@@ -12,7 +12,7 @@ import numpy as np
 from ...tokenizer import Tokenizer
 from ..candidates import Candidates, Floats
 from ..errors import SamplingError
-from .awaiting import Awaited, Awaiting
+from .awaiting import MaskKey, TriggerWatch
 from .constraint import Constraint
 from .grammar import grammar_of, refused
 from .vocabulary import control_tokens, vocabulary_of
@@ -31,8 +31,8 @@ class Matcher:
         self._tokenizer, self._ends = tokenizer, tokenizer.eog_ids
         self._future: Future[Any] = _compiler.submit(_compiled, constraint, tokenizer)
         self._matcher: Any = None
-        self._awaiting: Awaiting
-        self._masks: dict[Awaited, bytes] = {}
+        self._awaiting: TriggerWatch
+        self._masks: dict[MaskKey, bytes] = {}
         """Those of one grammar, which its answers share."""
         self.is_complete = False
         """Whether the answer is a match that no token can extend."""
@@ -86,7 +86,7 @@ class Matcher:
             constraint = self._constraint
             awaited = constraint.trigger or ((constraint.after,) if constraint.after else ())
             control = control_tokens(self._tokenizer)
-            self._awaiting = Awaiting(awaited, self._tokenizer, control)
+            self._awaiting = TriggerWatch(awaited, self._tokenizer, control)
         return self._matcher
 
     def _check(self) -> None:
@@ -95,7 +95,7 @@ class Matcher:
 
 
 @lru_cache(maxsize=32)
-def _compiled(constraint: Constraint, tokenizer: Tokenizer) -> tuple[Any, dict[Awaited, bytes]]:
+def _compiled(constraint: Constraint, tokenizer: Tokenizer) -> tuple[Any, dict[MaskKey, bytes]]:
     """The matcher at the start of an answer, and masks that are known. 1 ms for a small schema."""
     from llguidance import LLMatcher
 

@@ -45,7 +45,7 @@ def request_of(words: Mapping[str, Any]) -> ContextRequest:
         try:
             parsed[word] = kinds[word](value)
         except WrongValue as wrong:
-            raise BadWord(str(wrong.within(word))) from wrong
+            raise BadWord(str(wrong.for_option(word))) from wrong
     return ContextRequest.of(parsed)
 
 

@@ -68,7 +68,7 @@ class ShardedChoice(SparseAttention):
 
     def end(self, n_tokens: int) -> None:
         # Layers with a window may have been recorded: their calls count nothing.
-        self._index.indexed(self._start + n_tokens)
+        self._index.mark_indexed(self._start + n_tokens)
         for reads in self.reads:
             if reads.layer not in self.unrecorded and not self._prompt:
                 reads.full_steps += n_tokens

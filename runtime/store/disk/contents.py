@@ -40,7 +40,7 @@ _NUMBERED = re.compile(
 )
 
 
-def is_ours(name: str) -> bool:
+def is_pack_file(name: str) -> bool:
     """Whether a file of this name in a pack's folder is one that kvarn writes."""
     return name in _FIXED or bool(_NUMBERED.fullmatch(name) or _ASIDE.fullmatch(name))
 
@@ -51,7 +51,7 @@ def remove_files(path: Path) -> list[str]:
     Returns the sorted names of other files, which stay. Raises OSError.
     """
     rank = {superblock.NAME: 0, LOCK: 2, manifest.NAME: 3}
-    return remove_folder(path, is_ours, lambda name: rank.get(name, 1))
+    return remove_folder(path, is_pack_file, lambda name: rank.get(name, 1))
 
 
 def is_half_removed(path: Path, facts: Manifest) -> bool:

@@ -19,7 +19,7 @@ from ...service import Service, model_id
 from ...wire.encoding import WAITING, json_response, read_so_far
 from ...wire.encoding import event as sse
 from ...wire.errors import ApiError
-from ...wire.streams import EVENTS, Stream, with_last_words
+from ...wire.streams import EVENTS, Stream, with_error_end
 from ..requests import form_of
 from .items import Items
 from .requests import conversation
@@ -44,7 +44,7 @@ async def responses(service: Service, body: ResponsesRequest, request: Request) 
     answer = _Answer(_head(body, model_id(facts)), spaces_of(body.tools))
     events = await begin(service, request, [ask])
     if body.stream:
-        chunks = with_last_words(service, answer.chunks(events), answer.last_words)
+        chunks = with_error_end(service, answer.chunks(events), answer.error_end)
         return Stream(chunks, EVENTS)
     async for _ in answer.chunks(events):
         pass
@@ -94,7 +94,7 @@ class _Answer:
     async def chunks(self, events: AsyncIterator[Numbered | None]) -> AsyncIterator[bytes]:
         """The stream."""
         for name in ("created", "in_progress"):
-            yield self._told(name, {"response": self.response()})
+            yield self._event(name, {"response": self.response()})
         async for numbered in events:
             event = None if numbered is None else numbered[1]
             if event is None:
@@ -106,16 +106,16 @@ class _Answer:
             elif isinstance(event, Done):
                 is_whole = self._whole.end != "length"
                 for name, fields in self._items.end("completed" if is_whole else "incomplete"):
-                    yield self._told(name, fields)
-                yield self._told(self._status, {"response": self.response()})
+                    yield self._event(name, fields)
+                yield self._event(self._status, {"response": self.response()})
             else:
                 for name, fields in self._items.events_of(event):
-                    yield self._told(name, fields)
+                    yield self._event(name, fields)
 
-    def last_words(self, error: ApiError) -> bytes:
+    def error_end(self, error: ApiError) -> bytes:
         """The end of a stream that an error ends."""
         self._error = error
-        return self._told("failed", {"response": self.response()})
+        return self._event("failed", {"response": self.response()})
 
     def response(self) -> dict[str, Any]:
         """The response so far."""
@@ -147,7 +147,7 @@ class _Answer:
             return "in_progress"
         return "incomplete" if self._whole.end == "length" else "completed"
 
-    def _told(self, name: str, fields: dict[str, Any]) -> bytes:
+    def _event(self, name: str, fields: dict[str, Any]) -> bytes:
         kind = f"response.{name}"
         number, self._n_told = self._n_told, self._n_told + 1
         return sse({"type": kind, "sequence_number": number, **fields}, kind)

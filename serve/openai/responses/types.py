@@ -8,7 +8,7 @@ import msgspec
 
 from ....runtime.chat.openai.fields import ResponseFormat
 from ....runtime.chat.openai.messages import Part
-from ...answers.fields import Constrained
+from ...answers.fields import ConstraintFields
 
 
 class Item(msgspec.Struct, kw_only=True):
@@ -54,7 +54,7 @@ class ReasoningOptions(msgspec.Struct, kw_only=True):
     effort: str | None = None
 
 
-class ResponsesRequest(Constrained, kw_only=True):
+class ResponsesRequest(ConstraintFields, kw_only=True):
     """A conversation. previous_response_id, background: of servers that keep answers."""
 
     input: str | list[Item]

@@ -9,7 +9,7 @@ import pytest
 
 import kvarn
 from kvarn.commands import opening
-from kvarn.commands.answering.best_packs import one_model
+from kvarn.commands.answering.best_packs import require_one_model
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.home import pack_path
 from kvarn.runtime.lens.passages import MOST_PASSAGES
@@ -161,7 +161,7 @@ def test_models_that_differ_by_an_adapter_are_told_apart() -> None:
     request = ContextRequest()
     heads = {"mill": (request, head), "plain": (request, replace(head, adapters=[]))}
     with pytest.raises(KvarnError, match=r"^mill .* with poet\.gguf:0\.5 and plain .*f00d\): "):
-        one_model(heads)
+        require_one_model(heads)
 
 
 def test_nothing_is_told_of_a_model_that_is_not_asked(packs: Kvarn) -> None:
@@ -181,7 +181,7 @@ def test_packs_are_compared_with_kernels_that_were_compiled_ahead(
         steps.append("compare")
         return compare(*arguments)
 
-    monkeypatch.setattr(opening.FirstUse, "begin", lambda *_: steps.append("compile"))
+    monkeypatch.setattr(opening.AheadCompiler, "begin", lambda *_: steps.append("compile"))
     monkeypatch.setattr(ranking, "_log_likelihood", compared)
     assert packs("ask", "mill", "other", "--best", "1", *SHORT, QUESTION)[0] == 0
     assert steps == ["compare", *["compile", "compare"] * 2, "compile"]

@@ -16,7 +16,7 @@ import pytest
 
 from kvarn.commands.opening import Workload
 from kvarn.commands.terminal import compiling, progress
-from kvarn.commands.terminal.compiling import FirstUse, compile_all, compile_missing
+from kvarn.commands.terminal.compiling import AheadCompiler, compile_all, compile_missing
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.keep import HashEvict, KeepAll
@@ -203,7 +203,7 @@ def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) 
     ran: list[str] = []
     monkeypatch.setattr(compiling, "say", said.append)
     monkeypatch.setattr(compiling, "compile_missing", lambda tasks, say: ran.extend(tasks))
-    listener = FirstUse(["prompts"])  # type: ignore[list-item]
+    listener = AheadCompiler(["prompts"])  # type: ignore[list-item]
     for kernel in ("a", "b", "c"):
         listener(kernel, None)
         listener(kernel, 0.5)
@@ -238,7 +238,7 @@ def test_what_ran_once_is_not_run_again(
 ) -> None:
     ran: list[object] = []
     tasks = [Rehearsed(ran, is_compiled) for is_compiled in (True, False, True, False)]
-    FirstUse(tasks).begin("model")  # type: ignore[arg-type]
+    AheadCompiler(tasks).begin("model")  # type: ignore[arg-type]
     assert ran == [tasks[1], tasks[3]]
     assert capsys.readouterr().err == ""
 
@@ -248,7 +248,7 @@ def test_what_cannot_be_rehearsed_is_told_and_stops_nothing(
 ) -> None:
     ran: list[object] = []
     tasks = [Rehearsed(ran, is_compiled=False, fails=fails) for fails in (True, False)]
-    FirstUse(tasks).begin("model")  # type: ignore[arg-type]
+    AheadCompiler(tasks).begin("model")  # type: ignore[arg-type]
     assert ran == tasks
     assert capsys.readouterr().err == "kvarn: cannot compile ahead for prompts: no memory\n"
 

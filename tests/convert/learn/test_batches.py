@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kvarn.convert.learn.labels import Scores, make_batch
-from kvarn.convert.learn.observer import Observer, Watching, stored_keys
+from kvarn.convert.learn.observer import ObservedFull, Observer, stored_keys
 from kvarn.convert.learn.recall import measure, signatures, sketches
 from kvarn.convert.learn.settings import LearnError, Settings
 from kvarn.convert.learn.texts import Texts
@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def observed(model: Model, kind: str = "f16") -> tuple:
     """A context of N tokens that were read, and what its observer noted of the last chunk."""
     observer = Observer()
-    context = model.context(N, Watching(observer), store=Ram(kind, kind))
+    context = model.context(N, ObservedFull(observer), store=Ram(kind, kind))
     observer.rows = np.array([], np.int64)
     ids = np.random.default_rng(0).integers(0, 512, N).tolist()
     context.prefill(ids[:1024])

@@ -158,7 +158,7 @@ def test_single_tokens_are_seen_too_and_have_the_same_bits(tiny: Model) -> None:
     for context in (plain, watched):
         context.prefill([1, 2, 3])
         context.decode(4)
-    with tiny.transformer.watched(lambda x, name, _: seen.append((name, len(x)))):
+    with tiny.transformer.watch(lambda x, name, _: seen.append((name, len(x)))):
         logits = watched.decode(5)
     np.testing.assert_array_equal(plain.decode(5), logits)
     n_layers = tiny.config.n_layers

@@ -9,7 +9,7 @@ import pytest
 from kvarn.evals.quality import EvalError, Plan, plan
 from kvarn.evals.quality.chat import HIDDEN, INTRODUCTIONS, Chat, parted
 from kvarn.evals.quality.folder import ContextFolder
-from kvarn.evals.quality.reading import read_for
+from kvarn.evals.quality.reading import tokenize_sample
 from kvarn.evals.tasks import ALL_TASKS, Filler, Plain, Question, Sample
 from kvarn.runtime.attend import Hash
 from kvarn.runtime.chat.sandbox.errors import TemplateError
@@ -83,7 +83,7 @@ def test_the_parts_are_the_tokens_of_one_prompt(
     """Bytes are tokens here, so that the parts have the ids of the whole."""
     chat, cell = Chat.of(chatting), wanted.cells()[0]
     folder = ContextFolder(tmp_path / "one")
-    read = read_for(chatting, folder, wanted, cell, 0, chat)
+    read = tokenize_sample(chatting, folder, wanted, cell, 0, chat)
     text, questions = folder.sample(lambda: pytest.fail("it is there"))
     assert 0.98 * 1200 <= len(read.ids) <= 1200
     for question, ids in zip(questions, read.question_ids, strict=True):

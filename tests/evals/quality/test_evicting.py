@@ -43,14 +43,14 @@ def test_what_evicts_is_asked_as_a_context_that_is_read_anew(
 ) -> None:
     """Inside: one prompt. Otherwise the prompt ends before the question, of which it knows nothing:
     what stays of the context is what stays whatever follows."""
-    posed, pose = [], Asker.pose
+    posed, pose = [], Asker.read_question
 
     def spy(self, ids) -> None:
         pose(self, ids)
         kept = [np.sort(self.context.kept_positions(layer)) for layer in range(2)]
         posed.append((self._read, ids, self.context.logits.copy(), kept))
 
-    monkeypatch.setattr(Asker, "pose", spy)
+    monkeypatch.setattr(Asker, "read_question", spy)
     wanted = replace(PLAN, tasks=("kv",), lengths=(1300,), n_contexts=1, n_questions=4, arms=(arm,))
     run(tiny, replace(wanted, asked=asked), tmp_path)
     assert len(posed) == 4

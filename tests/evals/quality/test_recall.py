@@ -122,7 +122,7 @@ def test_apart_from_the_prompt_a_question_is_read_as_run_reads_it(
     """Here sparse prefill begins with the first token, and finds what `decoded` finds."""
     keep = Arm("hash", "8", "streaming", "50%", Hash(**SMALL), KEEPS["streaming"]("50%"))
     contexts: list[Context] = []
-    opened = asking.opened
+    open_asker = asking.open_asker
 
     def early(*args: object) -> Prefill:
         prefill = for_questions(*args)
@@ -130,12 +130,12 @@ def test_apart_from_the_prompt_a_question_is_read_as_run_reads_it(
 
     @contextmanager
     def listened(*args: object) -> Iterator[asking.Asker]:
-        with opened(*args) as asker:
+        with open_asker(*args) as asker:
             contexts.append(asker.context)
             yield asker
 
     monkeypatch.setattr("kvarn.runtime.context.planning.plan.for_questions", early)
-    monkeypatch.setattr("kvarn.evals.quality.run.opened", listened)
+    monkeypatch.setattr("kvarn.evals.quality.run.open_asker", listened)
     asked = replace(wanted, arms=(FULL, ARMS[3], keep), asked="apart", n_questions=2)
     full, hashed, *_ = evaluate(copier, asked, tmp_path)
     assert (full.score, hashed.score) == (1, 1)

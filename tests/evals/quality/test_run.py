@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.evals.quality import evaluate, plan, take_free
+from kvarn.evals.quality import answer_free, evaluate, plan
 from kvarn.evals.quality.asking import Asker
 from kvarn.evals.quality.folder import ContextFolder
 from kvarn.evals.tasks import ALL_TASKS, Filler, Question, Sample
@@ -90,9 +90,9 @@ def test_a_context_that_another_process_has_taken_is_left_to_it(
         ContextFolder(tmp_path / "shared" / wanted.cells()[0].key(wanted, number, tiny))
         for number in range(2)
     ]
-    with folders[0].taken() as is_free:
+    with folders[0].lock() as is_free:
         assert is_free
-        take_free(tiny, wanted, tmp_path / "shared", print)
+        answer_free(tiny, wanted, tmp_path / "shared", print)
         assert not folders[0].answers() and len(folders[1].answers()) == 4
     observer = Steps()
     assert list(evaluate(tiny, wanted, tmp_path / "shared", observer, shared=True)) == rows
@@ -133,13 +133,13 @@ def test_a_probe_of_the_reading_is_told(tiny: Model, tmp_path: Path) -> None:
 def test_a_question_about_a_sparse_context_is_decoded_exactly(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    posed, pose = [], Asker.pose
+    posed, pose = [], Asker.read_question
 
     def spy(self, ids) -> None:
         pose(self, ids)
         posed.append((self._arm, ids, self.context.logits.copy()))
 
-    monkeypatch.setattr(Asker, "pose", spy)
+    monkeypatch.setattr(Asker, "read_question", spy)
     wanted = replace(PLAN, tasks=("kv",), lengths=(1300,), n_contexts=1, arms=(FULL, SPARSE))
     run(tiny, wanted, tmp_path)
     (path,) = tmp_path.iterdir()

@@ -9,7 +9,7 @@ import pytest
 
 from kvarn.evals.quality import Arm, Plan
 from kvarn.evals.quality.folder import ContextFolder
-from kvarn.evals.quality.reading import Read, read_for
+from kvarn.evals.quality.reading import TokenSample, tokenize_sample
 from kvarn.evals.tasks import Plain
 from kvarn.runtime.model import Model
 from lab.results.lost import Attended, Lost, attended
@@ -18,8 +18,8 @@ PLAN = Plan(("kv",), (900,), (Arm(),), Plain(), "plain", 2, 2)
 
 
 @pytest.fixture
-def read(tiny: Model, tmp_path: Path) -> Read:
-    return read_for(tiny, ContextFolder(tmp_path / "one"), PLAN, PLAN.cells()[0], 0)
+def read(tiny: Model, tmp_path: Path) -> TokenSample:
+    return tokenize_sample(tiny, ContextFolder(tmp_path / "one"), PLAN, PLAN.cells()[0], 0)
 
 
 def test_the_mass_of_the_positions_of_each_kv_head() -> None:
@@ -43,7 +43,7 @@ def test_the_mass_of_the_positions_of_each_kv_head() -> None:
     assert seen.left(0, seen.most(0, 1))[0] == pytest.approx((0.5 + 0.7 + 1.0 + 0.4) / 4)
 
 
-def test_weights_are_the_softmax_over_all_tokens_before(tiny: Model, read: Read) -> None:
+def test_weights_are_the_softmax_over_all_tokens_before(tiny: Model, read: TokenSample) -> None:
     """They sum to 1, and reach up to the token itself."""
     for number, found in enumerate(attended(tiny, read)):
         n = len(read.ids) + len(read.question_ids[number])
@@ -67,7 +67,7 @@ def test_what_streaming_holds_is_the_mass_of_its_ends(tiny: Model, tmp_path: Pat
         assert cells[other]["layer"] == cells[exact]["layer"]
         assert cells[other]["covered"][0] < cells[exact]["covered"][0] < 1
     folder = ContextFolder(tmp_path / PLAN.cells()[0].key(PLAN, 0, tiny))
-    read = replace(read_for(tiny, folder, PLAN, PLAN.cells()[0], 0), asked="inside")
+    read = replace(tokenize_sample(tiny, folder, PLAN, PLAN.cells()[0], 0), asked="inside")
     budget = -(-read.n_ctx // 2)
     for cell in cells[:2]:
         masses = []

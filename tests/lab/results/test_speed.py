@@ -8,7 +8,7 @@ import pytest
 
 from kvarn.evals.quality import Arm, Plan
 from kvarn.evals.quality.folder import ContextFolder
-from kvarn.evals.quality.reading import Read, read_for
+from kvarn.evals.quality.reading import TokenSample, tokenize_sample
 from kvarn.evals.tasks import Plain
 from kvarn.runtime.model import Model
 from lab.results import speed
@@ -25,7 +25,7 @@ def test_a_rate_is_tokens_over_seconds(
 ) -> None:
     """The first decoded token is of the prompt's time, and of neither number; the arm's method
     decides what stays."""
-    read = read_for(tiny, ContextFolder(tmp_path / "one"), PLAN, PLAN.cells()[0], 0)
+    read = tokenize_sample(tiny, ContextFolder(tmp_path / "one"), PLAN, PLAN.cells()[0], 0)
     clock = iter((10.0, 12.0, 16.0))
     monkeypatch.setattr(speed, "perf_counter", lambda: next(clock))
     arm = keeping_arm(keep, "50%") if keep else Arm()
@@ -46,7 +46,7 @@ def test_arms_are_taken_in_turn_and_the_median_is_kept(
     """The n-th measurement of all has the rate n; each round begins one arm later."""
     taken, numbers = [], count(1)
 
-    def one(_model: Model, _read: Read, arm: Arm) -> tuple[float, float]:
+    def one(_model: Model, _read: TokenSample, arm: Arm) -> tuple[float, float]:
         taken.append(str(arm))
         n = next(numbers)
         return float(n), float(-n)

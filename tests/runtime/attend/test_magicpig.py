@@ -103,7 +103,7 @@ class Tabled:
         k = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)[start:]
         for i in range(2):
             self.store.append(i, k, k, start)
-            self.index.cover(self.layer(i), start, stop)
+            self.index.update(self.layer(i), start, stop)
 
     def layer(self, i: int) -> LayerView:
         return LayerView(i, i, self.model.config.kv_layers[i], self.store, None, Softmax(1.0))
@@ -113,7 +113,7 @@ class Tabled:
         hashed, add = [], self.index.add
         self.index.add = lambda *given: (hashed.append(given[3:]), add(*given))
         for i in range(2):
-            self.index.cover(self.layer(i), stop, stop)
+            self.index.update(self.layer(i), stop, stop)
         return hashed
 
     def items(self, n_tokens: int) -> np.ndarray:

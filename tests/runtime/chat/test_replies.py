@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kvarn.runtime.chat.replies import Choice, Gathered, Logprob, arguments_of
+from kvarn.runtime.chat.replies import Choice, Logprob, PartialAnswer, arguments_of
 from kvarn.runtime.chat.tool_calls import CallArguments, CallBegins, TextPiece
 
 
-def gathered(*events: object) -> Gathered:
-    answer = Gathered()
+def gathered(*events: object) -> PartialAnswer:
+    answer = PartialAnswer()
     for event in events:
         answer.add(event)
     return answer

@@ -83,4 +83,4 @@ def test_runaway_templates_end(source: str, monkeypatch: pytest.MonkeyPatch) -> 
     worker = template._renderer._worker
     with pytest.raises(TemplateError):
         template.render([{"role": "user", "content": "hi"}])
-    assert template._renderer._worker is worker and worker.alive
+    assert template._renderer._worker is worker and worker.is_alive

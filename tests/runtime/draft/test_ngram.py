@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvarn.runtime.draft import Drafter, DraftError, Ngram
-from kvarn.runtime.draft.ngram import copied
+from kvarn.runtime.draft.ngram import copy_tokens
 from kvarn.runtime.draft.pass_times import cost
 
 
@@ -65,9 +65,9 @@ def test_options_bound_the_drafts() -> None:
 
 
 def test_a_copy_that_reaches_its_beginning_repeats_itself() -> None:
-    assert copied([7, 1, 2, 3], 1, 8) == [1, 2, 3, 1, 2, 3, 1, 2]
-    assert copied([7, 1, 2, 3], 1, 2) == [1, 2]
-    assert copied([7], 0, 3) == [7, 7, 7]
+    assert copy_tokens([7, 1, 2, 3], 1, 8) == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert copy_tokens([7, 1, 2, 3], 1, 2) == [1, 2]
+    assert copy_tokens([7], 0, 3) == [7, 7, 7]
 
 
 @pytest.mark.parametrize("options", [{"max_tokens": 0}, {"max_tokens": 32}, {"min_match": 65}])

@@ -27,7 +27,7 @@ def test_drafts_grow_while_they_are_right_and_cease_when_they_are_wrong() -> Non
     pace, lengths = Pace(2), []
     for _ in range(8):
         lengths.append(pace.length(16, 31))
-        pace.pay(lengths[-1] + 1, lengths[-1])
+        pace.settle(lengths[-1] + 1, lengths[-1])
         for _ in range(lengths[-1]):
             pace.learn(16, True)
     assert lengths == sorted(lengths)
@@ -40,7 +40,7 @@ def test_drafts_grow_while_they_are_right_and_cease_when_they_are_wrong() -> Non
 @pytest.mark.parametrize("longest", range(9))
 def test_no_draft_is_longer_than_asked(longest: int) -> None:
     pace = Pace(1)
-    pace.pay(100, 0)
+    pace.settle(100, 0)
     assert pace.length(50, longest) <= longest
 
 
@@ -50,7 +50,7 @@ def test_failures_never_cost_more_than_the_allowance() -> None:
     for n_tokens in range(1, 4001):
         pace.learn(40, True)
         drafted = pace.length(40, 31)
-        pace.pay(1, drafted)
+        pace.settle(1, drafted)
         spent += cost(drafted + 1)
         n_drafts += drafted > 0
         assert spent <= n_tokens * (1 + ALLOWANCE) + CREDIT
@@ -60,10 +60,10 @@ def test_failures_never_cost_more_than_the_allowance() -> None:
 def test_what_was_won_is_not_gambled_away() -> None:
     pace = Pace(2)
     for _ in range(1000):
-        pace.pay(32, 31)
+        pace.settle(32, 31)
     spent = won = 0.0
     while drafted := pace.length(40, 31):
-        pace.pay(1, drafted)
+        pace.settle(1, drafted)
         spent += cost(drafted + 1)
         won += 1
     assert spent - won <= MOST_CREDIT
@@ -76,7 +76,7 @@ def test_what_passes_take_decides() -> None:
     for of_many in (1.05, 4.0):
         pace = Pace(2)
         for n in (1, 1, 4, 4):
-            pace.took(n, 0.030 * (of_many if n == 4 else 1.0))
+            pace.record(n, 0.030 * (of_many if n == 4 else 1.0))
         lengths.append(pace.length(2, 3))
     assert lengths == [3, 0]
 

@@ -17,7 +17,7 @@ from kvarn.runtime.lens.weights import (
     Weighing,
     WeighingAttention,
     Weights,
-    beyond,
+    excess_shares,
     result_of,
     weighing,
 )
@@ -89,11 +89,11 @@ def test_what_exceeds_usual_shares_counts_less_where_they_are_large() -> None:
     """As Pearson's residuals of counts; in float64."""
     asked, usual = np.array([0.3, 0.25, 0.1, 0.35]), np.array([0.2, 0.15, 0.2, 0.45])
     excess = np.array([0.1 / np.sqrt(0.2), 0.1 / np.sqrt(0.15), 0, 0])
-    np.testing.assert_allclose(beyond(asked, usual), excess / excess.sum(), rtol=0.01)
+    np.testing.assert_allclose(excess_shares(asked, usual), excess / excess.sum(), rtol=0.01)
     # A token that a neutral question does not read at all weighs no more than its share allows.
-    some = beyond(np.array([0.001, 0.299, 0.7]), np.array([0.0, 0.1, 0.9]))
+    some = excess_shares(np.array([0.001, 0.299, 0.7]), np.array([0.0, 0.1, 0.9]))
     assert some[0] < some[1] and some[2] == 0
-    assert not beyond(usual, usual).any()
+    assert not excess_shares(usual, usual).any()
 
 
 def test_what_a_neutral_question_reads_does_not_count(model: Model, tmp_path: Path) -> None:

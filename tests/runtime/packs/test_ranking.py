@@ -12,9 +12,9 @@ from kvarn.evals.tasks import TASKS, Prose
 from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import ranking
-from kvarn.runtime.packs.notes import whole_packs
+from kvarn.runtime.packs.notes import finished_packs
 from kvarn.runtime.packs.pack import build_pack
-from kvarn.runtime.packs.ranking import ask_packs, ranked, word_scores, words_of
+from kvarn.runtime.packs.ranking import ask_packs, rank_packs, word_scores, words_of
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk.info import pack_head, pack_ids
 from kvarn.system.errors import KvarnError
@@ -49,7 +49,7 @@ def requests(folder: Path) -> list[ContextRequest]:
 def test_the_pack_that_holds_the_fact_comes_first(mini: Model, library: tuple[Path, list]) -> None:
     folder, asked = library
     packs = requests(folder)
-    first = [Path(ranked(mini, packs, question)[0].pack).name for _, question, _ in asked]
+    first = [Path(rank_packs(mini, packs, question)[0].pack).name for _, question, _ in asked]
     n_right = sum(name == right for name, (right, _, _) in zip(first, asked))
     assert n_right >= math.ceil(0.9 * len(asked)), [*zip(first, asked)]
 
@@ -59,7 +59,7 @@ def test_a_gain_is_the_difference_of_two_log_likelihoods(
 ) -> None:
     folder, ((_, question, _), *_) = library
     ids, gains = mini.tokenizer.encode(f"\n{question}"), {}
-    for fit in ranked(mini, requests(folder)[:3], question):
+    for fit in rank_packs(mini, requests(folder)[:3], question):
         gains[Path(fit.pack).name] = fit.gain
 
     def mean(read: list[int]) -> float:
@@ -84,13 +84,13 @@ def test_words_choose_the_candidates_of_many_packs(
     """The same first pack with a pass of the model after a quarter of the packs."""
     folder, asked = library
     packs, n_read = requests(folder), []
-    whole = [ranked(mini, packs, question)[0].pack for _, question, _ in asked[::6]]
+    whole = [rank_packs(mini, packs, question)[0].pack for _, question, _ in asked[::6]]
     monkeypatch.setattr(ranking, "CANDIDATES", 3)
     for (_, question, _), first in zip(asked[::6], whole):
-        fits = ranked(mini, packs, question, progress=lambda done, n: n_read.append(n))
+        fits = rank_packs(mini, packs, question, progress=lambda done, n: n_read.append(n))
         assert (fits[0].pack, len(fits)) == (first, 3)
     assert {*n_read} == {3}
-    assert len(ranked(mini, packs, "Zxq qqz?")) == N_PACKS  # no text has these words
+    assert len(rank_packs(mini, packs, "Zxq qqz?")) == N_PACKS  # no text has these words
 
 
 def test_the_best_packs_answer_as_they_answer_alone(
@@ -184,7 +184,7 @@ def test_packs_that_are_not_finished_are_not_asked(tiny: Model, tmp_path: Path) 
     assert pack_head(tmp_path / "part").n_tokens
     build_pack(tiny, tmp_path / "read", ids_of(tiny, 30))
     lines: list[str] = []
-    assert whole_packs(tmp_path, lines.append) == [tmp_path / "read"]
+    assert finished_packs(tmp_path, lines.append) == [tmp_path / "read"]
     assert lines == [f"{tmp_path}: 2 of 3 packs are not finished and are not asked"]
 
 
@@ -194,7 +194,7 @@ def test_damaged_packs_of_a_folder_are_told_and_not_asked(tiny: Model, tmp_path:
     (tmp_path / "half" / "commits").unlink()
     (tmp_path / "wrong" / "pack.json").write_text("{")
     lines: list[str] = []
-    assert whole_packs(tmp_path, lines.append) == [tmp_path / "whole"]
+    assert finished_packs(tmp_path, lines.append) == [tmp_path / "whole"]
     assert [line.partition(":")[0] for line in lines] == [
         f"pack {tmp_path / name}" for name in ("half", "wrong")
     ]

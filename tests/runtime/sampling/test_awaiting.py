@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.sampling import Constraint
-from kvarn.runtime.sampling.constraints.awaiting import Awaiting
+from kvarn.runtime.sampling.constraints.awaiting import TriggerWatch
 from kvarn.runtime.sampling.constraints.matcher import Matcher
 from kvarn.runtime.tokenizer import load_tokenizer
 
@@ -44,7 +44,7 @@ def open_of(text: bytes) -> bytes:
 @given(st.lists(st.integers(0, TRIGGER), max_size=12))
 def test_keys_are_those_of_the_whole_text(tokens: list[int]) -> None:
     """No trigger, and no character, reaches across a control token."""
-    awaiting, text, has_come = Awaiting(TRIGGERS, TOKENIZER, CONTROL), b"", False
+    awaiting, text, has_come = TriggerWatch(TRIGGERS, TOKENIZER, CONTROL), b"", False
     for token in tokens:
         awaiting.push(token)
         has_come |= token == TRIGGER
@@ -56,7 +56,7 @@ def test_keys_are_those_of_the_whole_text(tokens: list[int]) -> None:
 
 
 def test_without_triggers_nothing_is_awaited() -> None:
-    assert Awaiting((), TOKENIZER, CONTROL).key is None
+    assert TriggerWatch((), TOKENIZER, CONTROL).key is None
 
 
 def test_copies_await_a_trigger_by_themselves() -> None:

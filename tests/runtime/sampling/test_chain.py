@@ -76,7 +76,7 @@ def assert_same_trace(rows: list[list[float]], options: dict[str, Any], steps: A
         index = kept.ids.tolist().index(token)
         steering = state._steering
         assert steering is not None
-        steering.drawn(index, token, float(softmax(kept.logits)[index]))
+        steering.record_draw(index, token, float(softmax(kept.logits)[index]))
         state.accept(token)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kvarn.runtime.store.states import NEAR, SPACING, States, wanted
+from kvarn.runtime.store.states import NEAR, SPACING, States, positions_to_keep
 
 SHAPES = [((3, 5), (2, 4, 7)), ((3, 5),)]
 
@@ -43,7 +43,7 @@ def test_a_cut_reads_few_tokens_again(n_tokens: int, n_cut: int) -> None:
     n_cut = min(n_cut, n_tokens)
     positions = set()
     for start in range(SPACING, n_tokens + 1, SPACING):
-        positions = set(wanted({*positions, start}, (), start, 1 << 30))
+        positions = set(positions_to_keep({*positions, start}, (), start, 1 << 30))
     to = n_tokens - n_cut
     assert to - max((p for p in positions if p <= to), default=0) <= max(SPACING, n_cut)
     assert len(positions) <= NEAR * max(1, n_tokens // SPACING).bit_length()
@@ -95,8 +95,8 @@ def test_bytes_are_bounded_and_the_newest_stays() -> None:
 
 
 def test_pins_outlast_others_where_there_is_no_room() -> None:
-    assert wanted([512, 600, 1024, 1536, 2048], [600], 2048, 2) == [600, 2048]
-    assert wanted([512, 600, 1024, 1536, 2048], [], 2048, 3)[-1] == 2048
+    assert positions_to_keep([512, 600, 1024, 1536, 2048], [600], 2048, 2) == [600, 2048]
+    assert positions_to_keep([512, 600, 1024, 1536, 2048], [], 2048, 3)[-1] == 2048
 
 
 @pytest.mark.parametrize("n", [0, 1])

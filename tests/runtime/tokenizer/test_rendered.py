@@ -92,11 +92,11 @@ def test_it_continues_what_is_quoted_alike() -> None:
 
 
 def test_control_texts_and_what_begins_one(tokenizer: Tokenizer) -> None:
-    assert set(tokenizer.control.within("x<|endoftext|><s><|x|></s")) == {"<|endoftext|>", "<s>"}
-    assert tokenizer.control.within("  <ud> sk>a") == []
+    assert set(tokenizer.control.find("x<|endoftext|><s><|x|></s")) == {"<|endoftext|>", "<s>"}
+    assert tokenizer.control.find("  <ud> sk>a") == []
     control = ControlTexts(["<|im_start|>", "<|im_end|>", "<s>", "<s>x"])
     expected = {"a<|im_": 5, "a<": 1, "<|im_end|>": 0, "<s>": 3, "<s>x": 0, "<<|": 2, "": 0, "x": 0}
-    assert {text: control.begun(text) for text in expected} == expected
-    assert control.within("<s>x") == ["<s>x", "<s>"]
-    assert ControlTexts().begun("<") == 0
-    assert ControlTexts().within("<") == []
+    assert {text: control.partial_length(text) for text in expected} == expected
+    assert control.find("<s>x") == ["<s>x", "<s>"]
+    assert ControlTexts().partial_length("<") == 0
+    assert ControlTexts().find("<") == []

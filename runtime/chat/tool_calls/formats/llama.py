@@ -6,7 +6,7 @@ import ast
 import re
 from functools import partial
 
-from ..json_text import call, dumped, whole
+from ..json_text import call, dumped, write_call
 from ..lark import Rules, json_calls
 from ..reading import Reading
 from ..source import Malformed, Steps
@@ -78,6 +78,6 @@ def _built_in(reading: Reading, text: str) -> None:
         if not match or not isinstance(made, ast.Call) or made.args:
             raise Malformed
         given = {str(one.arg): ast.literal_eval(one.value) for one in made.keywords}
-        whole(reading.writer, match[1], dumped(given))
+        write_call(reading.writer, match[1], dumped(given))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise Malformed from None

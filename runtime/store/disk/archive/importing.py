@@ -15,7 +15,7 @@ from ....home import folder_mode, make_folder, remove_empty
 from ....methods import Progress
 from .. import files
 from ..checking.verify import verify
-from ..contents import LOCK, is_ours, remove_files, take_lock
+from ..contents import LOCK, is_pack_file, remove_files, take_lock
 from ..errors import PackError, checked_path
 from .unpack import unpack
 
@@ -80,7 +80,7 @@ def _clear(path: Path) -> None:
         if os.fstat(fd).st_uid != os.getuid():
             return
         modes = {e.name: e.stat(follow_symlinks=False).st_mode for e in os.scandir(fd)}
-        if not all(is_ours(name) and stat.S_ISREG(mode) for name, mode in modes.items()):
+        if not all(is_pack_file(name) and stat.S_ISREG(mode) for name, mode in modes.items()):
             return
     finally:
         os.close(fd)

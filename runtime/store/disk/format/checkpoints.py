@@ -39,7 +39,9 @@ class Checkpoint:
         )
 
 
-def wanted(n_full: int, n_before: int, spacing: int, others: Collection[int] = ()) -> list[int]:
+def segments_to_keep(
+    n_full: int, n_before: int, spacing: int, others: Collection[int] = ()
+) -> list[int]:
     """The segments of which a commit with `n_full` full ones keeps the last tokens: those before
     its open segment, before the one before, before each multiple of `spacing` segments, and before
     each of `others`."""

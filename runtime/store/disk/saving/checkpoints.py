@@ -13,7 +13,7 @@ from ...windowed import Windowed
 from ..errors import PackDamaged
 from ..folder import PackFolder, State
 from ..format import checkpoints
-from ..format.checkpoints import Checkpoint, newest_end, wanted
+from ..format.checkpoints import Checkpoint, newest_end, segments_to_keep
 
 
 class Checkpoints:
@@ -71,7 +71,7 @@ class Checkpoints:
         kept: dict[int, Checkpoint] = {}
         parent, spacing = self._folder.manifest.parent, self.windowed.every // SEGMENT
         shared = 0 if parent is None else parent.n_segments
-        for segment in wanted(n_full, n_before, spacing, (shared, *pinned)):
+        for segment in segments_to_keep(n_full, n_before, spacing, (shared, *pinned)):
             if segment in self.named:
                 kept[segment] = self.named[segment]
             elif (rows := (end_of or self.windowed.end_of)(segment)) is not None:

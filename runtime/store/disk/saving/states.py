@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import count
 
-from ...states import States, wanted
+from ...states import States, positions_to_keep
 from ..errors import PackDamaged, PackError
 from ..folder import PackFolder, State
 from ..format.states import NAME, StateSlot, digest_of, read
@@ -72,7 +72,7 @@ class SavedStates:
         memory, kept, written = self.states.checkpoints, [], False
         known = {p for p in {*self.named, *memory} if p <= len(tokens)}
         free = (slot for slot in count() if slot not in taken)
-        for position in wanted(known, self.states.pins, len(tokens), self.states.most):
+        for position in positions_to_keep(known, self.states.pins, len(tokens), self.states.most):
             slot = self.named.get(position)
             if slot is None:
                 place, data = next(free), memory[position].data

@@ -14,7 +14,7 @@ from kvarn.runtime.packs.pack import all_packs, pack_info, remove_pack
 from kvarn.runtime.store import Disk, PackError, StoreError
 from kvarn.runtime.store.disk import files
 from kvarn.runtime.store.disk.checking.verify import verify
-from kvarn.runtime.store.disk.contents import create, is_ours
+from kvarn.runtime.store.disk.contents import create, is_pack_file
 from kvarn.runtime.store.disk.format import manifest, snapshot
 from kvarn.runtime.store.disk.format.manifest import Manifest, Parent
 
@@ -54,7 +54,7 @@ def test_rm_takes_a_pack_and_its_folder(full: Path) -> None:
     "name", ["notes.txt", "tail-notes", "layer-1.kv", "index-A", "lock2", ".hidden", "pack.json~"]
 )
 def test_rm_leaves_files_of_others(full: Path, name: str) -> None:
-    assert not is_ours(name)
+    assert not is_pack_file(name)
     (full / name).write_text("mine")
     (full / "mine").mkdir()
     (full / "mine" / "tokens").write_text("mine")

@@ -12,7 +12,7 @@ from kvarn.runtime.store import DiskStore, PackError, windowed
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 from kvarn.runtime.store.disk.checking.verify import verify
 from kvarn.runtime.store.disk.folder import PackFolder
-from kvarn.runtime.store.disk.format.checkpoints import newest_end, wanted
+from kvarn.runtime.store.disk.format.checkpoints import newest_end, segments_to_keep
 
 from .packs import MIXED, WINDOWS, check, fill, holds, keys_of, make, opened, random_tokens, save
 from .test_contents import ODD, forge, set_
@@ -58,7 +58,7 @@ def flip(path: Path, offset: int) -> None:
     ],
 )
 def test_which_checkpoints_a_commit_keeps(n_full: int, n_before: int, segments: list[int]) -> None:
-    assert wanted(n_full, n_before, SPACING * n_before) == segments
+    assert segments_to_keep(n_full, n_before, SPACING * n_before) == segments
     assert newest_end(segments, n_before, n_full) == n_full
 
 
