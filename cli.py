@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from .commands import COMMANDS, REAL_MODEL
 from .commands.parsing.parser import build_parser, module_of
 from .system.errors import WrongUsage, message_of, traceback_of
-from .system.spelling import as_flag, spelled
+from .system.spelling import as_flag, use_spelling
 from .system.terminal import capture_libraries, open_streams, say, say_lines, show
 
 FIRST_STEPS = """\
@@ -29,7 +29,7 @@ kvarn runs language models from GGUF files, on the CPU, with long contexts.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the process's exit code; SystemExit where argparse ends it."""
     open_streams()
-    with spelled(as_flag):
+    with use_spelling(as_flag):
         return _main(sys.argv[1:] if arguments is None else arguments)
 
 

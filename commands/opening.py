@@ -57,7 +57,7 @@ def load_model(
     draft: what is to guess for it; before it is loaded, a draft of another vocabulary is refused.
 
     pack: the pack that the context begins with. If its model was moved, the pack finds it from now
-    on. compiles: False leaves the compiling to `opened`, which knows more of the context.
+    on. compiles: False leaves the compiling to `open_context`, which knows more of the context.
     """
     card_for(source.device)  # refuses before a model is pulled, or kernels compiled
     path, lora = source.file(pack), source.adapters(pack)
@@ -93,7 +93,7 @@ def load_draft(request: DraftRequest | None) -> Draft | None:
 
 
 @contextmanager
-def opened(
+def open_context(
     source: ModelRequest, model: Model, request: ContextRequest, n_prompt: int | None = None
 ) -> Iterator[Context]:
     """Open the context that is asked for, with its kernels compiled, and show its notices.
@@ -110,7 +110,7 @@ def opened(
 def compile_for(
     source: ModelRequest, model: Model, context: Context, n_prompt: int | None = None
 ) -> None:
-    """Compile the kernels that a context needs; n_prompt: see `opened`."""
+    """Compile the kernels that a context needs; n_prompt: see `open_context`."""
     plan, reach = context.plan, context.most_tokens
     if n_prompt is not None:
         reach = min(reach, len(context.tokens) + n_prompt)

@@ -12,7 +12,7 @@ from ..runtime.chat.openai.errors import RequestError, invalid
 from ..runtime.draft.base import MOST_TOKENS
 from ..runtime.sampling import Constraint
 from ..system.reading import MOST_TEXT, read_file
-from ..system.spelling import as_argument, spelled
+from ..system.spelling import as_argument, use_spelling
 
 KV_TYPES = {None: "f16", 1: "f16", 8: "q8_0", 2: "q4_0"}
 """ggml's numbers of types → kvarn's names."""
@@ -44,7 +44,7 @@ _VALUES: Mapping[str, tuple[Any, ...]] = {
 def value_errors() -> Iterator[None]:
     """Errors of kvarn as `RequestError`, which is a ValueError, as programs expect it here."""
     try:
-        with spelled(lambda word: _SPELT.get(word) or as_argument(word)):
+        with use_spelling(lambda word: _SPELT.get(word) or as_argument(word)):
             yield
     except KvarnError as error:
         raise RequestError(str(error)) from error

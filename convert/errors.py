@@ -11,5 +11,5 @@ class HubError(KvarnError):
     """A repository cannot be pulled."""
 
 
-class HubOutOfReach(HubError):
+class HubUnreachable(HubError):
     """There is no connection, or it broke off or stalled: another attempt may succeed."""

@@ -42,13 +42,13 @@ def _engine() -> ThreadPoolExecutor:
     from concurrent.futures import ThreadPoolExecutor
 
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
-    with _uninterrupted():
+    with _block_signals():
         executor.submit(int).result()
     return executor
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _block_signals() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

@@ -189,15 +189,15 @@ class Stats:
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
             f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_seconds else ''}"
             f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{_reads_of(self.layers)}"
-            f"{self._of_prompts()}{self._of_indexes()}"
+            f"{self._prompt_line()}{self._index_line()}"
             f"{f'; {self.kept}' if self.kept else ''}"
         )
 
-    def _of_indexes(self) -> str:
+    def _index_line(self) -> str:
         n_bytes = self.copied_index_bytes
         return f"; {human_bytes(n_bytes)} of index copied to memory" if n_bytes else ""
 
-    def _of_prompts(self) -> str:
+    def _prompt_line(self) -> str:
         """How prompts were read, unless all of them exactly."""
         reads = _reads_of(self.prompt_layers)
         return f"; prefill {self.prefill}: {reads[2:]}" if reads else ""

@@ -50,7 +50,7 @@ def current() -> Spelling:
 
 
 @contextmanager
-def spelled(spelling: Spelling) -> Iterator[None]:
+def use_spelling(spelling: Spelling) -> Iterator[None]:
     """In the block, write options in this way."""
     before = spell(spelling)
     try:

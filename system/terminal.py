@@ -122,7 +122,7 @@ def open_streams() -> None:
 @contextmanager
 def capture_libraries() -> Iterator[None]:
     """Print warnings and log records of libraries by `say`."""
-    handler, root = _Logged(logging.WARNING), logging.getLogger()
+    handler, root = _LogHandler(logging.WARNING), logging.getLogger()
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, category, *_: say(f"{category.__name__}: {message}")
         root.addHandler(handler)
@@ -132,7 +132,7 @@ def capture_libraries() -> Iterator[None]:
             root.removeHandler(handler)
 
 
-class _Logged(logging.Handler):
+class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         say(f"{record.name}: {record.getMessage()}")
 

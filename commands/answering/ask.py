@@ -22,7 +22,7 @@ from ...system.spelling import as_flag
 from ...system.terminal import generate, say, show, show_json
 from ...system.values import count
 from ..notices import tell_of_template
-from ..opening import Workload, compile_for, load_model, opened
+from ..opening import Workload, compile_for, load_model, open_context
 from ..options.cluster import add_ray_options, check_ray_options
 from ..options.context import add_attend_options
 from ..options.generation import (
@@ -34,7 +34,7 @@ from ..options.generation import (
 from ..options.model import ModelRequest
 from ..options.model_options import add_ctx_option, add_file_flag, add_threads_option
 from ..options.values import argument_type, file_name, positive, utf8
-from ..terminal.interrupt import Interruptible, StoppedReading
+from ..terminal.interrupt import Interruptible, ReadingStopped
 from ..terminal.progress import index_context
 from .best_packs import compare_packs, require_one_model
 from .endings import tell_end
@@ -218,7 +218,7 @@ def _asker(
 
     @contextmanager
     def indexed(request: ContextRequest) -> Iterator[Context]:
-        with opened(source, model, request, _n_prompt(options)) as context:
+        with open_context(source, model, request, _n_prompt(options)) as context:
             index_context(context)
             yield context
 
@@ -246,7 +246,7 @@ def _answer(
         pieces = asker.pieces(request, options.question, interrupt.progress)
         try:
             answer = _written(pieces, interrupt, options.json, tell)
-        except StoppedReading:
+        except ReadingStopped:
             raise KeyboardInterrupt from None
     if options.json:
         return answer

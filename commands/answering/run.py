@@ -22,7 +22,7 @@ from ..notices import (
     tell_of_limit,
     tell_of_plain_prompt,
 )
-from ..opening import Workload, load_draft, load_model, opened
+from ..opening import Workload, load_draft, load_model, open_context
 from ..options.context import add_context_options, add_kv_option, add_pack_options, request_from
 from ..options.draft_options import add_draft_options
 from ..options.drafting import draft_from
@@ -130,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     if prompt is not None and options.instruct:
         text = _as_message(model, prompt, options.system)
     n_prompt = len((text or "").encode("utf-8", "surrogatepass")) + _BESIDE_TEXT
-    with _on_ctrl_c(request.store), opened(source, model, request, n_prompt) as context:
+    with _on_ctrl_c(request.store), open_context(source, model, request, n_prompt) as context:
         if draft is not None:
             draft.prepare(context)
         if text is not None:

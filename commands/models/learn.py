@@ -21,7 +21,7 @@ from ..options.files import check_output
 from ..options.model import ModelRequest
 from ..options.model_options import add_threads_option
 from ..options.values import count, positive, seed
-from ..terminal.interrupt import Interruptible, StoppedReading
+from ..terminal.interrupt import Interruptible, ReadingStopped
 from ..terminal.progress import duration
 from ..terminal.tables import columns
 
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> int:
             write_sidecar(output, learning.learned, model.file.architecture)
             say(f"wrote {output}; measuring it on text that was held out …")
             recalls = learning.recalls(interrupt.progress)
-        except StoppedReading:
+        except ReadingStopped:
             learning.save()
             raise KeyboardInterrupt(
                 f"stopped: {checkpoint} keeps what was learned; run the same command to resume"

@@ -20,7 +20,7 @@ def on_ctrl_c(last_line: Callable[[], str]) -> Iterator[None]:
         raise KeyboardInterrupt(last_line()) from None
 
 
-class StoppedReading(Exception):
+class ReadingStopped(Exception):
     """Raised by a prefill's progress callback when the user has interrupted it."""
 
 
@@ -53,7 +53,7 @@ class Interruptible:
         """For `Context.prefill`: shows how far it is; stops between chunks if asked to."""
         self._bar(done, total)
         if self.asked:
-            raise StoppedReading
+            raise ReadingStopped
 
     def clear_bar(self) -> None:
         """Takes the bar off the terminal."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...system.text import one_line
-from ..errors import HubError, HubOutOfReach
+from ..errors import HubError, HubUnreachable
 
 Notice = Callable[[str], None]
 
@@ -52,7 +52,7 @@ class Answer:
     _closed: threading.Event = field(default_factory=threading.Event)
 
     def chunks(self) -> Iterator[bytes]:
-        """The body as it was sent. Raises `HubOutOfReach` where it breaks off or stalls."""
+        """The body as it was sent. Raises `HubUnreachable` where it breaks off or stalls."""
         deadline, received = time.monotonic() + STALL_SECONDS, 0
         while (chunk := self._next(deadline)) is not None:
             yield chunk
@@ -75,7 +75,7 @@ class Answer:
         try:
             part = self._parts.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            raise HubOutOfReach(
+            raise HubUnreachable(
                 f"the hub sends nothing more for {self.repo} (less than {STALL_BYTES >> 10} KiB in "
                 f"{STALL_SECONDS:g} s): try again later"
             ) from None
@@ -150,7 +150,7 @@ def read_whole(repo: str, path: str, limit: int, notice: Notice) -> bytes:
             if len(body) > limit:
                 raise HubError(f"the hub's answer for {repo} is larger than {limit >> 20} MiB")
             if time.monotonic() > deadline:
-                raise HubOutOfReach(
+                raise HubUnreachable(
                     f"the hub takes more than {LISTING_SECONDS:g} s to answer for {repo}: try "
                     "again later"
                 )
@@ -207,7 +207,7 @@ def _refusal(answer: Answer) -> HubError:
         )
     if status == 429:
         return HubError("the hub is asked too often from this machine: try again in some minutes")
-    kind = HubOutOfReach if status in _TRANSIENT else HubError
+    kind = HubUnreachable if status in _TRANSIENT else HubError
     return kind(f"the hub answers {status} for {repo}: try again later")
 
 
@@ -217,10 +217,10 @@ def _failure(repo: str, error: BaseException) -> HubError:
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     if isinstance(error, OfflineModeIsEnabled):
-        return HubOutOfReach("the hub is out of reach: HF_HUB_OFFLINE is set")
+        return HubUnreachable("the hub is out of reach: HF_HUB_OFFLINE is set")
     reason = one_line(str(error), 120) or type(error).__name__
     if type(error).__module__.partition(".")[0] in _HTTP_LIBRARIES:
-        return HubOutOfReach(f"cannot reach {ENDPOINT}: {reason}; try again later")
+        return HubUnreachable(f"cannot reach {ENDPOINT}: {reason}; try again later")
     # The library parses the answer and fails on some: any such error is the hub's.
     return HubError(
         f"the hub's answer for {repo} cannot be read ({type(error).__name__}: {reason})"

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from ...system.files import GGUF_MAGIC, new_file, open_regular
-from ..errors import HubError, HubOutOfReach
+from ..errors import HubError, HubUnreachable
 from .ask import STALL_BYTES, Answer, Notice, open_answer
 from .choose import RepositoryFile
 from .places import Folder
@@ -39,7 +39,7 @@ def fetch(
     """Put `file` in its place and check it; download it unless it is there.
 
     Raises `HubError` where it is not what the hub lists: a new download is removed, a file that was
-    there before stays; `HubOutOfReach`; `FileRefused`.
+    there before stays; `HubUnreachable`; `FileRefused`.
     """
     with progress(file.name) as step:
         stored = place.stored(file)
@@ -88,7 +88,7 @@ class Download:
         while self._n_bytes < self._file.n_bytes:
             try:
                 self._go_on(notice)
-            except HubOutOfReach:
+            except HubUnreachable:
                 attempt += 1
                 if self._n_bytes >= most + STALL_BYTES:
                     attempt, most = 1, self._n_bytes
@@ -128,7 +128,7 @@ class Download:
                 self._step(self._n_bytes, size)
                 if self._n_bytes == stop:
                     return
-        raise HubOutOfReach(
+        raise HubUnreachable(
             f"{self._file.name} of {self._repo} breaks off after {self._n_bytes} of {size} bytes: "
             "try again later"
         )

@@ -42,7 +42,7 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 def list_files(repo: str, revision: str, notice: Notice) -> tuple[str, list[RepositoryFile]]:
     """The commit of a revision, and its files.
 
-    Raises `HubError` for a listing of another shape than the hub's; `HubOutOfReach`.
+    Raises `HubError` for a listing of another shape than the hub's; `HubUnreachable`.
     """
     path = f"api/models/{repo}/revision/{quote(revision, safe='')}?blobs=true"
     body = read_whole(repo, path, MAX_BYTES, notice)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...runtime.gguf import GGUFError, open_gguf
 from ...runtime.memory import available_bytes, human_bytes
 from ...system.text import one_line
-from ..errors import HubError, HubOutOfReach
+from ..errors import HubError, HubUnreachable
 from ..hf.files.folder import INDEX
 from ..hf.files.jsons import optional_json
 from ..writing import check_room
@@ -77,7 +77,7 @@ def pull(
     place: Folder
     try:
         commit, listed = list_files(repo, revision, notice)
-    except HubOutOfReach as error:
+    except HubUnreachable as error:
         place = _find_earlier_pull(repo, revision, to, error)
         notice(f"the hub is out of reach: taking what was pulled before, {place.folder}")
         choice = chosen(_files_in(place))
@@ -160,7 +160,7 @@ def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
     check_room(place.folder, sum(f.n_bytes for f in choice.files if place.stored(f) is None), repo)
 
 
-def _find_earlier_pull(repo: str, revision: str, to: Path | None, error: HubOutOfReach) -> Folder:
+def _find_earlier_pull(repo: str, revision: str, to: Path | None, error: HubUnreachable) -> Folder:
     """The place of an earlier pull; `HubError` if there was none."""
     place = cached(repo, revision) if to is None else Folder(to) if to.is_dir() else None
     if place is None:

@@ -80,7 +80,7 @@ def compare_methods(
         )
         with model.silenced(), ExitStack() as stack:
             contexts = [
-                stack.enter_context(_opened(model, Path(pack.path), passage, method))
+                stack.enter_context(_open_context(model, Path(pack.path), passage, method))
                 for method in methods.values()
             ]
             for name, keep in keeps.items():
@@ -99,7 +99,7 @@ def compare_methods(
     return results
 
 
-def _opened(model: Model, pack: Path, passage: Passage, method: Attend) -> Context:
+def _open_context(model: Model, pack: Path, passage: Passage, method: Attend) -> Context:
     """A context that goes on after a passage's pack."""
     room = len(passage.read) + len(passage.following)
     context = model.context(room, method, store=Disk(pack, read_only=True), kv_on="host")

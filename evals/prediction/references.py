@@ -10,7 +10,7 @@ import numpy as np
 from ...ops.arrays import F32
 from ...ops.select import Range, Wanted
 from ...runtime.attend import Attend, Full, LayerView, TopK
-from ...runtime.attend.sparse import Budgeted, Chosen, Sparse, TokenIndex
+from ...runtime.attend.sparse import BudgetedSparse, Chosen, Sparse, TokenIndex
 from ...runtime.loading.model_info import ModelInfo
 from ...runtime.store import KVStore
 
@@ -51,7 +51,7 @@ def with_references(methods: dict[str, Attend], probe: int) -> dict[str, Attend]
         if not isinstance(method, Sparse):
             continue
         alone = SinksAndWindow(method.sink, method.window, probe=probe)
-        if isinstance(method, Budgeted):
+        if isinstance(method, BudgetedSparse):
             exact = TopK(
                 budget=method.budget, budget_unit=method.budget_unit, index="flat",
                 sink=method.sink, window=method.window, probe=probe,

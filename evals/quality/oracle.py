@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...ops.arrays import F32, I32
-from ...runtime.keep.scored.base import Scored
+from ...runtime.keep.scored.base import ScoredKeep
 from ...runtime.keep.scored.methods import highest_and_newest, pooled
 
 POOLING = 17
@@ -14,7 +14,7 @@ POOLING = 17
 
 
 @dataclass(frozen=True)
-class Oracle(Scored):
+class Oracle(ScoredKeep):
     """The tokens after the first `context` are the question. They stay, and their queries alone
     score the others: by the highest F of the POOLING tokens around one. (The question's queries
     point to the first token of an answer. Queries of the answer would point to the others, but do

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.keep.evicting import Evicting
+from ...runtime.keep.evicting import EvictingKeep
 from ...runtime.memory import human_bytes
 from ...runtime.store import Ram
 from ...system.files import disk_free
@@ -23,7 +23,7 @@ def check_memory(model: Model, plan: Plan) -> None:
     longest, ram = max(plan.lengths), Ram(*plan.kinds)
     for arm in plan.arms:
         keep = arm.keep_for(longest)
-        if isinstance(keep, Evicting) and keep.evicts(longest):
+        if isinstance(keep, EvictingKeep) and keep.evicts(longest):
             ram.check_slots(model.config, keep.plan(model.config, longest))
         elif not arm.keeps_all:
             ram.check(model.config, longest)

@@ -25,7 +25,7 @@ from kvarn.commands.options.arms import budgets_of, keeps_from, words
 from kvarn.evals.prediction import MethodLosses, passages_of
 from kvarn.evals.prediction.losses import TextLosses, log_softmax
 from kvarn.ops.arrays import F64
-from kvarn.runtime.keep.scored import NaCl, Scored, ScoredSlots
+from kvarn.runtime.keep.scored import NaCl, ScoredKeep, ScoredSlots
 from kvarn.runtime.loading.load import load
 from kvarn.system.errors import KvarnError
 from kvarn.system.reading import MOST_TEXT, read_text
@@ -105,7 +105,7 @@ def measured(
         full = list(_rows(whole(None), passage))
         losses = {}
         for name, keep in keeps.items():
-            if isinstance(keep, Scored):
+            if isinstance(keep, ScoredKeep):
                 losses[name] = _losses(whole(keep), passage, full)
                 continue
             with model.context(len(passage.read), keep=keep) as context:
@@ -115,14 +115,14 @@ def measured(
 
 
 @contextmanager
-def _read_whole(model: Model, passage: Passage) -> Iterator[Callable[[Scored | None], Context]]:
+def _read_whole(model: Model, passage: Passage) -> Iterator[Callable[[ScoredKeep | None], Context]]:
     """Gives a context that has read the passage, and is about to evict from it by a method."""
     n, reading = len(passage.read), Whole(len(passage.read) - 1, proxies="100%")
     with model.context(n, keep=reading) as context:
         context.prefill(passage.read)
         mark = context.mark()
 
-        def evicting(keep: Scored | None) -> Context:
+        def evicting(keep: ScoredKeep | None) -> Context:
             context.return_to(mark)
             for slots in reading.layers:
                 slots.keep = keep or reading

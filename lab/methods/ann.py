@@ -14,7 +14,7 @@ import kvarn
 from kvarn.ops.arrays import F32, I64
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.attend import AttendError, LayerView
-from kvarn.runtime.attend.sparse import SEED, Budgeted, Chosen, TokenIndex
+from kvarn.runtime.attend.sparse import SEED, BudgetedSparse, Chosen, TokenIndex
 from kvarn.runtime.store import Column
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _import_faiss() -> Any:
 
 
 @dataclass(frozen=True)
-class _Nearest(Budgeted, ABC):
+class _Nearest(BudgetedSparse, ABC):
     """softmax over sinks, window and the k tokens of each query head with the largest q·k of those
     that faiss finds."""
 

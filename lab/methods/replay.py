@@ -10,7 +10,7 @@ import kvarn
 from kvarn.ops.arrays import F32
 from kvarn.runtime.attend import Attend, AttendError, BoundAttend, LayerView
 from kvarn.runtime.attend.selections import Selections
-from kvarn.runtime.attend.sparse import Budgeted, Chosen, TokenIndex
+from kvarn.runtime.attend.sparse import BudgetedSparse, Chosen, TokenIndex
 from kvarn.runtime.methods import option
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Replay(Attend):
 
 
 @dataclass(frozen=True)
-class _Recorded(Budgeted):
+class _Recorded(BudgetedSparse):
     """The options that give room for the longest list."""
 
     name: ClassVar[str] = "replay"

@@ -49,7 +49,7 @@ class TextEncoder:
         self._device = weights.device
         self._work = Workspace(config, self._device, max_rows, widths_of(config))
         self._rotations = Rotations(config, weights, max_rows, self._device)
-        self._attention = _WithinTexts(config, self._device)
+        self._attention = _TextAttention(config, self._device)
         self._layers = [
             Layer(index, weights, rotation, config, self._work)
             for index, rotation in enumerate(self._rotations.of_layer)
@@ -142,7 +142,7 @@ class TextEncoder:
                 raise ModelError(f"cannot run the model: a {what} outside 0 to {stop - 1}")
 
 
-class _WithinTexts:
+class _TextAttention:
     """The interface `Attention`: every token of a text attends to every other, or to those around.
 
     texts: what the pass reads.

@@ -28,7 +28,7 @@ from .encoders.sidecar import BITS, find_encoders, read_sidecar
 from .losses import SIMHASH as SIMHASH_LOSS
 from .sparse import SEED, Chosen, SlotIndex
 from .sparse.index import Choice
-from .tailed import Tailed
+from .tailed import TailedSparse
 
 AUTO, SIMHASH = "auto", "simhash"
 MOST_RERANK = 64
@@ -38,7 +38,7 @@ NOTICE = f"hash: this model has no learned encoders; {_LOSS}"
 
 
 @dataclass(frozen=True)
-class Hash(Tailed):
+class Hash(TailedSparse):
     """softmax over sinks, window and the tokens of the k nearest signatures of each query head.
 
     bits: of a signature, 32 or 64, which find more; None: those of the learned encoders, 32

@@ -10,13 +10,13 @@ from ..loading.model_info import ModelInfo
 from ..methods import option
 from ..store import KVStore
 from .indexes import MeansIndex
-from .sparse import Budgeted, SlotSparse, TokenIndex
+from .sparse import BudgetedSparse, SlotSparse, TokenIndex
 
 TAILS = ("none", "means")
 
 
 @dataclass(frozen=True)
-class Tailed(Budgeted, SlotSparse, ABC):
+class TailedSparse(BudgetedSparse, SlotSparse, ABC):
     """A method with a budget, and a tail: what the tokens that were not chosen count.
 
     tail: "none", nothing; "means", for each block of 32 similar keys as many tokens at its mean key

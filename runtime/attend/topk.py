@@ -13,13 +13,13 @@ from ..store.ram.slots import SlotStore
 from .base import AttendError
 from .indexes import FlatIndex, SketchIndex, SlotSketches
 from .sparse import SlotIndex, TokenIndex
-from .tailed import Tailed
+from .tailed import TailedSparse
 
 NAMES = ("flat", "sketch")
 
 
 @dataclass(frozen=True)
-class TopK(Tailed):
+class TopK(TailedSparse):
     """softmax over sinks, window and the k tokens with the largest q·k of each query head.
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads

@@ -11,7 +11,7 @@ from ...ops.attention.softmax import Softmax
 from ...ops.device import Scratch
 from ...system.spelling import spelt
 from ..attend import ATTENDS, Attend, Full, LayerView
-from ..keep import Evicting, Keep, KeepAll, KeepError, Ring, SlotParts
+from ..keep import EvictingKeep, Keep, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
 from ..loading.model_info import ModelInfo
 from ..methods import called
@@ -43,7 +43,7 @@ def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCa
     """
     keep, attend = axes.keep, axes.prefill.wrap(axes.attend)
     _check_served(model, axes, n_ctx)
-    if isinstance(keep, Evicting) and keep.evicts(n_ctx):
+    if isinstance(keep, EvictingKeep) and keep.evicts(n_ctx):
         return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
     store = axes.store.open(model, n_ctx)
     with close_on_error(store):
@@ -61,13 +61,13 @@ def _check_served(model: ModelInfo, axes: Axes, n_ctx: int) -> None:
     kind = f"architecture {config.architecture.name}, whose layers differ in their keys and values"
     if any((layer.window or 0) > MOST_WINDOW for layer in config.kv_layers):
         raise StoreError(f"windows of more than {MOST_WINDOW:,} tokens cannot be held for {kind}")
-    if isinstance(axes.keep, Evicting) and axes.keep.evicts(n_ctx):
+    if isinstance(axes.keep, EvictingKeep) and axes.keep.evicts(n_ctx):
         raise KeepError(f"keep {axes.keep.name} cannot be combined with {kind}: use keep all")
 
 
 def _notice(keep: Keep, n_ctx: int) -> str:
     """A line where a keep method that could evict does not."""
-    if not isinstance(keep, Evicting):
+    if not isinstance(keep, EvictingKeep):
         return ""
     return (
         f"nothing is evicted: {spelt('keep_budget')} {keep.budget} has room for all {n_ctx} tokens"
@@ -75,7 +75,7 @@ def _notice(keep: Keep, n_ctx: int) -> str:
 
 
 def _open_slots(
-    model: ModelInfo, n_ctx: int, max_chunk: int, store: Store, keep: Evicting, attend: Attend
+    model: ModelInfo, n_ctx: int, max_chunk: int, store: Store, keep: EvictingKeep, attend: Attend
 ) -> SlotCache:
     from ...ops.evict import Staging
 

@@ -35,7 +35,9 @@ def documents_in(paths: Iterable[Path], notice: Notice) -> list[Document]:
     room, paths = MOST_TEXT, list(paths)
     check_stdin_once(paths)
     for path in paths:
-        for document in _of_folder(path, notice) if path.is_dir() else [_of_file(path, notice)]:
+        for document in (
+            _folder_documents(path, notice) if path.is_dir() else [_document(path, notice)]
+        ):
             documents.append(document)
             if document.path == path and not document.text.strip():
                 empty.append(document.name)
@@ -56,7 +58,7 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
     that a link leads to. What is in them is not looked at."""
     files: list[Path] = []
     for path in paths:
-        below = _below(path) if path.is_dir() else [path]
+        below = _files_below(path) if path.is_dir() else [path]
         files += [file for file in below if file == path or not file.is_symlink()]
     return files
 
@@ -73,16 +75,16 @@ def heading(name: str) -> str:
     return f"==> {name} <=="
 
 
-def _of_file(path: Path, notice: Notice) -> Document:
+def _document(path: Path, notice: Notice) -> Document:
     return Document(
         path, "stdin" if path == STDIN else path.name, read_document(path, notice=notice)
     )
 
 
-def _of_folder(folder: Path, notice: Notice) -> Iterator[Document]:
+def _folder_documents(folder: Path, notice: Notice) -> Iterator[Document]:
     left_out: list[str] = []
     n = 0
-    for path in _below(folder):
+    for path in _files_below(folder):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not path.is_file():
             left_out.append(f"{name} (a link)" if path.is_symlink() else name)
@@ -105,12 +107,12 @@ def _of_folder(folder: Path, notice: Notice) -> Iterator[Document]:
         raise DocumentRefused(f"{folder} is a folder without texts or documents: name another one")
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path) -> Iterator[Path]:
     """All files, and links, below a folder that are not hidden, in the order of their names."""
     for path in sorted(folder.iterdir()):
         if path.name[0] == ".":
             continue
         if path.is_dir() and not path.is_symlink():
-            yield from _below(path)
+            yield from _files_below(path)
         else:
             yield path

@@ -89,7 +89,7 @@ def text_of(data: bytes, name: str, suffix: str = "", notice: Notice = lambda li
             f"{name} is {kind.name}, which needs the package {error.name}: "
             f"{how_to_install('docs')}; without it, {kind.otherwise}"
         ) from error
-    with _one_line(kind, name):
+    with _one_line_errors(kind, name):
         text: str = reader.text_of(data, name, notice)
     text = text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
     if not text.strip():
@@ -98,7 +98,7 @@ def text_of(data: bytes, name: str, suffix: str = "", notice: Notice = lambda li
 
 
 @contextmanager
-def _one_line(kind: Kind, name: str) -> Iterator[None]:
+def _one_line_errors(kind: Kind, name: str) -> Iterator[None]:
     """Libraries raise whatever a damaged file leads them to: it becomes one line."""
     try:
         yield

@@ -28,7 +28,7 @@ FEW = 16
 
 
 @dataclass
-class Guessing:
+class GuessingContext:
     """What the generations of a draft share: a context, and its options.
 
     n_vocab: tokens that the model knows. drafter: the one whose tokens the context holds.
@@ -52,7 +52,7 @@ class ModelDrafter(Drafter):
     """
 
     def __init__(
-        self, guessing: Guessing, lengths: Lengths, model: Model, sampler: SamplerState
+        self, guessing: GuessingContext, lengths: Lengths, model: Model, sampler: SamplerState
     ) -> None:
         self._guessing, self._context, self.lengths = guessing, guessing.context, lengths
         self._sampler, self._ends = sampler, model.tokenizer.eog_ids

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..gguf import GGUFFile
     from ..model import Model
     from ..sampling.state import SamplerState
-    from .guessing import Guessing, ModelDrafter
+    from .guessing import GuessingContext, ModelDrafter
 
 
 class DraftModel(Draft):
@@ -50,7 +50,7 @@ class DraftModel(Draft):
     ) -> None:
         check_options(max_tokens, min_probability)
         self.model, self.max_tokens, self.min_probability = model, max_tokens, min_probability
-        self._guessing: Guessing | None = None
+        self._guessing: GuessingContext | None = None
         self._lengths = Lengths(1.0)
         self._checked: GGUFFile | None = None
 
@@ -106,9 +106,9 @@ class DraftModel(Draft):
         drafter.read(context.tokens)
         return drafter
 
-    def _guessing_for(self, n_ctx: int) -> Guessing:
+    def _guessing_for(self, n_ctx: int) -> GuessingContext:
         """What guesses, with room for so many tokens."""
-        from .guessing import Guessing
+        from .guessing import GuessingContext
 
         size = self.size_for(n_ctx)
         if self._guessing is None or self._guessing.context.n_ctx < size:
@@ -117,7 +117,7 @@ class DraftModel(Draft):
                 self.model.tell(
                     f"the draft {name} guesses up to token {size:,}, the most it was trained on"
                 )
-            self._guessing = Guessing(
+            self._guessing = GuessingContext(
                 self.model.context(size),
                 self.model.config.n_vocab,
                 self.max_tokens,

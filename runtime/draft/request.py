@@ -68,7 +68,7 @@ class DraftRequest:
             return None
         if draft == NGRAM:
             return cls(Ngram(**options))
-        return cls(file=_opened(draft, spell, find), options=tuple(options.items()))
+        return cls(file=_open_file(draft, spell, find), options=tuple(options.items()))
 
     def check(self, path: Path) -> None:
         """Raises `DraftError` where it cannot guess for the model in this file."""
@@ -82,7 +82,7 @@ class DraftRequest:
         return DraftModel(load(self.file.path), **dict(self.options))
 
 
-def _opened(name: str, spell: Callable[[str], str], find: Callable[[Path], Path]) -> GGUFFile:
+def _open_file(name: str, spell: Callable[[str], str], find: Callable[[Path], Path]) -> GGUFFile:
     """The file of a model that drafts. Nothing but its metadata is read."""
     path, word = Path(name), spell("draft")
     if name.isdecimal() and not path.exists():

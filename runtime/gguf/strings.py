@@ -43,7 +43,7 @@ def walk_strings(view: memoryview, position: int, count: int, count_bytes: int) 
     done, hops = 0, _MIN_HOPS
     while done < count:
         begin = position
-        n, position = _leap(view, position, starts[done:], count_bytes)
+        n, position = _scan_many(view, position, starts[done:], count_bytes)
         done += n
         if position > len(view):
             raise _too_long(done - 1, position - int(starts[done - 1]) - count_bytes)
@@ -52,13 +52,13 @@ def walk_strings(view: memoryview, position: int, count: int, count_bytes: int) 
             continue
         # A leap costs about a thousand hops: leaps that find few strings must stay rare.
         n = min(hops, count - done)
-        position = _hop(view, position, starts[done : done + n], done, count_bytes)
+        position = _scan_each(view, position, starts[done : done + n], done, count_bytes)
         done += n
         hops = min(2 * hops, _MAX_HOPS)
     return starts, position
 
 
-def _leap(view: memoryview, position: int, starts: I64, count_bytes: int) -> tuple[int, int]:
+def _scan_many(view: memoryview, position: int, starts: I64, count_bytes: int) -> tuple[int, int]:
     """Find many short strings at once; fills `starts`, returns how many and the end of the last.
 
     The length of a string under 256 bytes is one byte followed by zeros. All such places in a
@@ -81,7 +81,7 @@ def _leap(view: memoryview, position: int, starts: I64, count_bytes: int) -> tup
     return n, position + int(nexts[n - 1])
 
 
-def _hop(view: memoryview, position: int, starts: I64, index: int, count_bytes: int) -> int:
+def _scan_each(view: memoryview, position: int, starts: I64, index: int, count_bytes: int) -> int:
     """Step over strings one by one; fills `starts`, returns the end of the last."""
     length_at = (U64 if count_bytes == U64.size else U32).unpack_from
     for i in range(len(starts)):

@@ -6,7 +6,7 @@ which tokens are in them (`slots`).
 
 from .base import Keep as Keep
 from .base import KeepError as KeepError
-from .evicting import Evicting as Evicting
+from .evicting import EvictingKeep as EvictingKeep
 from .registry import KEEPS as KEEPS
 from .registry import HashEvict as HashEvict
 from .registry import KeepAll as KeepAll

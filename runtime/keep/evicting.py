@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Evicting(Keep):
+class EvictingKeep(Keep):
     """A keep method with a budget: how many tokens each KV head of a global layer keeps.
 
     budget: a number of tokens, or a share of `n_ctx` such as "20%". A context that evicts reads on
@@ -53,7 +53,7 @@ class Evicting(Keep):
         """Slots of a layer beside the budget."""
         return 0
 
-    def shortened(self, n_slots: int) -> Evicting:
+    def shortened(self, n_slots: int) -> EvictingKeep:
         return replace(self, budget=n_slots)
 
     def evicts(self, n_ctx: int) -> bool:

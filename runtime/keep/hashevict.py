@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
 from .base import KeepError
-from .evicting import Evicting
+from .evicting import EvictingKeep
 from .slots import ReplacingSlots
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ AGAINST = ("query", "key")
 
 
 @dataclass(frozen=True)
-class HashEvict(Evicting):
+class HashEvict(EvictingKeep):
     """When the slots are full, a token takes the slot of the key farthest from its queries.
 
     The distance is the Hamming distance of SimHash signatures (`bits` random hyperplanes per layer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .evicting import Evicting
+from .evicting import EvictingKeep
 from .slots import Ring
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Streaming(Evicting):
+class Streaming(EvictingKeep):
     """The first `sinks` tokens and the last budget − sinks, the newest included.
 
     Tokens keep their positions, where StreamingLLM renumbers those in its cache. Source: Xiao et

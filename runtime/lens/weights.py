@@ -59,7 +59,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Weighing(Full):
+class RecordingFull(Full):
     """`full`, which also adds up what the rows of a prompt attend to."""
 
     weights: Weights = field(default_factory=lambda: Weights(0), compare=False, repr=False)
@@ -69,10 +69,10 @@ class Weighing(Full):
         return "weighing passages"
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> FullAttention:
-        return WeighingAttention(self.weights, model, store, n_ctx)
+        return RecordingAttention(self.weights, model, store, n_ctx)
 
 
-class WeighingAttention(FullAttention):
+class RecordingAttention(FullAttention):
     """See `Weighing`."""
 
     records = records_prompts = False
@@ -123,7 +123,7 @@ def weighing(
     shares, slice = [], (yield)
     for ids in (follow, neutral):
         weights = Weights(len(document))
-        with open(replace(request, attend=Weighing(weights), prefill=Exact())) as context:
+        with open(replace(request, attend=RecordingFull(weights), prefill=Exact())) as context:
             kept = context.cut_to_shared(document)
             room = min(MOST_ROWS, context.n_ctx - len(document))
             reading = context.reading([*document[kept:], *ids[:room]])

@@ -9,7 +9,7 @@ from .base import Saved as Saved
 from .base import SlotPlan as SlotPlan
 from .base import StoreError as StoreError
 from .disk import DiskStore as DiskStore
-from .disk import OtherModel as OtherModel
+from .disk import ModelMismatch as ModelMismatch
 from .disk import PackBusy as PackBusy
 from .disk import PackError as PackError
 from .facts import PrefillFacts as PrefillFacts

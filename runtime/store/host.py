@@ -11,7 +11,7 @@ from ...ops.arrays import F32, I64
 from ...ops.attention.layout import TileLayout
 from .base import Column, KVStore
 from .states import States
-from .windowed import Windowed
+from .windowed import WindowedLayers
 
 C = TypeVar("C", bound=Column)
 
@@ -24,7 +24,7 @@ class HostStore(KVStore, Generic[C]):
 
     records = True
 
-    def __init__(self, windowed: Windowed | None, n_tokens: int) -> None:
+    def __init__(self, windowed: WindowedLayers | None, n_tokens: int) -> None:
         self.windowed = windowed
         self.columns: dict[str, C] = {}
         self._reserved = self._start = n_tokens
@@ -73,7 +73,7 @@ class HostStore(KVStore, Generic[C]):
         return states.go_back(n_tokens)
 
     def _go_back(self, n_tokens: int) -> int:
-        """See `Windowed.go_back`."""
+        """See `WindowedLayers.go_back`."""
         assert self.windowed is not None
         return self.windowed.go_back(n_tokens)
 

@@ -37,7 +37,7 @@ def windows_of(config: ModelConfig) -> tuple[int, ...]:
     return windows if any(windows) else ()
 
 
-class Windowed:
+class WindowedLayers:
     """The layers of one context that have a window; all are held as the widest one needs it.
 
     first: the first token that memory holds. checkpoints: rows of the tokens base(p) … p - 1 for

@@ -57,14 +57,14 @@ def document_of(request: Request, body: bytes) -> PackRequest | UploadedDocument
     """What POST /packs is sent: JSON; a form with one file; or with `?name=`, the file as it is."""
     media_type = request.headers.get("content-type", "")
     if media_type.lower().startswith("multipart/form-data"):
-        return _of_form(parts_of(body, media_type))
+        return _form_document(parts_of(body, media_type))
     if "name" in request.query_params:
         fields = from_texts(dict(request.query_params), Upload)
         return UploadedDocument(fields, body, _suffix(fields.name, media_type))
     return decode(body, PackRequest)
 
 
-def _of_form(parts: list[Part]) -> UploadedDocument:
+def _form_document(parts: list[Part]) -> UploadedDocument:
     """The one file of a form, whose name the document has unless a field says another."""
     files = [part for part in parts if part.file_name is not None]
     if len(files) != 1:

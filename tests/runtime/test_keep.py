@@ -12,7 +12,7 @@ import pytest
 import kvarn
 from kvarn.runtime.attend import Attend, BoundAttend
 from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
-from kvarn.runtime.keep import KEEPS, Evicting, KeepError
+from kvarn.runtime.keep import KEEPS, EvictingKeep, KeepError
 from kvarn.runtime.keep.slots import ReplacingSlots
 from kvarn.runtime.model import Model
 
@@ -23,12 +23,12 @@ GREEDY = kvarn.Sampler(temp=0)
 METHODS = [kvarn.Streaming(40), kvarn.HashEvict(40)]
 
 
-def by_name(keep: Evicting) -> str:
+def by_name(keep: EvictingKeep) -> str:
     return keep.name
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_a_full_context_goes_on(tiny: Model, keep: Evicting) -> None:
+def test_a_full_context_goes_on(tiny: Model, keep: EvictingKeep) -> None:
     """A prompt of many times the budget, then an answer; memory follows the slots."""
     ids = ids_of(tiny, 700)
     context = tiny.context(1 << 20, keep=keep)
@@ -48,7 +48,7 @@ def test_a_full_context_goes_on(tiny: Model, keep: Evicting) -> None:
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: Evicting) -> None:
+def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: EvictingKeep) -> None:
     ids = ids_of(tiny, 600)
     plain = tiny.context(1024)
     roomy = tiny.context(1024, keep=replace(keep, budget=1024))
@@ -61,7 +61,7 @@ def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: Evicting) -> None
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_prompts_cut_at_chunk_borders_give_the_same_bits(tiny: Model, keep: Evicting) -> None:
+def test_prompts_cut_at_chunk_borders_give_the_same_bits(tiny: Model, keep: EvictingKeep) -> None:
     ids = ids_of(tiny, CHUNK + 60)
     whole, cut = (tiny.context(1024, keep=replace(keep, budget=200)) for _ in range(2))
     cut.prefill(ids[:CHUNK])
@@ -87,7 +87,7 @@ def with_windows(model: Model, *windows: int | None) -> Model:
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_layers_with_windows_are_left_alone(tiny: Model, keep: Evicting) -> None:
+def test_layers_with_windows_are_left_alone(tiny: Model, keep: EvictingKeep) -> None:
     ids, model = ids_of(tiny, 300), with_windows(tiny, 24, None)
     plain = model.context(512).prefill(ids)
     context = model.context(512, keep=replace(keep, budget=310))
@@ -100,7 +100,7 @@ def test_layers_with_windows_are_left_alone(tiny: Model, keep: Evicting) -> None
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
 def test_an_interrupted_step_is_finished(
-    tiny: Model, keep: Evicting, monkeypatch: pytest.MonkeyPatch
+    tiny: Model, keep: EvictingKeep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids, write_staged = ids_of(tiny, 60), ReplacingSlots.write_staged
 
@@ -127,7 +127,7 @@ def test_an_interrupted_step_is_finished(
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_cutting_back_ends_where_eviction_begins(tiny: Model, keep: Evicting) -> None:
+def test_cutting_back_ends_where_eviction_begins(tiny: Model, keep: EvictingKeep) -> None:
     ids = ids_of(tiny, 60)
     context = tiny.context(256, keep=keep)
     context.prefill(ids[:30])

@@ -20,7 +20,7 @@ from kvarn.runtime.attend import LayerView
 from kvarn.runtime.attend.full import FullAttention
 from kvarn.runtime.cache.slots import SlotCache
 from kvarn.runtime.context.reading.prompt import CHUNK, ContextError
-from kvarn.runtime.keep import Evicting, SlotParts
+from kvarn.runtime.keep import EvictingKeep, SlotParts
 from kvarn.runtime.keep.scored.queries import Queries
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import SlotStore
@@ -34,7 +34,7 @@ SIZE = 100
 """Tokens of a context of which 700 are read."""
 
 
-def by_name(keep: Evicting) -> str:
+def by_name(keep: EvictingKeep) -> str:
     return keep.name
 
 
@@ -62,7 +62,7 @@ def with_two_rotations(model: Model) -> Model:
 
 @pytest.mark.parametrize("change", [plain, with_windows, with_two_rotations])
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_the_size_of_a_context_changes_no_bit(tiny: Model, keep: Evicting, change) -> None:
+def test_the_size_of_a_context_changes_no_bit(tiny: Model, keep: EvictingKeep, change) -> None:
     model, ids = change(tiny), ids_of(tiny, 700)
     small, large = (model.context(n, keep=keep) for n in (SIZE, 1 << 20))
     held = []
@@ -87,7 +87,7 @@ def test_the_two_rotations_differ(tiny: Model) -> None:
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_generation_does_not_end_at_the_size(tiny: Model, keep: Evicting) -> None:
+def test_generation_does_not_end_at_the_size(tiny: Model, keep: EvictingKeep) -> None:
     context = tiny.context(50, keep=keep)
     generation = context.generation("the mill", 120, GREEDY)
     assert len(list(generation.ids(stop_at_eos=False))) == 120
@@ -96,7 +96,7 @@ def test_generation_does_not_end_at_the_size(tiny: Model, keep: Evicting) -> Non
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
 def test_a_saved_context_resumes_beyond_its_size(
-    tiny: Model, keep: Evicting, tmp_path: Path
+    tiny: Model, keep: EvictingKeep, tmp_path: Path
 ) -> None:
     ids = ids_of(tiny, 300)
     with tiny.context(SIZE, keep=keep, store=kvarn.Disk(tmp_path / "pack")) as context:
@@ -170,7 +170,7 @@ class Far(list[int]):
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_a_context_ends_at_the_last_position(tiny: Model, keep: Evicting) -> None:
+def test_a_context_ends_at_the_last_position(tiny: Model, keep: EvictingKeep) -> None:
     """Positions have 31 bits: up to there it reads, and there it stops in words."""
     context = tiny.context(SIZE, keep=keep)
     context.prefill(ids_of(tiny, 60))
@@ -192,7 +192,7 @@ def test_a_context_ends_at_the_last_position(tiny: Model, keep: Evicting) -> Non
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
+def test_the_last_positions_evict_as_the_first(keep: EvictingKeep) -> None:
     """The methods' rules in NumPy, token by token, up to the last position there is."""
     layout, n_slots, n = TileLayout(64, "f16", "f16"), 40, 30
     heads, kv_heads, head_dim = 6, 2, 64

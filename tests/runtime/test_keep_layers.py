@@ -17,7 +17,7 @@ from kvarn.runtime.attend import LayerView
 from kvarn.runtime.attend.full import FullAttention
 from kvarn.runtime.cache.slots import SlotCache
 from kvarn.runtime.context.reading.prompt import CHUNK
-from kvarn.runtime.keep import Evicting, Ring, SlotParts
+from kvarn.runtime.keep import EvictingKeep, Ring, SlotParts
 from kvarn.runtime.keep.scored.queries import Queries
 from kvarn.runtime.store import SlotStore
 
@@ -25,14 +25,14 @@ METHODS = [kvarn.Streaming(40), kvarn.HashEvict(40)]
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 64
 
 
-def by_name(keep: Evicting) -> str:
+def by_name(keep: EvictingKeep) -> str:
     return keep.name
 
 
 class Layer:
     """Attention over the slots of one layer, and its oracle in NumPy, over the same tokens."""
 
-    def __init__(self, keep: Evicting | None, n_slots: int, kinds: tuple[str, str]) -> None:
+    def __init__(self, keep: EvictingKeep | None, n_slots: int, kinds: tuple[str, str]) -> None:
         self.layout = TileLayout(HEAD_DIM, *kinds)
         self.store = SlotStore(self.layout, [7, n_slots], KV_HEADS)
         self.store.reserve(n_slots)
@@ -109,7 +109,7 @@ def expected(q, k, v, history) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("kinds", [("f16", "f16"), ("q8_0", "q4_0")])
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_survivors_and_outputs_are_the_papers(keep: Evicting, kinds: tuple[str, str]) -> None:
+def test_survivors_and_outputs_are_the_papers(keep: EvictingKeep, kinds: tuple[str, str]) -> None:
     """One chunk that fills the slots and evicts, then tokens one by one."""
     n_slots, n = 40, 150
     layer, (q, k, v) = Layer(keep, n_slots, kinds), data(n)
@@ -126,7 +126,7 @@ def test_survivors_and_outputs_are_the_papers(keep: Evicting, kinds: tuple[str, 
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)
-def test_cuts_and_threads_change_nothing(keep: Evicting) -> None:
+def test_cuts_and_threads_change_nothing(keep: EvictingKeep) -> None:
     """Threads change no bit, cuts change roundings; what stays is the same."""
     n_slots, n = 40, 110
     q, k, v = data(n)

@@ -21,7 +21,7 @@ from kvarn.ops.reference.select import (
 from kvarn.runtime.attend import Attend
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.attend.sparse import SEED
-from kvarn.runtime.keep import Evicting
+from kvarn.runtime.keep import EvictingKeep
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import BlocksPrefill, SparsePrefill
@@ -197,7 +197,7 @@ def test_what_stays_is_what_numpy_keeps(rows: Model, keep, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("keep", [kvarn.Streaming(40), kvarn.HashEvict(40)], ids=lambda x: x.name)
-def test_slots_that_are_replaced_go_on(rows: Model, keep: Evicting) -> None:
+def test_slots_that_are_replaced_go_on(rows: Model, keep: EvictingKeep) -> None:
     """Up to the last free slot with the bits of all; then cut prompts with those of whole ones."""
     ids, n = ids_of(rows, 600), 600
     plain = rows.context(1024).prefill(ids)

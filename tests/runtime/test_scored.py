@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import kvarn
 from kvarn.ops.arrays import F64
 from kvarn.ops.reference.attention import read_kv
-from kvarn.runtime.keep.scored import Scored, ScoredSlots
+from kvarn.runtime.keep.scored import ScoredKeep, ScoredSlots
 from kvarn.runtime.keep.scored.queries import Queries
 from kvarn.runtime.model import Model
 
@@ -35,7 +35,7 @@ METHODS = [
 ]
 
 
-def named(keep: Scored) -> str:
+def named(keep: ScoredKeep) -> str:
     return str(keep).replace(" ", ",")
 
 
@@ -112,7 +112,7 @@ def table_4(share: float) -> tuple[float, float, float]:
     return proxies / 100, newest / 100 / share, best / 100 / share
 
 
-def expected(keep: Scored, q, keys, budget: int, layer: int, n_read: int, scale: float):
+def expected(keep: ScoredKeep, q, keys, budget: int, layer: int, n_read: int, scale: float):
     """Which of the n held tokens stay in each KV head. q: of the tokens that may score."""
     n, heads = keys.shape[:2]
     if isinstance(keep, kvarn.L2Norm):
@@ -159,7 +159,7 @@ def expected(keep: Scored, q, keys, budget: int, layer: int, n_read: int, scale:
 @pytest.mark.parametrize("kind", ["f16", "q4_0"])
 @pytest.mark.parametrize("keep", METHODS, ids=named)
 def test_what_stays_is_what_numpy_keeps(
-    tiny: Model, keep: Scored, kind: str, monkeypatch: pytest.MonkeyPatch
+    tiny: Model, keep: ScoredKeep, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prompt in two calls, the second a token longer than a chunk's end; then one token."""
     ids = ids_of(tiny, N)
@@ -184,7 +184,7 @@ def test_what_stays_is_what_numpy_keeps(
 
 @pytest.mark.parametrize("keep", METHODS, ids=named)
 def test_later_evictions_bound_memory(
-    tiny: Model, keep: Scored, monkeypatch: pytest.MonkeyPatch
+    tiny: Model, keep: ScoredKeep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every 70 tokens, generated and read: what is held then is scored by what followed."""
     every, ids = 70, ids_of(tiny, 1000, 1)

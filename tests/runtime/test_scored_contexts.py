@@ -14,7 +14,7 @@ from kvarn.runtime.attend import Attend
 from kvarn.runtime.cache import scored
 from kvarn.runtime.context import ContextError
 from kvarn.runtime.keep import KeepError
-from kvarn.runtime.keep.scored import Scored
+from kvarn.runtime.keep.scored import ScoredKeep
 from kvarn.runtime.keep.scored.queries import BLOCK, Queries
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.disk.checking.verify import verify
@@ -26,7 +26,7 @@ BUDGET, N = 130, 700
 SOME = [kvarn.NaCl(BUDGET), kvarn.H2O(BUDGET), kvarn.L2Norm(BUDGET)]
 
 
-def named(keep: Scored) -> str:
+def named(keep: ScoredKeep) -> str:
     return keep.name
 
 
@@ -47,7 +47,7 @@ def test_memory_for_queries_is_made_once_a_block(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("keep", SOME, ids=named)
-def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: Scored) -> None:
+def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: ScoredKeep) -> None:
     ids, plain = ids_of(tiny, 600), tiny.context(1024)
     for n_ctx, budget in ((1024, 1024), (2048, 600)):
         context = tiny.context(n_ctx, keep=replace(keep, budget=budget))
@@ -61,7 +61,7 @@ def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: Scored) -> None:
 @pytest.mark.parametrize("keep", SOME, ids=named)
 @pytest.mark.parametrize("every", [0, 70])
 def test_a_saved_context_goes_on_bit_for_bit(
-    tiny: Model, keep: Scored, every: int, tmp_path: Path
+    tiny: Model, keep: ScoredKeep, every: int, tmp_path: Path
 ) -> None:
     """Saved within the prompt, after it, after an eviction, and on."""
     ids, keep = ids_of(tiny, 800), replace(keep, every=every)
@@ -115,7 +115,7 @@ def test_layers_with_windows_are_left_alone(tiny: Model, windows, tmp_path: Path
 
 @pytest.mark.parametrize("keep", SOME, ids=named)
 @pytest.mark.parametrize("every", [0, 70])
-def test_a_draft_evicts_at_the_same_tokens(tiny: Model, keep: Scored, every: int) -> None:
+def test_a_draft_evicts_at_the_same_tokens(tiny: Model, keep: ScoredKeep, every: int) -> None:
     """Wrong and right guesses: what is kept is what single tokens keep."""
     ids, keep = ids_of(tiny, 300), replace(keep, every=every)
     drafted, single = (tiny.context(1000, keep=keep) for _ in range(2))
@@ -251,7 +251,7 @@ def test_wrong_options_are_one_line() -> None:
 )
 @pytest.mark.parametrize("keep", [kvarn.NaCl(BUDGET, every=20), kvarn.TOVA(BUDGET)], ids=named)
 def test_sparse_attention_chooses_among_what_was_moved(
-    tiny: Model, keep: Scored, attend: Attend
+    tiny: Model, keep: ScoredKeep, attend: Attend
 ) -> None:
     """An index that is built anew before every token chooses the same; a larger budget is full."""
     ids = ids_of(tiny, 700)

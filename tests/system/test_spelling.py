@@ -3,7 +3,7 @@
 import pytest
 
 from kvarn.system.children import run_helpers
-from kvarn.system.spelling import as_argument, as_flag, spell, spelled, spelt
+from kvarn.system.spelling import as_argument, as_flag, spell, spelt, use_spelling
 
 WORDS = ("ctx", "keep_budget", "prefill", "store", "kv_type")
 
@@ -20,14 +20,14 @@ WORDS = ("ctx", "keep_budget", "prefill", "store", "kv_type")
     ],
 )
 def test_each_front_end_has_its_spelling(spelling, written: list[str]) -> None:
-    with spelled(spelling):
+    with use_spelling(spelling):
         assert [spelt(word) for word in WORDS] == written
     assert spelt("ctx") == "n_ctx"  # this process is Python's
 
 
 def test_a_block_ends_with_the_spelling_before_it() -> None:
     before = spell(str)
-    with pytest.raises(ValueError, match="ctx"), spelled(as_flag):
+    with pytest.raises(ValueError, match="ctx"), use_spelling(as_flag):
         raise ValueError(spelt("ctx"))
     assert spelt("ctx") == "ctx"
     assert spell(before) is str
@@ -39,6 +39,6 @@ def tell(word: str, say) -> None:
 
 def test_processes_that_share_the_work_write_options_alike() -> None:
     told: list[str] = []
-    with spelled(as_flag), run_helpers(1, tell, "ctx", told.append):
+    with use_spelling(as_flag), run_helpers(1, tell, "ctx", told.append):
         pass
     assert told == ["--ctx"]

@@ -15,7 +15,7 @@ from ....system.errors import KvarnError, WrongUsage
 from ....system.spelling import as_flag
 from ....system.terminal import say
 from ...notices import tell_of_template
-from ...opening import Workload, load_draft, load_model, opened
+from ...opening import Workload, load_draft, load_model, open_context
 from ...options.context import add_context_options, add_pack_options, request_from
 from ...options.draft_options import add_draft_options
 from ...options.drafting import draft_from
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         model.chat_template.start()
     from ....runtime.chat.conversation import Conversation
 
-    with _without_empty(options.session), opened(source, model, request) as context:
+    with _without_empty(options.session), open_context(source, model, request) as context:
         if draft is not None:
             draft.prepare(context)
         ids = context.encode(text) if text else []

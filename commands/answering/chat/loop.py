@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ....system.errors import KvarnError, message_of
 from ....system.terminal import generate, say, say_lines
-from ...terminal.interrupt import Interruptible, StoppedReading
+from ...terminal.interrupt import Interruptible, ReadingStopped
 
 if TYPE_CHECKING:
     from ....runtime.chat.conversation import Conversation
@@ -120,7 +120,7 @@ class Chat:
                     wrote = True
                     if interrupt.asked:
                         break
-            except StoppedReading:
+            except ReadingStopped:
                 pass
         if wrote:
             generate("\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import kvarn
 from kvarn.ops.attention.layout import TILE
-from kvarn.runtime.attend.sparse import Budgeted
+from kvarn.runtime.attend.sparse import BudgetedSparse
 
 from .index import TileIndex
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @kvarn.register
 @dataclass(frozen=True)
-class Quest(Budgeted):
+class Quest(BudgetedSparse):
     """softmax over sinks, window and the tiles of 16 tokens with the highest bounds of q·k.
 
     bound = Σ_d max(q_d min_d, q_d max_d) over the least and the greatest K of each dimension in the

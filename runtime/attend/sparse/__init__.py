@@ -11,6 +11,6 @@ from .index import SEED as SEED
 from .index import Chosen as Chosen
 from .index import SlotIndex as SlotIndex
 from .index import TokenIndex as TokenIndex
-from .method import Budgeted as Budgeted
+from .method import BudgetedSparse as BudgetedSparse
 from .method import SlotSparse as SlotSparse
 from .method import Sparse as Sparse

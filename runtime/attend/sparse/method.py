@@ -133,7 +133,7 @@ class SlotSparse(Sparse, ABC):
 
 @dataclass(frozen=True)
 class _Budget:
-    """The option of `Budgeted` that comes first, before those of `Sparse`."""
+    """The option of `BudgetedSparse` that comes first, before those of `Sparse`."""
 
     budget: Budget | str | int = option(  # noqa: RUF009 - a field
         Budget.parse("1%"),
@@ -143,7 +143,7 @@ class _Budget:
 
 
 @dataclass(frozen=True)
-class Budgeted(Sparse, _Budget, ABC):
+class BudgetedSparse(Sparse, _Budget, ABC):
     """A sparse method that reads as many tokens as its budget allows.
 
     budget: tokens read per KV head beside sinks and window, "1%" of those stored or a number; its

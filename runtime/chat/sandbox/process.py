@@ -68,7 +68,7 @@ class Worker:
             return FAILED_FOR_GOOD, f"took more than {self._limits.wall_seconds} s: it does not end"
         except OSError:  # it hung up
             return self._cause(kind)
-        except watch.TooMuchMemory:
+        except watch.MemoryExceeded:
             return MEMORY, ""
         except ValueError as error:
             return FAILED_FOR_GOOD, f"its process sent an invalid answer: {error}"

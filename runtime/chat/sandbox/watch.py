@@ -13,14 +13,14 @@ INTERVAL = 0.005 if NEEDED else 3600.0
 """Seconds between two checks."""
 
 
-class TooMuchMemory(Exception):
+class MemoryExceeded(Exception):
     """A process has more memory than it may."""
 
 
 def check(pid: int, limit: int) -> None:
-    """Raises `TooMuchMemory` if the process has more than `limit` bytes; does nothing on Linux."""
+    """Raises `MemoryExceeded` if the process has more than `limit` bytes; does nothing on Linux."""
     if NEEDED and footprint(pid) > limit:
-        raise TooMuchMemory
+        raise MemoryExceeded
 
 
 class _Usage(ctypes.Structure):

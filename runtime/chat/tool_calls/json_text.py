@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from .events import Writer
-from .source import Malformed, Sink, Source, Steps
+from .source import MalformedCall, Sink, Source, Steps
 
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _SCALAR = re.compile(r"[^\s,\]}\"{\[:;]*")
@@ -38,9 +38,9 @@ def parsed(text: str) -> Any:
 
 
 def value(source: Source, sink: Sink, depth: int = 0) -> Steps[None]:
-    """Read one JSON value and pass it on; `Malformed` where it is none."""
+    """Read one JSON value and pass it on; `MalformedCall` where it is none."""
     if depth > _DEEPEST:
-        raise Malformed
+        raise MalformedCall
     first = yield from source.peek()
     if first == '"':
         yield from string(source, sink)
@@ -65,15 +65,15 @@ def string(source: Source, sink: Sink) -> Steps[None]:
                 for _ in range(4):
                     character += yield from source.next()
                 if not re.fullmatch("[0-9a-fA-F]{4}", character[2:]):
-                    raise Malformed
+                    raise MalformedCall
             elif character[1] not in '"\\/bfnrt':
-                raise Malformed
+                raise MalformedCall
             sink(character)
         elif character == '"':
             sink('"')
             return
         else:
-            raise Malformed
+            raise MalformedCall
 
 
 def text_of(source: Source) -> Steps[str]:
@@ -88,7 +88,7 @@ def _scalar(source: Source, sink: Sink) -> Steps[None]:
     yield from source.run(_SCALAR, parts.append)
     text = "".join(parts)
     if text not in ("true", "false", "null") and not _NUMBER.fullmatch(text):
-        raise Malformed
+        raise MalformedCall
     sink(text)
 
 
@@ -109,7 +109,7 @@ def _read_container(source: Source, sink: Sink, depth: int, opens: str, closes: 
         yield from source.space(sink)
         character = yield from source.next()
         if character not in ("," + closes):
-            raise Malformed
+            raise MalformedCall
         sink(character)
         if character == ",":
             yield from source.space(sink)
@@ -133,9 +133,9 @@ def arguments(source: Source, sink: Sink) -> Steps[None]:
         try:
             values = json.loads(text or "{}")
         except (ValueError, RecursionError):
-            raise Malformed from None
+            raise MalformedCall from None
         if not isinstance(values, dict):
-            raise Malformed
+            raise MalformedCall
         sink(dumped(values))
         return
     yield from source.expect("null")
@@ -145,7 +145,7 @@ def arguments(source: Source, sink: Sink) -> Steps[None]:
 def call(source: Source, writer: Writer, names: Collection[str] | None = None) -> Steps[None]:
     """Read a call `{"name": …, "arguments": {…}}`, with `parameters` for `arguments`.
 
-    names: where given, an object that does not begin as the call of one of them is `Malformed`.
+    names: where given, an object that does not begin as the call of one of them is `MalformedCall`.
     A name that comes after the arguments holds them back.
     """
     yield from source.expect("{")
@@ -154,12 +154,12 @@ def call(source: Source, writer: Writer, names: Collection[str] | None = None) -
     while True:
         key = yield from text_of(source)
         if names is not None and not name and key not in ("name", "type", "id", *ARGUMENTS):
-            raise Malformed
+            raise MalformedCall
         yield from _colon(source)
         if key == "name":
             name = yield from text_of(source)
             if not name or (names is not None and name not in names):
-                raise Malformed
+                raise MalformedCall
         elif key in ARGUMENTS and name and not is_done:
             writer.begin(name, id)
             yield from arguments(source, writer.arguments)
@@ -181,10 +181,10 @@ def call(source: Source, writer: Writer, names: Collection[str] | None = None) -
         if character == "}":
             break
         if character != ",":
-            raise Malformed
+            raise MalformedCall
         yield from source.space()
     if not name:
-        raise Malformed
+        raise MalformedCall
     if not is_done:
         write_call(writer, name, early or "{}", id)
 

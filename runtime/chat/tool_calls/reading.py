@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .events import Writer
-from .source import Malformed, Sink, Source, Steps
+from .source import MalformedCall, Sink, Source, Steps
 from .tools import Tools
 
 
@@ -58,7 +58,7 @@ class Reading:
         self.source.mark()
         try:
             yield from read()
-        except Malformed:
+        except MalformedCall:
             if self.writer.n_calls == n_calls:
                 self.prose(marker + self.source.marked)
                 return False

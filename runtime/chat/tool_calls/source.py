@@ -11,7 +11,7 @@ Steps: TypeAlias = Generator[None, None, T]
 Sink: TypeAlias = Callable[[str], object]
 
 
-class Malformed(Exception):
+class MalformedCall(Exception):
     """The text is no call."""
 
 
@@ -58,10 +58,10 @@ class Source:
         return self._text[self._at : self._at + 1]
 
     def next(self) -> Steps[str]:
-        """Read the next character; `Malformed` at the end of the answer."""
+        """Read the next character; `MalformedCall` at the end of the answer."""
         character = yield from self.peek()
         if not character:
-            raise Malformed
+            raise MalformedCall
         self._at += 1
         return character
 
@@ -92,13 +92,13 @@ class Source:
             yield
 
     def expect(self, text: str) -> Steps[None]:
-        """Read `text`; `Malformed` where another one stands."""
+        """Read `text`; `MalformedCall` where another one stands."""
         if not (yield from self.literal(text)):
-            raise Malformed
+            raise MalformedCall
 
     def until(self, ends: Sequence[str], sink: Sink, whole: bool = False) -> Steps[str]:
         """Read up to and with the first of `ends`, and give what stands before it to `sink` as it
-        comes; the end, "" where the answer ended. whole: `Malformed` there."""
+        comes; the end, "" where the answer ended. whole: `MalformedCall` there."""
         while True:
             text, at = self._text, self._at
             hits = [(place, -len(end), end) for end in ends if (place := text.find(end, at)) >= 0]
@@ -112,7 +112,7 @@ class Source:
             self._at = begun
             if self.ended:
                 if whole:
-                    raise Malformed
+                    raise MalformedCall
                 return ""
             yield
 

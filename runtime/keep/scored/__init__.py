@@ -4,7 +4,7 @@
 the methods; `queries` are the last queries, from which scores are computed.
 """
 
-from .base import Scored as Scored
+from .base import ScoredKeep as ScoredKeep
 from .base import ScoredSlots as ScoredSlots
 from .methods import H2O as H2O
 from .methods import TOVA as TOVA

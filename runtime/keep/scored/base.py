@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ....ops.arrays import F32, I32
 from ....ops.attention.layout import TILE
 from ...methods import option
-from ..evicting import Evicting
+from ..evicting import EvictingKeep
 from ..slots import LayerSlots
 from .queries import BLOCK
 
@@ -32,7 +32,7 @@ def highest_of_heads(scores: F32, n: int) -> I32:
 
 
 @dataclass(frozen=True)
-class Scored(Evicting):
+class ScoredKeep(EvictingKeep):
     """A keep method that scores all tokens of a prompt at once and evicts all but the best.
 
     A prompt, all that is read before the first generated token, is held whole. Then each KV head of
@@ -42,7 +42,7 @@ class Scored(Evicting):
     once.
     Scores are F = the sum, over the last queries (the proxies), of the rows of their causal softmax
     over the tokens in slots, and over the query heads that share a KV head. Raises `KeepError` for
-    budgets as `Evicting`, and for an `every` that is no count.
+    budgets as `EvictingKeep`, and for an `every` that is no count.
     """
 
     holds_prompts: ClassVar[bool] = True
@@ -96,7 +96,7 @@ class ScoredSlots(LayerSlots):
     whose queries are in `sums` already, for methods that sum all.
     """
 
-    def __init__(self, view: LayerView, parts: SlotParts, keep: Scored) -> None:
+    def __init__(self, view: LayerView, parts: SlotParts, keep: ScoredKeep) -> None:
         super().__init__(view, parts)
         self.keep, self.budget, self.queries = keep, parts.n_slots, parts.queries
         self.clear()
@@ -199,7 +199,7 @@ class ScoredSlots(LayerSlots):
         store.positions.filled[self.layer] = self.budget
 
     def attention_sums(self, n_held: int) -> F32:
-        """F (J, n_held): what the proxies pay to each slot, see `Scored`."""
+        """F (J, n_held): what the proxies pay to each slot, see `ScoredKeep`."""
         n_tokens = n_held + self.n_dropped
         if self.keep.sums_all:
             self._sum_pending(n_tokens)

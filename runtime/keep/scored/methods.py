@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ....ops.arrays import F32, I32
 from ...methods import option
 from ..base import KeepError
-from .base import Scored, ScoredSlots, highest_of_heads
+from .base import ScoredKeep, ScoredSlots, highest_of_heads
 
 
 def newest(n: int, n_slots: int) -> NDArray[np.intp]:
@@ -35,7 +35,7 @@ def highest_and_newest(scores: F32, n_highest: int, n_newest: int) -> I32:
 
 
 @dataclass(frozen=True)
-class H2O(Scored):
+class H2O(ScoredKeep):
     """Half of the budget for the newest tokens, half for the highest sums over all queries.
 
     The sums grow while the prompt is read, so queries take no memory. Tokens that stay keep their
@@ -56,7 +56,7 @@ class H2O(Scored):
 
 
 @dataclass(frozen=True)
-class SnapKV(Scored):
+class SnapKV(ScoredKeep):
     """The last `window` tokens stay, and their queries score the others.
 
     A token's score is the highest F of the `pooling` tokens around it, so that neighbours of what
@@ -101,7 +101,7 @@ class SnapKV(Scored):
 
 
 @dataclass(frozen=True)
-class TOVA(Scored):
+class TOVA(ScoredKeep):
     """The last query alone scores.
 
     Source: Oren et al. 2024, who evict a token at each step, and choose for all heads of a layer
@@ -116,7 +116,7 @@ class TOVA(Scored):
 
 
 @dataclass(frozen=True)
-class L2Norm(Scored):
+class L2Norm(ScoredKeep):
     """Drops the keys of largest Euclidean norm, as stored; queries do not count.
 
     The first `sinks` and the last `recent` tokens stay whatever their norm. Source: Devoto et al.
@@ -150,7 +150,7 @@ class L2Norm(Scored):
 
 
 @dataclass(frozen=True)
-class KeepRandom(Scored):
+class KeepRandom(ScoredKeep):
     """Each KV head of each layer keeps tokens drawn uniformly. Raises `KeepError` for a negative
     seed."""
 

@@ -12,7 +12,7 @@ from ....ops.arrays import F32, F64, I32
 from ....system.values import Budget, WrongValue
 from ...methods import option
 from ..base import KeepError
-from .base import Scored, highest
+from .base import ScoredKeep, highest
 from .methods import newest
 
 _BUDGETS = np.array([0.10, 0.20, 0.30])
@@ -53,7 +53,7 @@ class Shares(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NaCl(Scored):
+class NaCl(ScoredKeep):
     """The last tokens of the prompt are proxies: their queries score the others.
 
     Of the budget, a part goes to the newest of them, a part to the highest scores F, and the rest

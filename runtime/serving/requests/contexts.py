@@ -15,7 +15,7 @@ from ....system.values import WrongValue
 from ...context.planning.request import ContextRequest, context_words
 from ...home import pack_path
 from ...packs.pack import all_packs, pack_info
-from ...store import Disk, OtherModel, PackBusy, PackError, Ram
+from ...store import Disk, ModelMismatch, PackBusy, PackError, Ram
 from ...store.disk.info import pack_head
 from ..protocol import Kind, PackFacts
 from ..refusal import Refusal
@@ -70,7 +70,7 @@ def refuse_bad_pack(pack: Path | None) -> Iterator[None]:
     except PackError as error:
         if pack is None or error.path not in (pack, pack.resolve()):
             raise
-        reason = error.difference if isinstance(error, OtherModel) else error.reason
+        reason = error.difference if isinstance(error, ModelMismatch) else error.reason
         kind: Kind = "engine" if isinstance(error.__cause__, OSError) else "invalid"
         if isinstance(error, PackBusy):
             kind = "busy"

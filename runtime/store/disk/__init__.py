@@ -3,7 +3,7 @@
 `folder.py` draws the files of a pack; `saving/writer.py` says what a commit does, in which order.
 """
 
-from .errors import OtherModel as OtherModel
+from .errors import ModelMismatch as ModelMismatch
 from .errors import PackBusy as PackBusy
 from .errors import PackDamaged as PackDamaged
 from .errors import PackError as PackError

@@ -39,7 +39,7 @@ class PackInParts(PackError):
         )
 
 
-class OtherModel(PackError):
+class ModelMismatch(PackError):
     """Another model, or one with other adapters, made the pack. difference: what made it and what
     was found, without paths ("": as `found` says)."""
 

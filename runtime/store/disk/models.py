@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ....system.spelling import spelt
 from ....system.text import one_line
-from .errors import OtherModel
+from .errors import ModelMismatch
 from .format.adapters import listed
 from .format.manifest import ModelFacts
 
@@ -35,10 +35,10 @@ def facts_of(model: ModelInfo) -> ModelFacts:
 
 
 def check_model(path: Path, made: ModelFacts, model: ModelInfo) -> None:
-    """`OtherModel` if other weights or adapters, or another tokenizer, made a pack."""
+    """`ModelMismatch` if other weights or adapters, or another tokenizer, made a pack."""
     facts = facts_of(model)
     if made.adapters != facts.adapters and made.same_model(replace(facts, adapters=made.adapters)):
-        raise OtherModel(
+        raise ModelMismatch(
             path,
             f"it was made with adapters {listed(made.adapters)}, found {listed(facts.adapters)}",
             f"{'give the same' if made.adapters else 'leave out'} {spelt('lora')}, or make another "
@@ -46,13 +46,13 @@ def check_model(path: Path, made: ModelFacts, model: ModelInfo) -> None:
             f"it was made with adapters {_named(made)}, found {_named(facts)}",
         )
     if not made.same_model(facts):
-        raise OtherModel(
+        raise ModelMismatch(
             path,
             f"it was made with {made}, this model is {facts}",
             f"use the file that it was made with, {one_line(made.path)}, or another pack",
         )
     if made.tokenizer != facts.tokenizer:
-        raise OtherModel(
+        raise ModelMismatch(
             path,
             f"its tokens were made by another tokenizer (digest {one_line(made.tokenizer)}) "
             f"than that of {model.path.name} (digest {facts.tokenizer}), though the weights are "

@@ -11,7 +11,7 @@ from ....ops.arrays import I64
 from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ..base import Column
 from ..host import HostStore
-from ..windowed import Windowed
+from ..windowed import WindowedLayers
 from .anonymous import Pieces
 
 _MOST_SEGMENTS = 1 << 21
@@ -87,7 +87,7 @@ class RamStore(HostStore[RamColumn]):
     ) -> None:
         self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
         geometry = in_windows or (layout, n_kv_heads)
-        windowed = Windowed(*geometry, windows) if any(windows) else None
+        windowed = WindowedLayers(*geometry, windows) if any(windows) else None
         n_whole = n_layers if windowed is None else len(windowed.whole)
         self._memory = _Segments(n_whole, layout.segment_bytes(n_kv_heads), "KV cache")
         super().__init__(windowed, 0)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import kvarn
-from kvarn.runtime.keep.scored.base import Scored
+from kvarn.runtime.keep.scored.base import ScoredKeep
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from lab.peers.model import write_model
@@ -64,7 +64,7 @@ KEEPS = {
 
 KEEP_LINES = {
     name: ["--keep", name, "--keep-budget", "80", *["--keep-every", "16"] * bool(one.every)]
-    if isinstance(one, Scored)
+    if isinstance(one, ScoredKeep)
     else ["--keep", name, "--keep-budget", "80"]
     for name, one in KEEPS.items()
 }

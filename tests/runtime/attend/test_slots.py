@@ -11,7 +11,7 @@ import kvarn
 from kvarn.ops.reference.attention import gathered_reference
 from kvarn.runtime.attend import Attend, Full, Hash, TopK
 from kvarn.runtime.attend.selections import Selections
-from kvarn.runtime.keep import Evicting
+from kvarn.runtime.keep import EvictingKeep
 from kvarn.runtime.model import Model
 
 from ..reading import ids_of
@@ -26,12 +26,12 @@ N = 260
 
 
 @pytest.fixture(params=KEEPS, ids=lambda keep: keep.name)
-def keep(request) -> Evicting:
+def keep(request) -> EvictingKeep:
     return request.param
 
 
 @pytest.mark.parametrize("method", [FLAT, HASH, RERANKED], ids=["flat", "hash", "reranked"])
-def test_a_step_chooses_among_the_keys_as_kept(model: Model, keep: Evicting, method) -> None:
+def test_a_step_chooses_among_the_keys_as_kept(model: Model, keep: EvictingKeep, method) -> None:
     """While slots are filled, when they are full, and after prompts that evict."""
     spy, ids = SlotSpy(method), ids_of(model, N)
     context = model.context(1000, spy, keep)
@@ -53,7 +53,7 @@ def test_a_step_chooses_among_the_keys_as_kept(model: Model, keep: Evicting, met
     assert reads.attended_tokens <= 49 * 2 * (4 + 12 + 16)
 
 
-def test_sketches_of_slots_are_those_of_their_keys(model: Model, keep: Evicting) -> None:
+def test_sketches_of_slots_are_those_of_their_keys(model: Model, keep: EvictingKeep) -> None:
     """What was rewritten slot by slot, against an index made at once; so with signatures."""
     for method in (SKETCH, HASH):
         context = model.context(1000, method, keep)
@@ -107,7 +107,7 @@ def test_slots_that_are_not_full_choose_as_keep_all_does(model: Model, keep, met
 
 
 @pytest.mark.parametrize("method", [FLAT, SKETCH, HASH], ids=["flat", "sketch", "hash"])
-def test_rows_of_a_draft_choose_one_by_one(model: Model, keep: Evicting, method) -> None:
+def test_rows_of_a_draft_choose_one_by_one(model: Model, keep: EvictingKeep, method) -> None:
     """Drafts end where slots are full; of rejected rows nothing stays."""
     ids = ids_of(model, 110)
     one, rows = (model.context(1000, method, keep) for _ in range(2))
@@ -130,7 +130,7 @@ def test_rows_of_a_draft_choose_one_by_one(model: Model, keep: Evicting, method)
 
 @pytest.mark.parametrize("method", [SKETCH, HASH], ids=["sketch", "hash"])
 def test_a_snapshot_is_indexed_when_it_is_opened(
-    model: Model, tmp_path: Path, keep: Evicting, method
+    model: Model, tmp_path: Path, keep: EvictingKeep, method
 ) -> None:
     """Written with another method, whose tokens evict after a first index: nothing of it stays."""
     ids, store = ids_of(model, N + 30), kvarn.Disk(tmp_path / "pack")
@@ -155,7 +155,7 @@ def test_a_snapshot_is_indexed_when_it_is_opened(
     assert done == [(1, 2), (2, 2)]
 
 
-def test_an_interrupted_context_starts_again(model: Model, keep: Evicting) -> None:
+def test_an_interrupted_context_starts_again(model: Model, keep: EvictingKeep) -> None:
     """Cut to nothing and read anew: no slot keeps an index of what it held."""
     ids = ids_of(model, N)
     for method in (SKETCH, HASH):
@@ -169,7 +169,9 @@ def test_an_interrupted_context_starts_again(model: Model, keep: Evicting) -> No
             np.testing.assert_array_equal(used.decode(token), fresh.decode(token))
 
 
-def test_selections_are_recorded_by_position(model: Model, keep: Evicting, tmp_path: Path) -> None:
+def test_selections_are_recorded_by_position(
+    model: Model, keep: EvictingKeep, tmp_path: Path
+) -> None:
     spy, ids, path = SlotSpy(FLAT), ids_of(model, N + 3), tmp_path / "selections"
     context = model.context(1000, spy.method, keep)
     spied = model.context(1000, spy, keep)
@@ -189,7 +191,7 @@ def test_selections_are_recorded_by_position(model: Model, keep: Evicting, tmp_p
                 np.testing.assert_array_equal(np.sort(positions[slots]), got)
 
 
-def test_the_probe_looks_at_what_is_in_the_slots(model: Model, keep: Evicting) -> None:
+def test_the_probe_looks_at_what_is_in_the_slots(model: Model, keep: EvictingKeep) -> None:
     spy = SlotSpy(replace(FLAT, probe=1))
     context = model.context(1000, spy, keep)
     context.prefill(ids_of(model, N))
@@ -209,7 +211,7 @@ def test_the_probe_looks_at_what_is_in_the_slots(model: Model, keep: Evicting) -
         assert figures["output_error"] == pytest.approx(np.mean(errors), rel=1e-3)
 
 
-def test_layers_that_read_everything(model: Model, keep: Evicting) -> None:
+def test_layers_that_read_everything(model: Model, keep: EvictingKeep) -> None:
     context = model.context(1000, replace(SKETCH, dense_layers="1"), keep)
     context.prefill(ids_of(model, N))
     context.decode(1)

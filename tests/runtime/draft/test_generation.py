@@ -63,7 +63,7 @@ class Teller(Drafter):
 @pytest.fixture(autouse=True)
 def passes_cost_what_they_usually_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """What passes take while other tests compute would decide how much is drafted."""
-    monkeypatch.setattr(Pace, "took", lambda *_: None)
+    monkeypatch.setattr(Pace, "record", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from kvarn.runtime.context.planning.request import ContextRequest
 from kvarn.runtime.lens.weights import (
     MOST_ROWS,
     SINK,
-    Weighing,
-    WeighingAttention,
+    RecordingAttention,
+    RecordingFull,
     Weights,
     excess_shares,
     result_of,
@@ -53,15 +53,15 @@ def test_sums_are_those_of_the_softmax_rows(
     """Of the rows after the document alone, and not more than `MOST_ROWS`."""
     model: Model = request.getfixturevalue(name)
     n_kv_heads, n, asked = model.config.n_kv_heads, 90, []
-    inner = WeighingAttention.attend_prompt
+    inner = RecordingAttention.attend_prompt
 
     def spy(self, layer, q, start, out) -> None:
         inner(self, layer, q, start, out)
         asked.append((layer, q.copy(), start))
 
-    monkeypatch.setattr(WeighingAttention, "attend_prompt", spy)
+    monkeypatch.setattr(RecordingAttention, "attend_prompt", spy)
     weights, want = Weights(n), np.zeros(n)
-    with model.context(512, Weighing(weights)) as context:
+    with model.context(512, RecordingFull(weights)) as context:
         context.prefill(ids(model, n + n_follow, 1))
         for layer, q, start in asked:
             store = layer.store
@@ -79,7 +79,7 @@ def test_sums_are_those_of_the_softmax_rows(
 
 def test_weighing_reads_as_full_does(model: Model) -> None:
     logits = []
-    for attend in (kvarn.Full(), Weighing(Weights(20))):
+    for attend in (kvarn.Full(), RecordingFull(Weights(20))):
         with model.context(256, attend) as context:
             logits.append(context.prefill(ids(model, 60, 2)).copy())
     np.testing.assert_array_equal(*logits)

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..lark import Rules
 from ..reading import Reading
-from ..source import Malformed, Steps
+from ..source import MalformedCall, Steps
 from ..tools import Tools
 
 
@@ -33,10 +33,10 @@ class Format(ABC):
         yield from ()
 
     def read(self, reading: Reading, marker: str) -> Steps[None]:
-        """Read a call behind its marker; `Malformed` where none stands here, as always in a format
-        without markers."""
+        """Read a call behind its marker; `MalformedCall` where none stands here, as always in a
+        format without markers."""
         yield from ()
-        raise Malformed
+        raise MalformedCall
 
     @abstractmethod
     def rules(self, tools: Tools) -> Rules:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..json_text import dumped, escaped, string
 from ..lark import Rules
 from ..reading import Reading
-from ..source import Malformed, Sink, Steps
+from ..source import MalformedCall, Sink, Steps
 from ..tools import Tools, converted
 from .base import Format
 
@@ -46,7 +46,7 @@ class Gemma(Format):
         end = yield from source.until(("{", "\n", "<"), parts.append)
         name = "".join(parts).strip()
         if end != "{" or not name:
-            raise Malformed
+            raise MalformedCall
         writer.begin(name)
         yield from self._members(reading, writer.arguments, 0)
         writer.end()
@@ -56,7 +56,7 @@ class Gemma(Format):
     def _value(self, reading: Reading, sink: Sink, depth: int) -> Steps[None]:
         source = reading.source
         if depth > _DEEPEST:
-            raise Malformed
+            raise MalformedCall
         if (yield from source.literal(self.quote)):
             sink('"')
             ends = (self.quote,)
@@ -72,7 +72,7 @@ class Gemma(Format):
             parts: list[str] = []
             yield from source.run(_SCALAR, parts.append)
             if not (text := "".join(parts).strip()):
-                raise Malformed
+                raise MalformedCall
             sink(converted(text, _ANY))
 
     def _members(self, reading: Reading, sink: Sink, depth: int) -> Steps[None]:

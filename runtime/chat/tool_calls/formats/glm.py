@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..json_text import dumped
 from ..lark import Rules, parameter_calls
 from ..reading import Reading
-from ..source import Malformed, Steps
+from ..source import MalformedCall, Steps
 from ..tools import Tools
 from .base import Format
 from .qwen_xml import parameter
@@ -35,7 +35,7 @@ class Glm(Format):
         end = yield from source.until(("\n", _KEY, _CLOSE), parts.append, whole=True)
         name = "".join(parts).strip()
         if not name or set(name) & set('{"<'):
-            raise Malformed
+            raise MalformedCall
         if end == "\n":
             end = yield from self._next(reading)
         writer.begin(name)

@@ -15,7 +15,7 @@ from functools import partial
 from ..json_text import arguments
 from ..lark import Rules, named_calls
 from ..reading import Prose, Reading
-from ..source import Malformed, Steps
+from ..source import MalformedCall, Steps
 from ..tools import Tools
 from .base import Format
 
@@ -69,7 +69,7 @@ class Harmony(Format):
         source, writer = reading.source, reading.writer
         yield from source.space()
         if (yield from source.peek()) != "{":
-            raise Malformed
+            raise MalformedCall
         writer.begin(name)
         yield from arguments(source, writer.arguments)
         writer.end()

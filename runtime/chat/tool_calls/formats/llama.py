@@ -9,7 +9,7 @@ from functools import partial
 from ..json_text import call, dumped, write_call
 from ..lark import Rules, json_calls
 from ..reading import Reading
-from ..source import Malformed, Steps
+from ..source import MalformedCall, Steps
 from ..tools import Tools
 from .base import Format
 
@@ -76,8 +76,8 @@ def _built_in(reading: Reading, text: str) -> None:
     try:
         made = ast.parse(f"f{match[2]}", mode="eval").body if match else None
         if not match or not isinstance(made, ast.Call) or made.args:
-            raise Malformed
+            raise MalformedCall
         given = {str(one.arg): ast.literal_eval(one.value) for one in made.keywords}
         write_call(reading.writer, match[1], dumped(given))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise Malformed from None
+        raise MalformedCall from None

@@ -9,7 +9,7 @@ from functools import partial
 from ..json_text import arguments, call
 from ..lark import Rules, json_calls, named_calls
 from ..reading import Reading
-from ..source import Malformed, Steps
+from ..source import MalformedCall, Steps
 from ..tools import Tools
 from .base import Format
 
@@ -45,7 +45,7 @@ class Mistral(Format):
         yield from source.literal(_ARGS)
         yield from source.space()
         if not "".join(name) or (yield from source.peek()) != "{":
-            raise Malformed
+            raise MalformedCall
         writer.begin("".join(name), "".join(id))
         yield from arguments(source, writer.arguments)
         writer.end()

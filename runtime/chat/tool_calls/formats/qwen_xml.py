@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..json_text import dumped, escaped
 from ..lark import Rules, parameter_calls
 from ..reading import Reading
-from ..source import Malformed, Steps
+from ..source import MalformedCall, Steps
 from ..tools import Tools, converted
 from .base import Format
 
@@ -63,7 +63,7 @@ def tag_name(reading: Reading) -> Steps[str]:
     end = yield from reading.source.until((">", "\n"), parts.append)
     name = "".join(parts).strip()
     if end != ">" or not name:
-        raise Malformed
+        raise MalformedCall
     return name
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .....ops.arrays import U8
 from .....ops.attention.layout import SEGMENT
-from ...windowed import Windowed
+from ...windowed import WindowedLayers
 from ..errors import PackDamaged
 from ..folder import PackFolder, State
 from ..format import checkpoints
@@ -19,7 +19,7 @@ from ..format.checkpoints import Checkpoint, newest_end, segments_to_keep
 class Checkpoints:
     """The checkpoints of a pack for one store: `named` are those that hold its tokens."""
 
-    def __init__(self, folder: PackFolder, windowed: Windowed, state: State) -> None:
+    def __init__(self, folder: PackFolder, windowed: WindowedLayers, state: State) -> None:
         self._folder, self.windowed = folder, windowed
         self.named = {c.segment: c for c in state.commit.checkpoints}
         windowed.restore(state.n_full * SEGMENT, state.recent)
@@ -28,7 +28,7 @@ class Checkpoints:
     def of(cls, folder: PackFolder, state: State) -> Checkpoints | None:
         """None where no layer has a window. state: with `recent`."""
         windows = folder.manifest.windows
-        return cls(folder, Windowed(*folder.in_windows, windows), state) if windows else None
+        return cls(folder, WindowedLayers(*folder.in_windows, windows), state) if windows else None
 
     def cut(self, n_tokens: int) -> None:
         """The tokens from `n_tokens` on are dropped."""

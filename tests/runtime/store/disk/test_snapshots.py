@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime.keep import Evicting
+from kvarn.runtime.keep import EvictingKeep
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs.pack import pack_info
 from kvarn.runtime.store import PackError
@@ -36,7 +36,7 @@ def saved(tiny: Model, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("keep", [STREAMING, HASHEVICT], ids=lambda keep: keep.name)
 @pytest.mark.parametrize("kind", ["f16", "q4_0"])
-def test_it_goes_on_bit_for_bit(tiny: Model, tmp_path: Path, keep: Evicting, kind: str) -> None:
+def test_it_goes_on_bit_for_bit(tiny: Model, tmp_path: Path, keep: EvictingKeep, kind: str) -> None:
     ids, disk = ids_of(tiny, 130), kvarn.Disk(tmp_path / "pack", kind, kind)
     memory = tiny.context(N_CTX, keep=keep, store=kvarn.Ram(kind, kind))
     for first, stop in ((0, 20), (20, 90), (90, 91), (91, 130)):  # before, while and after it fills
