@@ -46,7 +46,7 @@ KEEPS = (
 
 
 @dataclass(frozen=True)
-class Whole(NaCl):
+class WholePrompt(NaCl):
     """Keeps all queries of a prompt. layers: the slots of each layer without a window."""
 
     layers: list[ScoredSlots] = field(default_factory=list, repr=False, compare=False)
@@ -117,7 +117,7 @@ def measured(
 @contextmanager
 def _read_whole(model: Model, passage: Passage) -> Iterator[Callable[[ScoredKeep | None], Context]]:
     """Gives a context that has read the passage, and is about to evict from it by a method."""
-    n, reading = len(passage.read), Whole(len(passage.read) - 1, proxies="100%")
+    n, reading = len(passage.read), WholePrompt(len(passage.read) - 1, proxies="100%")
     with model.context(n, keep=reading) as context:
         context.prefill(passage.read)
         mark = context.mark()

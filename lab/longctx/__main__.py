@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         model = load(path, threads=options.threads)
         rows = []
         for depth in options.depths:
-            for row in rows_at(model, depth, plan, _Said()):
+            for row in rows_at(model, depth, plan, _LineObserver()):
                 print(row, file=sys.stderr, flush=True)
                 rows.append(row)
         if options.json is not None:
@@ -101,7 +101,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     return plan
 
 
-class _Said(Observer):
+class _LineObserver(Observer):
     def say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 

@@ -49,7 +49,7 @@ class AnnIndex(TokenIndex):
     def __init__(self, kind: type[_Inverted] | type[_Graph], window: int, config: ModelConfig):
         self._faiss, self._kind = _import_faiss(), kind
         self._config, self._batch = config, max(1, window // 2)
-        self.column = InMemory(config.n_kv_layers)
+        self.column = MemoryColumn(config.n_kv_layers)
         self._layers: dict[int, list[_Keys]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._workers = 0
@@ -110,7 +110,7 @@ class AnnIndex(TokenIndex):
         return list(self._pool.map(work, range(n)))
 
 
-class InMemory(Column):
+class MemoryColumn(Column):
     """How far an index has come that keeps its items itself."""
 
     item_bytes = 0

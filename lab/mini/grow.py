@@ -79,14 +79,14 @@ PLACES = _places()
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A trained model's weights by GGUF name and its tokenizer."""
 
     weights: Mapping[str, Tensor]
     tokenizer: Tokenizer
 
 
-def read_trained(path: Path) -> Trained:
+def read_trained(path: Path) -> TrainedModel:
     """A model that `lab.mini.export` wrote."""
     reader = gguf.GGUFReader(path)
     weights = {t.name: torch.tensor(dequantize(t.data, t.tensor_type)) for t in reader.tensors}
@@ -96,7 +96,7 @@ def read_trained(path: Path) -> Trained:
     document = json.loads(tokenizer.to_str())
     document["model"]["vocab"] = {token: i for i, token in enumerate(tokens)}
     document["model"]["merges"] = list(merges)
-    return Trained(weights, Tokenizer.from_str(json.dumps(document)))
+    return TrainedModel(weights, Tokenizer.from_str(json.dumps(document)))
 
 
 def grow(model: Mini, old: Mapping[str, Tensor]) -> None:

@@ -21,7 +21,7 @@ from kvarn.system.errors import KvarnError
 from kvarn.system.reading import MOST_TEXT, read_text
 from kvarn.system.terminal import say, show
 
-from .choices import CHOICES, Judged, judge
+from .choices import CHOICES, ChoiceFigures, judge
 from .watch import Block, watch
 
 
@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _judged(options: argparse.Namespace, prefill: SparsePrefill) -> dict[int, dict[str, Judged]]:
+def _judged(
+    options: argparse.Namespace, prefill: SparsePrefill
+) -> dict[int, dict[str, ChoiceFigures]]:
     """For each layer the means over its blocks of rows."""
     model = load(options.model)
     text, tokenizer = read_text(options.file, MOST_TEXT), model.tokenizer
@@ -69,7 +71,7 @@ def _judged(options: argparse.Namespace, prefill: SparsePrefill) -> dict[int, di
             "rows was asked for"
         )
     places = np.linspace(first, last, min(options.blocks, last - first + 1)).astype(int)
-    found: dict[int, list[dict[str, Judged]]] = {}
+    found: dict[int, list[dict[str, ChoiceFigures]]] = {}
 
     def see(block: Block) -> None:
         found.setdefault(block.layer.index, []).append(judge(block))
@@ -78,19 +80,19 @@ def _judged(options: argparse.Namespace, prefill: SparsePrefill) -> dict[int, di
     if not found:
         raise KvarnError(f"no row chooses: k is {prefill.k} of fewer tokens; use a smaller --k")
     return {
-        layer: {name: Judged(*np.mean([one[name] for one in rows], 0)) for name in CHOICES}
+        layer: {name: ChoiceFigures(*np.mean([one[name] for one in rows], 0)) for name in CHOICES}
         for layer, rows in sorted(found.items())
     }
 
 
-def table(judged: dict[int, dict[str, Judged]]) -> str:
+def table(judged: dict[int, dict[str, ChoiceFigures]]) -> str:
     """A row for each choice: means over layers, then the error of each layer."""
     layers = list(judged)
     heads = ["tokens read", "covered", "output error", *(f"layer {layer}" for layer in layers)]
     lines = [f"| choice | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     for name, what in CHOICES.items():
         rows = [judged[layer][name] for layer in layers]
-        mean = Judged(*np.mean(rows, 0))
+        mean = ChoiceFigures(*np.mean(rows, 0))
         errors = " | ".join(f"{one.error:.3f}" for one in rows)
         lines.append(
             f"| {what} | {mean.n_tokens:.0f} | {mean.covered:.1%} | {mean.error:.3f} | {errors} |"

@@ -39,7 +39,7 @@ CHOICES = {
 KEYS, TOGETHER = 128, 16
 
 
-class Judged(NamedTuple):
+class ChoiceFigures(NamedTuple):
     """Means over rows and query heads.
 
     n_tokens: read of those between, for each row and KV head; covered: share of the softmax; error:
@@ -51,15 +51,15 @@ class Judged(NamedTuple):
     error: float
 
 
-def judge(block: Block) -> dict[str, Judged]:
+def judge(block: Block) -> dict[str, ChoiceFigures]:
     """Each choice for one block of rows."""
     n_kv_heads, found = block.keys.shape[1], []
     for j in range(n_kv_heads):
         found.append(_judge_head(block, j))
-    return {name: Judged(*np.mean([one[name] for one in found], 0)) for name in CHOICES}
+    return {name: ChoiceFigures(*np.mean([one[name] for one in found], 0)) for name in CHOICES}
 
 
-def _judge_head(block: Block, j: int) -> dict[str, Judged]:
+def _judge_head(block: Block, j: int) -> dict[str, ChoiceFigures]:
     """Of one KV head."""
     group = block.q.shape[1] // block.keys.shape[1]
     heads = slice(j * group, (j + 1) * group)
@@ -84,7 +84,7 @@ def _judge_head(block: Block, j: int) -> dict[str, Judged]:
         read[:, :, first:last] *= mask[:, None]
         covered = read.sum(2, keepdims=True)
         error = _error(_outputs(read, values) / covered, exact)
-        found[name] = Judged(float(mask.sum(1).mean()), float(covered.mean()), error)
+        found[name] = ChoiceFigures(float(mask.sum(1).mean()), float(covered.mean()), error)
     off = _error(block.out[:, heads], exact)
     found["tail"] = found["own"]._replace(error=off)
     return found

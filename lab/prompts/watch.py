@@ -48,18 +48,18 @@ See = Callable[[Block], None]
 
 
 @dataclass(frozen=True)
-class Watched(SparsePrefill):
+class ObservedPrefill(SparsePrefill):
     """Exact reading, which calls `see` with the first rows of the chunks that begin at `starts`."""
 
     starts: tuple[int, ...] = ()
     see: See = field(default=lambda block: None, repr=False)
 
     def wrap(self, attend: Attend) -> Attend:
-        return _Watching(super().wrap(attend), self.k, self.starts, self.see)
+        return _ObservedAttend(super().wrap(attend), self.k, self.starts, self.see)
 
 
 @dataclass(frozen=True)
-class _Watching(Attend):
+class _ObservedAttend(Attend):
     name: ClassVar[str] = "watched"
     summary: ClassVar[str] = "exact, beside what sparse prefill would read"
 
@@ -114,7 +114,7 @@ def watch(
 ) -> None:
     """Read `ids` exactly; `see` gets the rows at `starts`, multiples of 512, of each layer that
     would read them sparsely."""
-    watched = Watched(
+    watched = ObservedPrefill(
         prefill.k, prefill.index, prefill.tail, prefill.from_, rerank=prefill.rerank,
         starts=tuple(starts), see=see,
     )  # fmt: skip

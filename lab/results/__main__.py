@@ -17,7 +17,7 @@ from kvarn.jit.machine import physical_cores
 from kvarn.system.errors import KvarnError, message_of
 from kvarn.system.terminal import say, say_lines, show
 
-from .data import read_measured
+from .data import read_measurement
 from .page.report import write_report
 from .plan import PLAN, Results, hours, read_plan
 from .run import ROOT, Setting, run
@@ -78,7 +78,7 @@ def estimate(results: Results) -> str:
     lines = []
     for section in results.sections:
         asked = section.contexts * section.questions * len(section.tasks) * len(section.lengths)
-        done = read_measured(section.data).contexts
+        done = read_measurement(section.data).contexts
         lines.append(
             f"{section.name:24} {section.model:6} {len(section.arms):3} methods, up to {asked:6,} "
             f"questions each: {hours(results.seconds(section)):>7}; {done} of {section.contexts} "

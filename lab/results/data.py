@@ -27,7 +27,7 @@ DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """One section's figures. cells: see the module."""
 
     command: Sequence[str] = ()
@@ -63,14 +63,14 @@ class Measured:
         return found
 
 
-def read_measured(path: Path) -> Measured:
+def read_measurement(path: Path) -> Measurement:
     """What a file holds; nothing where there is none yet."""
     if not path.exists():
-        return Measured()
-    return Measured(**json.loads(read_file(path, MOST_TEXT)))
+        return Measurement()
+    return Measurement(**json.loads(read_file(path, MOST_TEXT)))
 
 
-def write_measured(path: Path, measured: Measured) -> None:
+def write_measurement(path: Path, measured: Measurement) -> None:
     """Write a section's file, one cell a line; its folder is made where it is missing."""
     head = {
         "command": list(measured.command),

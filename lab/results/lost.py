@@ -46,14 +46,14 @@ MOST_STEPS = 8
 EXACT = "exact"
 
 
-class Listening(Shadow):
+class ListeningShadow(Shadow):
     """`full`; `note` hears of each step of a layer that sees everything."""
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundShadow:
-        return _BoundListening(self, self.method.open(model, store, n_ctx))
+        return _BoundListeningShadow(self, self.method.open(model, store, n_ctx))
 
 
-class _BoundListening(BoundShadow):
+class _BoundListeningShadow(BoundShadow):
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         self._full(layer, q, start, out)
         if self._shadow.watching[0] and layer.config.window is None:
@@ -62,7 +62,7 @@ class _BoundListening(BoundShadow):
 
 
 @dataclass
-class Attended:
+class AttendedTokens:
     """What the tokens of a reply attend to in one layer, where all tokens stay.
 
     weights: for each of them, the softmax (H, n) over all tokens before it; exact: the outputs
@@ -97,7 +97,7 @@ class Attended:
         return np.argpartition(self.weights[step], -n, 1)[:, -n:]
 
 
-Reply = dict[int, Attended]
+Reply = dict[int, AttendedTokens]
 """By layer, of those that see everything."""
 
 
@@ -108,13 +108,13 @@ def attended(model: Any, read: TokenSample) -> list[Reply]:
     def note(step: Step) -> None:
         found[-1][step.layer.index].add(step)
 
-    listening = Listening(Full(), note, [False])
+    listening = ListeningShadow(Full(), note, [False])
     room = read.n_ctx + MOST_STEPS
     with model.context(room, listening) as context:
         for number, ids in enumerate(read.question_ids):
             shared = context.cut_to_shared(read.ids)
             context.prefill([*read.ids[shared:], *ids])
-            found.append(defaultdict(Attended))
+            found.append(defaultdict(AttendedTokens))
             listening.watching[0] = True
             for token in _reply(model, read, number):
                 context.decode(token)
@@ -135,7 +135,7 @@ def _weights(step: Step) -> F64:
 
 
 @dataclass(frozen=True)
-class Lost(Contexts):
+class LossStudy(Contexts):
     """The contexts, and the keep methods with their budget."""
 
     keeps: tuple[str, ...]
@@ -186,9 +186,9 @@ Left = dict[int, list[tuple[float, float]]]
 """Of each layer, for each token of all replies: covered, error."""
 
 
-def lost_of(o: argparse.Namespace) -> Lost:
+def lost_of(o: argparse.Namespace) -> LossStudy:
     """What the options name."""
-    return Lost(*studied(o), o.work, tuple(o.keep.split(",")), o.keep_budget)
+    return LossStudy(*studied(o), o.work, tuple(o.keep.split(",")), o.keep_budget)
 
 
 def main() -> None:

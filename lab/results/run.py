@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from kvarn.system.text import one_line
 
-from .data import Measured, cells_of, read_measured, write_measured
+from .data import Measurement, cells_of, read_measurement, write_measurement
 
 if TYPE_CHECKING:
     from .plan import Results, Section
@@ -54,7 +54,7 @@ def steps(results: Results, names: Sequence[str] = ()) -> Iterator[Step]:
 
 def is_done(results: Results, step: Step) -> bool:
     """Whether a section's data are of this step's command or one with more contexts."""
-    measured = read_measured(step.section.data)
+    measured = read_measurement(step.section.data)
     same = measured.command == results.command(step.section, measured.contexts)
     return same and measured.contexts >= step.contexts
 
@@ -103,7 +103,7 @@ def _take(results: Results, step: Step, setting: Setting) -> bool:
             return False
         cells = cells_of(answers.read_text(encoding="utf-8").splitlines())
     seconds = float(spent.read_text(encoding="utf-8"))
-    write_measured(step.section.data, Measured(command, step.contexts, seconds, cells))
+    write_measurement(step.section.data, Measurement(command, step.contexts, seconds, cells))
     return True
 
 

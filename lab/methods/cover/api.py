@@ -77,7 +77,7 @@ def totals_of(q: F32, segments: I64, among: Range, scoring: Scoring, scratch: Ex
     return np.stack([top, np.exp(scores - top[:, None]).sum(1)], 1).astype(np.float32)
 
 
-class Most(NamedTuple):
+class SoftmaxBudget(NamedTuple):
     """A share of the softmax, by at most k tokens a query head; seed: of the sample."""
 
     share: float
@@ -89,7 +89,7 @@ def cover(
     q: F32,
     segments: I64,
     among: Range,
-    most: Most,
+    most: SoftmaxBudget,
     lists: Lists,
     *,
     scoring: Scoring,

@@ -14,7 +14,7 @@ from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
 from kvarn.runtime.methods import option
 
 from ..refined import Refined, RefinedTopK
-from .api import NO_TOTALS, SAMPLE, CoverScratch, Most, cover, totals_of
+from .api import NO_TOTALS, SAMPLE, CoverScratch, SoftmaxBudget, cover, totals_of
 
 if TYPE_CHECKING:
     from kvarn.models.config import ModelConfig
@@ -87,7 +87,7 @@ class Covering(Refined):
             totals = totals_of(q, segments, among, scoring, self._scratch)
         else:
             looked_at += min(SAMPLE, among.last - among.first) * len(chosen.counts)
-        lists, most = Lists(chosen.lists, chosen.counts), Most(self._share, wanted.k, SEED)
+        lists, most = Lists(chosen.lists, chosen.counts), SoftmaxBudget(self._share, wanted.k, SEED)
         cover(
             q, segments, among, most, lists, scoring=scoring, scratch=self._scratch, totals=totals
         )

@@ -12,7 +12,7 @@ from .tables import lines_of
 from .verdicts import NOT, OPEN, Verdict, judge
 
 if TYPE_CHECKING:
-    from ..data import Measured
+    from ..data import Measurement
     from ..plan import Claim, Section
 
 PAPERS = {
@@ -106,7 +106,7 @@ def _bound(claim: Claim) -> str:
     return ", ".join(parts)
 
 
-def _read(section: Section, claim: Claim, measured: Measured) -> str:
+def _read(section: Section, claim: Claim, measured: Measurement) -> str:
     """What the contrast's first arm reads, as a share of the tokens, or what it keeps."""
     first = next(iter(claim.contrast))
     if " keep " in first:

@@ -11,7 +11,7 @@ from kvarn.evals.quality.intervals import mean
 from .verdicts import full_arm, is_weak
 
 if TYPE_CHECKING:
-    from ..data import Measured
+    from ..data import Measurement
     from ..plan import Section
 
 WANTED = 0.95
@@ -19,7 +19,7 @@ WANTED = 0.95
 
 
 def needed_k(
-    section: Section, measured: Measured, length: int
+    section: Section, measured: Measurement, length: int
 ) -> list[tuple[str, int | None, float | None]]:
     """For each task that is interpreted: the least budget from which on all larger ones reach
     WANTED times full attention's score, and the mean entropy of its softmax in nats (probed)."""
@@ -58,7 +58,7 @@ def correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     return sum(a * b for a, b in zip(x, y)) / scale if scale > 0 else None
 
 
-def render(section: Section, measured: Measured, length: int) -> str:
+def render(section: Section, measured: Measurement, length: int) -> str:
     """A Markdown table of the k that each task needs, and the correlation below it."""
     rows = needed_k(section, measured, length)
     if not rows:

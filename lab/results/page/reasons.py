@@ -29,7 +29,7 @@ from .tables import lines_of
 from .verdicts import EARLY, REFUTED, UNTOLD, Verdict, full_arm, is_full, judge
 
 if TYPE_CHECKING:
-    from ..data import Measured
+    from ..data import Measurement
     from ..plan import Claim, Results, Section
 
 SLACK = -0.01
@@ -70,7 +70,7 @@ class Evidence:
     """The plan, and what was measured of its sections, by their names."""
 
     results: Results
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, Measurement]
 
     def section(self, name: str) -> Section:
         return next(section for section in self.results.sections if section.name == name)
@@ -213,7 +213,7 @@ def _lost(evidence: Evidence, arm: str) -> tuple[str, str]:
     return "", ""
 
 
-def _by_layer(measured: Measured, arm: str) -> tuple[str, str, str]:
+def _by_layer(measured: Measurement, arm: str) -> tuple[str, str, str]:
     """read, covered and error of a study, layer by layer."""
     cells = [cell for cell in measured.cells if cell["arm"] == arm]
     layers = sorted({cell["layer"] for cell in cells})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kvarn.system.files import write_file
 
-from ..data import Measured, read_measured
+from ..data import Measurement, read_measurement
 from ..plan import ROOM, SPEED, STUDIES, Results, hours
 from . import claims, derived
 from .claims import PAPERS
@@ -89,7 +89,7 @@ NONE = "None does.\n"
 
 def report(results: Results) -> dict[Path, str]:
     """The pages and the plots: path → content."""
-    measured = gated(results, {one.name: read_measured(one.data) for one in results.sections})
+    measured = gated(results, {one.name: read_measurement(one.data) for one in results.sections})
     evidence, files = Evidence(results, measured), dict[Path, str]()
     by_hand, _, _ = PAGE.read_text(encoding="utf-8").partition(SMALL.splitlines()[0])
     parts = [by_hand + SMALL, summary(results, measured) + "\n"]
@@ -124,7 +124,7 @@ def write_report(results: Results) -> None:
 
 
 def _section(
-    results: Results, section: Section, measured: Measured, files: dict[Path, str]
+    results: Results, section: Section, measured: Measurement, files: dict[Path, str]
 ) -> Iterator[str]:
     yield f"### {section.title}\n"
     yield f"{section.about}\n"
@@ -150,7 +150,7 @@ def _command(words: object) -> str:
     return "    python " + text + "\n"
 
 
-def _plots(section: Section, measured: Measured, files: dict[Path, str]) -> Iterator[str]:
+def _plots(section: Section, measured: Measurement, files: dict[Path, str]) -> Iterator[str]:
     """Quality against what was read or kept, at each length; against length, for all."""
     axes = section.axis.split("+") if section.axis else []
     for length in measured.lengths() if axes else ():
@@ -185,7 +185,7 @@ def _keep(files: dict[Path, str], name: str, picture: str) -> str:
     return f"![{name}](plots/{name}.svg)\n"
 
 
-def _weak(results: Results, measured: dict[str, Measured]) -> str:
+def _weak(results: Results, measured: dict[str, Measurement]) -> str:
     lines = []
     for section in results.sections:
         of_section = measured[section.name]
@@ -198,7 +198,7 @@ def _weak(results: Results, measured: dict[str, Measured]) -> str:
     return ("\n".join(lines) if lines else "None.") + "\n"
 
 
-def _open(results: Results, measured: dict[str, Measured]) -> str:
+def _open(results: Results, measured: dict[str, Measurement]) -> str:
     lines = []
     for section in results.sections:
         done = measured[section.name].contexts

@@ -9,7 +9,7 @@ from ..plan import ANSWERS
 from .tables import Line, lines_of
 
 if TYPE_CHECKING:
-    from ..data import Measured
+    from ..data import Measurement
     from ..plan import Arm, Results, Section
 
 SLACK = -0.01
@@ -25,7 +25,7 @@ SECTIONS = {
 """Sections that say what to use, and for what."""
 
 
-def summary(results: Results, measured: Mapping[str, Measured]) -> str:
+def summary(results: Results, measured: Mapping[str, Measurement]) -> str:
     """A row for each method of each of SECTIONS, by how much of the tokens it needs."""
     rows = [
         row
@@ -38,7 +38,7 @@ def summary(results: Results, measured: Mapping[str, Measured]) -> str:
     return "\n".join([head, *rows])
 
 
-def _rows(section: Section, measured: Measured) -> Iterator[str]:
+def _rows(section: Section, measured: Measurement) -> Iterator[str]:
     if measured.contexts < section.contexts:
         return
     length = section.lengths[-1]

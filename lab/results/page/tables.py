@@ -12,7 +12,7 @@ from ..data import SPEEDS
 from .verdicts import is_weak, mean_interval
 
 if TYPE_CHECKING:
-    from ..data import Measured
+    from ..data import Measurement
     from ..plan import Section
 
 ALL = "all tasks"
@@ -38,7 +38,7 @@ class Line:
     error: float | None
 
 
-def lines_of(section: Section, measured: Measured, length: int) -> list[Line]:
+def lines_of(section: Section, measured: Measurement, length: int) -> list[Line]:
     """A line for each arm of a section that was measured at a length."""
     told = [t for t in measured.tasks(length) if not is_weak(measured, t, length)]
     first = str(section.arms[0])
@@ -46,7 +46,7 @@ def lines_of(section: Section, measured: Measured, length: int) -> list[Line]:
     return [line for line in lines if any(score is not None for score in line.scores.values())]
 
 
-def _line(measured: Measured, arm: str, first: str, length: int, told: Sequence[str]) -> Line:
+def _line(measured: Measurement, arm: str, first: str, length: int, told: Sequence[str]) -> Line:
     scores = {task: _score(measured, task, length, arm) for task in measured.tasks(length)}
     found = [measured.clusters(task, length, arm, "score") for task in told]
     theirs = [measured.clusters(task, length, first, "score") for task in told]
@@ -74,13 +74,13 @@ def _line(measured: Measured, arm: str, first: str, length: int, told: Sequence[
     )
 
 
-def _score(measured: Measured, task: str, length: int, arm: str) -> float | None:
+def _score(measured: Measurement, task: str, length: int, arm: str) -> float | None:
     found = measured.clusters(task, length, arm, "score")
     return mean(list(found.values())) if found else None
 
 
 def _mean_of(
-    measured: Measured, tasks: Sequence[str], length: int, arm: str, measure: str
+    measured: Measurement, tasks: Sequence[str], length: int, arm: str, measure: str
 ) -> float | None:
     """The mean over the tasks that have it, with equal weights."""
     found = [measured.clusters(task, length, arm, measure) for task in tasks]
@@ -88,7 +88,7 @@ def _mean_of(
     return sum(means) / len(means) if means else None
 
 
-def render(section: Section, measured: Measured, length: int) -> str:
+def render(section: Section, measured: Measurement, length: int) -> str:
     """The Markdown table of a length. Tasks that are not interpreted are in brackets."""
     lines = lines_of(section, measured, length)
     tasks = measured.tasks(length)
@@ -132,7 +132,7 @@ def _with(value: float | None, interval: Interval | None, signed: bool = False) 
     return f"{text} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
 
 
-def layer_table(section: Section, measured: Measured, length: int) -> str:
+def layer_table(section: Section, measured: Measurement, length: int) -> str:
     """A study by layers: a row for each layer and arm, means over contexts and tasks with their
     95% intervals."""
     rows = [["layer", "method", "read", "covered %, 95%", "error, 95%", "contexts"]]
@@ -163,7 +163,7 @@ def layer_table(section: Section, measured: Measured, length: int) -> str:
     return "\n".join(f"| {' | '.join(row[i] for i in kept)} |" for row in rows)
 
 
-def speed_table(section: Section, measured: Measured, length: int) -> str:
+def speed_table(section: Section, measured: Measurement, length: int) -> str:
     """A study of speed: a row for each arm, means over contexts with their 95% intervals, and how
     many times as fast as the first arm."""
     rows = [["method", "prefill, tokens/s, 95%", "×", "decode, tokens/s, 95%", "×", "contexts"]]

@@ -19,7 +19,7 @@ from kvarn.evals.quality.intervals import Interval, difference_interval, mean, t
 from ..plan import ANSWERS, LAYERS, LOST, STUDIES
 
 if TYPE_CHECKING:
-    from ..data import Measured
+    from ..data import Measurement
     from ..plan import Claim, Results, Section
 
 LEAST = 0.60
@@ -52,18 +52,18 @@ def is_full(arm: str) -> bool:
     return arm.partition(" prefill ")[0] == FULL
 
 
-def full_arm(measured: Measured) -> str:
+def full_arm(measured: Measurement) -> str:
     """Full attention as the cells name it."""
     return next((cell["arm"] for cell in measured.cells if is_full(cell["arm"])), FULL)
 
 
-def is_weak(measured: Measured, task: str, length: int) -> bool:
+def is_weak(measured: Measurement, task: str, length: int) -> bool:
     """Whether full attention was measured in a cell and answers too little."""
     full = measured.clusters(task, length, full_arm(measured), "score")
     return bool(full) and mean(list(full.values())) < LEAST
 
 
-def judge(section: Section, claim: Claim, measured: Measured) -> Verdict:
+def judge(section: Section, claim: Claim, measured: Measurement) -> Verdict:
     """What was measured about a claim, at its length (the section's last, where it names none)."""
     length = claim.length or section.lengths[-1]
     wanted = claim.tasks or section.tasks
@@ -95,7 +95,7 @@ def judge(section: Section, claim: Claim, measured: Measured) -> Verdict:
     return Verdict(word, value, interval, n, sum(map(len, strata)), tuple(tasks))
 
 
-def gated(results: Results, measured: Mapping[str, Measured]) -> dict[str, Measured]:
+def gated(results: Results, measured: Mapping[str, Measurement]) -> dict[str, Measurement]:
     """Studies of attention without the tasks of which full attention is not known to answer LEAST
     in a section that asks them of the same model at the same length; the others as they are."""
     answered = {
@@ -118,7 +118,7 @@ def gated(results: Results, measured: Mapping[str, Measured]) -> dict[str, Measu
     return found
 
 
-def _edge(measured: Measured, claim: Claim, tasks: Sequence[str], length: int) -> str:
+def _edge(measured: Measurement, claim: Claim, tasks: Sequence[str], length: int) -> str:
     """LOW or HIGH where a contrast of scores is of arms that all are there; else ""."""
     if claim.measure != "score" or len(claim.contrast) < 2:
         return ""
@@ -131,7 +131,7 @@ def _edge(measured: Measured, claim: Claim, tasks: Sequence[str], length: int) -
     return HIGH if min(levels) > CEILING and max(levels) - min(levels) <= ALIKE else ""
 
 
-def contrast(measured: Measured, claim: Claim, task: str, length: int) -> list[list[float]]:
+def contrast(measured: Measurement, claim: Claim, task: str, length: int) -> list[list[float]]:
     """For each context and question Σ factor · value, over the contexts that all arms have."""
     arms = {arm: measured.clusters(task, length, arm, claim.measure) for arm in claim.contrast}
     shared = sorted(set.intersection(*(set(found) for found in arms.values())))

@@ -7,7 +7,7 @@ from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import best_reference
 from kvarn.ops.select import ExactScratch, Lists, Range, Wanted, largest
-from lab.methods.cover.api import SAMPLE, CoverScratch, Most, cover, draw_sample, totals_of
+from lab.methods.cover.api import SAMPLE, CoverScratch, SoftmaxBudget, cover, draw_sample, totals_of
 
 from ...thread_counts import with_threads
 
@@ -37,8 +37,8 @@ def shorten(cache, q, lists, counts, k: int, share: float, scoring: Scoring, **k
     lists, counts = lists.copy(), counts.copy()
     scratch = CoverScratch(q.shape[1], cache.n_kv_heads, N, N, cache.layout)
     cover(
-        q, cache.segments, AMONG, Most(share, k, SEED), Lists(lists, counts), scoring=scoring,
-        scratch=scratch, **known,
+        q, cache.segments, AMONG, SoftmaxBudget(share, k, SEED), Lists(lists, counts),
+        scoring=scoring, scratch=scratch, **known,
     )  # fmt: skip
     return [one[:n].tolist() for one, n in zip(lists, counts)]
 

@@ -10,7 +10,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import SparsePrefill
 from kvarn.runtime.prefill.attention import ROWS
 from lab.prompts.__main__ import main, table
-from lab.prompts.choices import CHOICES, Judged, judge
+from lab.prompts.choices import CHOICES, ChoiceFigures, judge
 from lab.prompts.watch import Block, watch
 
 from ...runtime.conftest import model
@@ -81,7 +81,7 @@ def test_rows_that_list_all_are_exact(blocks: list[Block]) -> None:
 
 
 def test_the_table_and_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = table({3: dict.fromkeys(CHOICES, Judged(512, 0.9, 0.125))}).splitlines()
+    lines = table({3: dict.fromkeys(CHOICES, ChoiceFigures(512, 0.9, 0.125))}).splitlines()
     assert lines[0] == "| choice | tokens read | covered | output error | layer 3 |"
     assert lines[2] == "| each row its own, by the index | 512 | 90.0% | 0.125 | 0.125 |"
     text = tmp_path / "short.txt"

@@ -12,7 +12,7 @@ from kvarn.evals.quality.folder import ContextFolder
 from kvarn.evals.quality.reading import TokenSample, tokenize_sample
 from kvarn.evals.tasks import Plain
 from kvarn.runtime.model import Model
-from lab.results.lost import Attended, Lost, attended
+from lab.results.lost import AttendedTokens, LossStudy, attended
 
 PLAN = Plan(("kv",), (900,), (Arm(),), Plain(), "plain", 2, 2)
 
@@ -27,7 +27,7 @@ def test_the_mass_of_the_positions_of_each_kv_head() -> None:
     weights = np.array([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7], [0.0, 0.0, 1.0], [0.3, 0.3, 0.4]])
     values = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
     exact = np.stack([row @ values[:, h // 2] for h, row in enumerate(weights)])
-    seen = Attended([weights], [exact.astype(np.float32)], values)
+    seen = AttendedTokens([weights], [exact.astype(np.float32)], values)
     kept = np.array([[0, 2], [1, 0]], np.uint32)
     covered, error = seen.left(0, kept)
     assert covered == pytest.approx((0.75 + 0.8 + 0.0 + 0.6) / 4)
@@ -55,7 +55,7 @@ def test_weights_are_the_softmax_over_all_tokens_before(tiny: Model, read: Token
 
 def test_what_streaming_holds_is_the_mass_of_its_ends(tiny: Model, tmp_path: Path) -> None:
     """The first 4 and the newest: by the weights alone, without a context that evicts."""
-    lost = Lost(tiny, PLAN, tmp_path, ("streaming", "random"), "50%")
+    lost = LossStudy(tiny, PLAN, tmp_path, ("streaming", "random"), "50%")
     cells = list(lost.cells())
     assert [(cell["context"], cell["arm"].replace("full keep ", "")) for cell in cells] == [
         (context, f"{keep} 50%")
@@ -79,7 +79,7 @@ def test_what_streaming_holds_is_the_mass_of_its_ends(tiny: Model, tmp_path: Pat
 
 
 def test_figures_are_kept(tiny: Model, tmp_path: Path) -> None:
-    lost = Lost(tiny, PLAN, tmp_path, ("l2norm", "nacl:proxies=10%"), "50%")
+    lost = LossStudy(tiny, PLAN, tmp_path, ("l2norm", "nacl:proxies=10%"), "50%")
     cells = list(lost.cells())
     files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/lost-*.json")}
     assert len(files) == 2 and json.dumps(cells) == json.dumps(list(lost.cells(shared=True)))

@@ -8,7 +8,7 @@ import pytest
 import kvarn
 from kvarn.evals.quality.intervals import t_quantile
 from kvarn.system.values import Budget
-from lab.results.data import Measured, read_measured
+from lab.results.data import Measurement, read_measurement
 from lab.results.page.claims import counts, tables
 from lab.results.page.reasons import TELLS, Evidence, cause, causes, failing
 from lab.results.page.summary import is_as_full, summary
@@ -24,11 +24,11 @@ SECTION = Section(
 RESULTS = Results({}, (), (SECTION,))
 
 
-def of(found: Measured, section: Section = SECTION) -> Evidence:
+def of(found: Measurement, section: Section = SECTION) -> Evidence:
     return Evidence(Results({}, (), (section,)), {section.name: found})
 
 
-def measured(method: float, exact: float, other: float = 1.0, full: float = 0.99) -> Measured:
+def measured(method: float, exact: float, other: float = 1.0, full: float = 0.99) -> Measurement:
     """Right answers at random, with these chances; hash covers half of the softmax."""
     arms = (
         ("full", full, None, None), (METHOD, method, 0.02, 0.5), ("hash 4%", other, 0.04, 0.9),
@@ -46,7 +46,7 @@ def measured(method: float, exact: float, other: float = 1.0, full: float = 0.99
                     "entropy": None,
                 }
             )  # fmt: skip
-    return Measured((), 20, 0.0, cells)
+    return Measurement((), 20, 0.0, cells)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_each_task_has_its_own_cause() -> None:
     both = replace(SECTION, tasks=("needle", "kv"))
     cells = [*measured(0.5, 0.99).cells]
     cells += [{**cell, "task": "kv"} for cell in measured(0.5, 0.6).cells]
-    found = Measured((), 20, 0.0, cells)
+    found = Measurement((), 20, 0.0, cells)
     assert causes(of(found, both), both, CLAIM) == {"method": ["needle"], "budget": ["kv"]}
     assert cause(of(found, both), both, CLAIM) == "method (needle), budget (kv)"
     oracle = "full keep oracle 20%"
     cells = [{**cell, "arm": oracle} if cell["arm"] == EXACT else cell for cell in cells]
     known = replace(both, arms=(*both.arms, Arm("full", "", "oracle", "20%")))
     evicts = replace(CLAIM, exact=oracle)
-    evidence = of(Measured((), 20, 0.0, cells), known)
+    evidence = of(Measurement((), 20, 0.0, cells), known)
     assert cause(evidence, known, evicts) == "method (needle), prompt (kv)"
 
 
@@ -85,7 +85,7 @@ def test_the_best_choice_may_stand_in_another_section() -> None:
     for elsewhere, word in (
         (found, "method"),
         (replace(found, contexts=19), "early"),
-        (Measured(), "early"),
+        (Measurement(), "early"),
     ):
         evidence = Evidence(results, {"beside-full": own, "other": elsewhere})
         assert cause(evidence, results.sections[0], claim) == word
@@ -131,7 +131,7 @@ def test_studies_by_layers_tell_where_attention_is_sharp() -> None:
          "scores": [], "entropy": None, "read": 0.02, "error": 0.1, "covered": covered}
         for context in (0, 1) for layer, covered in ((3, 0.95), (7, 0.6)) for arm in ("a", "b")
     ]  # fmt: skip
-    evidence = of(Measured((), 2, 0.0, cells), section)
+    evidence = of(Measurement((), 2, 0.0, cells), section)
     assert cause(evidence, section, claim) == "sharp (layer 3), proposal (layer 7)"
     assert {"sharp", "proposal"} <= set(TELLS)
 
@@ -142,14 +142,14 @@ def test_a_table_of_layers_has_intervals_over_contexts() -> None:
          "scores": [], "entropy": None, "read": None, "error": 0.1 * context, "covered": 0.5}
         for context in (1, 2, 3)
     ]  # fmt: skip
-    table = layer_table(SECTION, Measured((), 3, 0.0, cells), 4096).splitlines()
+    table = layer_table(SECTION, Measurement((), 3, 0.0, cells), 4096).splitlines()
     half = t_quantile(2) * 0.1 / 3**0.5
     assert table[0] == "| layer | method | covered %, 95% | error, 95% | contexts |"
     error = f"0.200 ({0.2 - half:.3f} to {0.2 + half:.3f})"
     assert table[2] == f"| 3 | `a` | 50.0 (50.0 to 50.0) | {error} | 3 |"
 
 
-def speeds() -> tuple[Section, Measured]:
+def speeds() -> tuple[Section, Measurement]:
     """Three contexts; the second arm reads twice as fast and decodes half as fast."""
     arms = (Arm(), Arm("hash", "2%"))
     section = replace(SECTION, kind="speed", claims=(), contexts=3, arms=arms)
@@ -159,7 +159,7 @@ def speeds() -> tuple[Section, Measured]:
          "prefill": 1000.0 * factor + i, "decode": 100.0 / factor}
         for i in (-1, 0, 1) for arm, factor in (("full", 1), ("hash 2%", 2))
     ]  # fmt: skip
-    return section, Measured((), 3, 0.0, cells)
+    return section, Measurement((), 3, 0.0, cells)
 
 
 def test_a_table_of_speed_is_beside_the_first_arm() -> None:
@@ -209,7 +209,7 @@ def test_auto_chooses_what_the_page_shows_to_suffice() -> None:
     auto, least = kvarn.Auto().budget, Budget.parse("1%")
     assert isinstance(auto, Budget) and auto.tokens(10_000) >= least.tokens(10_000)
     for section in read_plan().sections:
-        found = read_measured(section.data)
+        found = read_measurement(section.data)
         if not section.name.startswith("beside-full") or found.contexts < section.contexts:
             continue
         lines = {line.arm: line for line in lines_of(section, found, section.lengths[-1])}

@@ -14,10 +14,10 @@ from kvarn.commands.parsing.parser import build_parser
 from lab.results import run as running
 from lab.results.__main__ import estimate, main
 from lab.results.data import (
-    Measured,
+    Measurement,
     cells_of,
-    read_measured,
-    write_measured,
+    read_measurement,
+    write_measurement,
 )
 from lab.results.page.derived import correlation, needed_k
 from lab.results.page.plots import Point, Series, draw
@@ -84,7 +84,7 @@ def test_the_targets_have_enough_questions() -> None:
     for name in ("beside-full", "evicting-beside-full"):
         section = next(one for one in RESULTS.sections if one.name == name)
         assert section.contexts >= 20 and section.contexts * section.questions >= 2000
-        measured = read_measured(section.data)
+        measured = read_measurement(section.data)
         if measured.contexts >= section.contexts:
             for task in section.tasks:
                 full = measured.clusters(task, section.lengths[0], "full", "score")
@@ -105,7 +105,7 @@ def test_the_page_of_verdicts_can_be_read_at_once() -> None:
 def test_every_table_has_its_command() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in (PAGE, TABLES))
     for section in RESULTS.sections:
-        measured = read_measured(section.data)
+        measured = read_measurement(section.data)
         if measured.cells:
             assert shlex.join(measured.command) in text
             assert measured.command == RESULTS.command(section, measured.contexts)
@@ -131,10 +131,10 @@ def test_a_step_is_done_once_its_command_was_measured(
     monkeypatch.setattr(Section, "data", property(lambda self: tmp_path / f"{self.name}.json"))
     step = running.Step(section, 2)
     assert not running.is_done(RESULTS, step)
-    write_measured(section.data, Measured(RESULTS.command(section, 5), 5, 1.0, []))
+    write_measurement(section.data, Measurement(RESULTS.command(section, 5), 5, 1.0, []))
     assert running.is_done(RESULTS, step) and running.is_done(RESULTS, replace(step, contexts=5))
     assert not running.is_done(RESULTS, replace(step, contexts=10))
-    write_measured(section.data, Measured(["-m", "other"], 5, 1.0, []))
+    write_measurement(section.data, Measurement(["-m", "other"], 5, 1.0, []))
     assert not running.is_done(RESULTS, step)
 
 
@@ -178,7 +178,7 @@ def test_a_run_out_of_time_goes_on_where_it_stopped(
     assert (tmp_path / "seen").exists() and not section.data.exists()
     setting = replace(setting, until=clock() + 60)
     assert running.run(results, setting, said.append)
-    assert read_measured(section.data).cells[0]["scores"] == [1.0]
+    assert read_measurement(section.data).cells[0]["scores"] == [1.0]
     assert running.run(results, setting, said.append) and len(said) == 2
 
 
@@ -189,9 +189,9 @@ def test_what_was_measured_is_kept_as_it_was(tmp_path: Path) -> None:
     )
     cells = cells_of([line])
     assert cells[0]["covered"] == 0.5 and cells[0]["error"] is None and cells[0]["read"] == 0.15
-    measured = Measured(["a", "b c"], 1, 12.0, cells)
-    write_measured(tmp_path / "data" / "x.json", measured)
-    assert read_measured(tmp_path / "data" / "x.json") == measured
+    measured = Measurement(["a", "b c"], 1, 12.0, cells)
+    write_measurement(tmp_path / "data" / "x.json", measured)
+    assert read_measurement(tmp_path / "data" / "x.json") == measured
 
 
 def test_methods_that_name_their_budget_take_no_other() -> None:
@@ -213,10 +213,10 @@ def test_the_k_that_a_task_needs() -> None:
          "entropy": 2.0, "read": None, "error": None, "covered": None}
         for arm, score in scores.items() for c in (0, 1)
     ]  # fmt: skip
-    assert needed_k(section, Measured((), 2, 0, cells), 1000) == [("a", 512, 2.0)]
+    assert needed_k(section, Measurement((), 2, 0, cells), 1000) == [("a", 512, 2.0)]
     read_sparsely = replace(section, arms=tuple(replace(arm, prefill="sparse") for arm in arms))
     cells = [{**cell, "arm": f"{cell['arm']} prefill sparse"} for cell in cells]
-    assert needed_k(read_sparsely, Measured((), 2, 0, cells), 1000) == [("a", 512, 2.0)]
+    assert needed_k(read_sparsely, Measurement((), 2, 0, cells), 1000) == [("a", 512, 2.0)]
 
 
 def test_pearsons_correlation() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kvarn.evals.quality.intervals import difference_interval, t_quantile
-from lab.results.data import Measured
+from lab.results.data import Measurement
 from lab.results.page.verdicts import (
     EARLY,
     HIGH,
@@ -30,7 +30,7 @@ SECTION = Section(
 )
 
 
-def measured(full: float, arm: float, contexts: int = 20, questions: int = 50) -> Measured:
+def measured(full: float, arm: float, contexts: int = 20, questions: int = 50) -> Measurement:
     """Right answers at random, with these chances."""
     rng = random.Random(f"{full} {arm}")
     cells = []
@@ -44,7 +44,7 @@ def measured(full: float, arm: float, contexts: int = 20, questions: int = 50) -
                     "covered": None, "entropy": None,
                 }
             )  # fmt: skip
-    return Measured((), contexts, 0.0, cells)
+    return Measurement((), contexts, 0.0, cells)
 
 
 def test_the_whole_interval_decides() -> None:
@@ -59,7 +59,7 @@ def test_few_questions_decide_nothing() -> None:
     few = replace(SECTION, contexts=2)
     assert judge(few, CLAIM, measured(0.8, 0.8, contexts=2, questions=3)).word == UNTOLD
     assert judge(SECTION, CLAIM, measured(1.0, 1.0, contexts=1)).word == OPEN
-    assert judge(SECTION, CLAIM, Measured()).word == OPEN
+    assert judge(SECTION, CLAIM, Measurement()).word == OPEN
 
 
 def test_a_section_has_verdicts_when_it_is_measured_to_the_end() -> None:
@@ -113,7 +113,7 @@ def test_studies_keep_the_tasks_that_full_attention_answers() -> None:
     cells += [{**cell, "task": "kv"} for cell in measured(0.5, 0.5).cells]
     seen = [{"task": task, "length": 4096, "arm": "a"} for task in study.tasks]
     results = Results({}, (), (asked, study))
-    given = {"one": Measured((), 20, 0.0, cells), "study": Measured((), 20, 0.0, seen)}
+    given = {"one": Measurement((), 20, 0.0, cells), "study": Measurement((), 20, 0.0, seen)}
     found = gated(results, given)
     assert found["one"] == given["one"]
     assert [cell["task"] for cell in found["study"].cells] == ["needle"]
