@@ -53,7 +53,7 @@ def value_errors() -> Iterator[None]:
 def checked_arguments(
     given: Mapping[str, Any], known: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """The arguments that are not None. known: all that there are; None: who takes them knows.
+    """The arguments that are not None. known: their valid names; None: the callee checks them.
     Raises `RequestError` for those that kvarn does not have, or not with their values."""
     for name, values in _VALUES.items():
         if (value := given.get(name)) is not None and value not in values:

@@ -64,7 +64,7 @@ class _PromptCaptured(Exception):
 
 
 class _CapturingEngine:
-    """The engine, which raises what it is asked to read, and changes nothing."""
+    """An engine that raises the prompt that it is asked to read, and changes nothing."""
 
     def __init__(self, engine: EngineClient) -> None:
         self._engine = engine

@@ -113,7 +113,7 @@ class KVCache(ABC):
         return None
 
     def restore(self, copy: SlotCopy) -> None:  # noqa: B027 - most caches give no copy
-        """Hold again what `copy` gave."""
+        """Restore all K and V from a `copy`."""
 
     def cut_refusal(self, n_tokens: int, to: int) -> str:
         """Why a context of `n_tokens` cannot be cut to the first `to`, but to 0; "" if it can."""

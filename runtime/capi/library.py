@@ -52,7 +52,7 @@ class Library(Arguments):
     def model_of(self, handle: int) -> Model:
         return self._of(self.models, handle, _MODEL)
 
-    def open_context(self, handle: int) -> OpenContext:
+    def find_context(self, handle: int) -> OpenContext:
         return self._of(self.contexts, handle, _CONTEXT)
 
     def _of(self, table: dict[int, T], handle: int, kind: int) -> T:
@@ -164,7 +164,7 @@ class Library(Arguments):
 
     def context_free(self, handle: int) -> int:
         """Frees it even where saving fails."""
-        context = self.open_context(handle).context
+        context = self.find_context(handle).context
         try:
             self.lib.stop_of(handle)[0] = 0  # what is to be saved may have to be computed
             context.close()
@@ -174,7 +174,7 @@ class Library(Arguments):
         return 1
 
     def context_info(self, handle: int, buffer: Any, room: int) -> int:
-        context = self.open_context(handle).context
+        context = self.find_context(handle).context
         facts = {
             "tokens": len(context.tokens),
             **context.plan.as_dict(),
@@ -185,31 +185,31 @@ class Library(Arguments):
         return self.fill(buffer, room, json.dumps(facts).encode())
 
     def read(self, handle: int, text: Any, n: int, on_progress: Any, user: Any) -> int:
-        opened = self.open_context(handle)
+        opened = self.find_context(handle)
         ids = opened.context.encode(self.utf8(text, n))
         return _read(opened, ids, self.progress(on_progress, user))
 
     def read_ids(self, handle: int, ids: Any, n: int, on_progress: Any, user: Any) -> int:
-        opened = self.open_context(handle)
+        opened = self.find_context(handle)
         return _read(opened, self.ids(ids, n), self.progress(on_progress, user))
 
     def truncate(self, handle: int, n: int) -> int:
-        opened = self.open_context(handle)
+        opened = self.find_context(handle)
         opened.context.truncate(n)
         opened.base, opened.conversation = n, None
         return n + 1
 
     def save(self, handle: int) -> int:
-        (context := self.open_context(handle).context).commit()
+        (context := self.find_context(handle).context).commit()
         return len(context.tokens) + 1
 
     def logits(self, handle: int, out: Any, room: int) -> int:
-        logits = self.open_context(handle).context.logits
+        logits = self.find_context(handle).context.logits
         self.copy(out, room, logits.tobytes(), logits.size)
         return int(logits.size)
 
     def generate(self, handle: int, text: Any, on_text: Any, user: Any) -> int:
-        opened = self.open_context(handle)
+        opened = self.find_context(handle)
         settings = options.parsed(self.string(text), options.GENERATE)
         generation = opened.context.generation((), **opened.generation(settings, self.log))
         try:
@@ -219,7 +219,7 @@ class Library(Arguments):
         return generation.n_tokens + 1
 
     def chat(self, handle: int, messages: Any, text: Any, on_text: Any, user: Any) -> int:
-        opened = self.open_context(handle)
+        opened = self.find_context(handle)
         settings = options.parsed(self.string(text), options.CHAT)
         system, before, question = messages_of(self.string(messages, name="the messages"))
         conversation = opened.conversation or Conversation(opened.context)

@@ -46,7 +46,7 @@ def test_as_many_masks_are_timed_as_are_asked_for(
     def allowed(self: Matcher, logits: object) -> object:
         result = compute(self, logits)  # type: ignore[arg-type]
         masks.append(len(result.ids))
-        awaits.append(self._awaiting.key is not None)
+        awaits.append(self._trigger.key is not None)
         return result
 
     monkeypatch.setattr(Matcher, "allowed", allowed)

@@ -186,11 +186,11 @@ class TokenReader(ContextTokens):
         return attention_for(self._device, cache, cache.store.device)
 
     def abort(self) -> None:
-        """The pass that has begun does not end: know again what was known before."""
+        """Give up the pass that has begun: restore the logits and hidden state of before."""
         self.logits, self.hidden = self._known
 
     def end(self, ids: Sequence[int], hidden: F32, *, prompt: bool) -> None:
-        """The pass that has begun has read `ids`; hidden: the state (D,) of the last of them."""
+        """End the pass that has begun, which has read `ids`; hidden: the state (D,) of the last."""
         self.cache.end(len(ids))
         self.tokens.extend(ids)  # as `add`, without a call of Python for each token
         self.of_prompt.extend((b"\1" if prompt else b"\0") * len(ids))
@@ -218,8 +218,8 @@ class TokenReader(ContextTokens):
             self.logits = logits[0]
 
     def set_draft(self, draft: Sequence[int], hidden: F32, logits: F32) -> None:
-        """The last of the tokens that were read are drafted; hidden (T, D) and logits (T, V) of the
-        token before them, and of each."""
+        """Take the last of the tokens that were read as a draft; hidden (T, D) and logits (T, V) of
+        the token before them, and of each."""
         if draft:
             self._cut_tokens(len(self.tokens) - len(draft))
             hidden = hidden.copy()

@@ -6,7 +6,7 @@
     grammar.py      a constraint as a grammar of llguidance
     vocabulary.py   a tokenizer as llguidance's
     matcher.py      the state of one answer: a mask for each token
-    awaiting.py     text before a trigger, whose masks are kept
+    triggers.py     text before a trigger, whose masks are kept
 
 Only `matcher` needs NumPy; llguidance is imported where a constraint is made.
 """

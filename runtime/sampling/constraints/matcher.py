@@ -12,9 +12,9 @@ import numpy as np
 from ...tokenizer import Tokenizer
 from ..candidates import Candidates, Floats
 from ..errors import SamplingError
-from .awaiting import MaskKey, TriggerWatch
 from .constraint import Constraint
 from .grammar import grammar_of, refused
+from .triggers import MaskKey, TriggerWatch
 from .vocabulary import control_tokens, vocabulary_of
 
 _MOST_MASKS = 512
@@ -31,7 +31,7 @@ class Matcher:
         self._tokenizer, self._ends = tokenizer, tokenizer.eog_ids
         self._future: Future[Any] = _compiler.submit(_compiled, constraint, tokenizer)
         self._matcher: Any = None
-        self._awaiting: TriggerWatch
+        self._trigger: TriggerWatch
         self._masks: dict[MaskKey, bytes] = {}
         """Those of one grammar, which its answers share."""
         self.is_complete = False
@@ -40,7 +40,7 @@ class Matcher:
     def copy(self) -> Matcher:
         """The same state, which goes on by itself."""
         other = copy(self)
-        other._matcher, other._awaiting = self._started().deep_copy(), copy(self._awaiting)
+        other._matcher, other._trigger = self._started().deep_copy(), copy(self._trigger)
         return other
 
     def allowed(self, logits: Floats) -> Candidates:
@@ -60,7 +60,7 @@ class Matcher:
     def accept(self, token: int) -> None:
         """Go on after a token of the answer."""
         matcher = self._started()
-        self._awaiting.push(token)
+        self._trigger.push(token)
         if self.is_complete or token in self._ends:
             self.is_complete = True
             return
@@ -70,7 +70,7 @@ class Matcher:
 
     def _mask(self) -> bytes:
         """The bits of tokens that may come next."""
-        matcher, key = self._started(), self._awaiting.key
+        matcher, key = self._started(), self._trigger.key
         known = None if key is None else self._masks.get(key)
         if known is not None:
             return known
@@ -86,7 +86,7 @@ class Matcher:
             constraint = self._constraint
             awaited = constraint.trigger or ((constraint.after,) if constraint.after else ())
             control = control_tokens(self._tokenizer)
-            self._awaiting = TriggerWatch(awaited, self._tokenizer, control)
+            self._trigger = TriggerWatch(awaited, self._tokenizer, control)
         return self._matcher
 
     def _check(self) -> None:

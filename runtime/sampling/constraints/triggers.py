@@ -1,4 +1,4 @@
-"""Free text in which a trigger is awaited: what of it the next mask depends on.
+"""Free text before a trigger: what of it the next mask depends on.
 
 llguidance walks the whole vocabulary for a mask of free text that ends at a text, since any token
 may hold that. But such masks are few: they depend on how much of each trigger stands at the end of
@@ -25,7 +25,7 @@ class MaskKey(NamedTuple):
 
 
 class TriggerWatch:
-    """The text of an answer until its first trigger.
+    """Watches the text of an answer for its first trigger.
 
     triggers: as in `Constraint`; those that `control` has are tokens. key: None once a trigger has
     come.

@@ -60,7 +60,7 @@ class Catalogue:
         self._clock = 0.0
 
     def load(self, folder: Path) -> None:
-        """Know the packs in a folder. Damaged ones, and those that a killed process has begun to
+        """Add the packs of a folder. Damaged ones, and those that a killed process has begun to
         make or to remove, are removed."""
         for path in sorted(path for path in folder.iterdir() if path.is_dir()):
             with suppress(OSError):
@@ -145,7 +145,7 @@ class Catalogue:
         return any(other is not entry for other in islice(match.entries(), 2))
 
     def include(self, path: Path) -> Entry:
-        """Know a pack of the user's; `PackError` if contexts of the model cannot begin with it."""
+        """Add a pack of the user's; `PackError` if contexts of the model cannot begin with it."""
         path = path.resolve()
         version, entry = version_of(path), self.entries.get(path)
         if entry is not None and version == entry.version:

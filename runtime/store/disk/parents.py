@@ -50,7 +50,7 @@ class ParentStart(NamedTuple):
 
 
 def start_from(path: Path, n_tokens: int | None) -> ParentStart:
-    """What a new pack begins with that begins with the one in `path`.
+    """What a new pack begins with, if it begins with the one in `path`.
 
     n_tokens: it begins with so many, or fewer; None: with all.
     """

@@ -116,7 +116,7 @@ class SlotStore(KVStore):
         )
 
     def restore(self, copy: SlotCopy) -> None:
-        """Hold again what `copy` gave; indexes are to be computed anew."""
+        """Restore the state of a `copy`; indexes are to be computed anew."""
         self.cut(0)
         if self.reserved > copy.reserved:
             self.shrink(copy.reserved)

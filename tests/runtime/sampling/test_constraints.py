@@ -147,7 +147,7 @@ def test_masks_that_are_kept_are_those_of_llguidance(
             bits = np.frombuffer(plain.compute_bitmask(), np.uint8)
             expected = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: logits.size])
             np.testing.assert_array_equal(allowed, expected)
-            n_kept += matcher._awaiting.key in matcher._masks
+            n_kept += matcher._trigger.key in matcher._masks
             choices = np.intersect1d(pieces, expected)
             token = int(random.choice(choices if choices.size else expected))
             if token in tokenizer.eog_ids:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.sampling import Constraint
-from kvarn.runtime.sampling.constraints.awaiting import TriggerWatch
 from kvarn.runtime.sampling.constraints.matcher import Matcher
+from kvarn.runtime.sampling.constraints.triggers import TriggerWatch
 from kvarn.runtime.tokenizer import load_tokenizer
 
 TRIGGERS = ("aab", "<é>", "<c>")
@@ -44,15 +44,15 @@ def open_of(text: bytes) -> bytes:
 @given(st.lists(st.integers(0, TRIGGER), max_size=12))
 def test_keys_are_those_of_the_whole_text(tokens: list[int]) -> None:
     """No trigger, and no character, reaches across a control token."""
-    awaiting, text, has_come = TriggerWatch(TRIGGERS, TOKENIZER, CONTROL), b"", False
+    watch, text, has_come = TriggerWatch(TRIGGERS, TOKENIZER, CONTROL), b"", False
     for token in tokens:
-        awaiting.push(token)
+        watch.push(token)
         has_come |= token == TRIGGER
         text = b"" if token >= OTHER else text + PIECES[token]
         has_come |= any(trigger in text for trigger in TEXTS)
-        assert (awaiting.key is None) == has_come
-        if awaiting.key is not None:
-            assert awaiting.key == (ends_of(text), open_of(text))
+        assert (watch.key is None) == has_come
+        if watch.key is not None:
+            assert watch.key == (ends_of(text), open_of(text))
 
 
 def test_without_triggers_nothing_is_awaited() -> None:
@@ -64,9 +64,9 @@ def test_copies_await_a_trigger_by_themselves() -> None:
     tokenizer = load_tokenizer(default_model_path())
     matcher = Matcher(Constraint("regex", "[0-9]", ("aab",)), tokenizer)
     logits = np.zeros(tokenizer.n_vocab, np.float32)
-    before = matcher.allowed(logits).ids, matcher._awaiting.key
+    before = matcher.allowed(logits).ids, matcher._trigger.key
     other = matcher.copy()
     for token in tokenizer.encode("aab"):
         other.accept(token)
-    assert other._awaiting.key is None and matcher._awaiting.key == before[1]
+    assert other._trigger.key is None and matcher._trigger.key == before[1]
     np.testing.assert_array_equal(matcher.allowed(logits).ids, before[0])
