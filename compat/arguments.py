@@ -50,9 +50,7 @@ def value_errors() -> Iterator[None]:
         raise RequestError(str(error)) from error
 
 
-def checked_arguments(
-    given: Mapping[str, Any], known: Collection[str] | None = None
-) -> dict[str, Any]:
+def checked(given: Mapping[str, Any], known: Collection[str] | None = None) -> dict[str, Any]:
     """The arguments that are not None. known: their valid names; None: the callee checks them.
     Raises `RequestError` for those that kvarn does not have, or not with their values."""
     for name, values in _VALUES.items():

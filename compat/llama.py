@@ -18,7 +18,7 @@ from ..runtime.chat.openai.messages import Message
 from ..runtime.chat.replies import Reply, embeddings
 from ..runtime.draft import Draft
 from ..system.terminal import say
-from .arguments import KV_TYPES, OF_MODEL, checked_arguments, value_errors
+from .arguments import KV_TYPES, OF_MODEL, checked, value_errors
 
 
 class Llama:
@@ -42,7 +42,7 @@ class Llama:
         verbose: bool = True,
         **options: Any,
     ) -> None:
-        others = checked_arguments(options, OF_MODEL)
+        others = checked(options, OF_MODEL)
         lora, draft = others.get("lora_path"), others.get("draft_model")
         if not isinstance(n_ctx, int | None):
             raise invalid("n_ctx", n_ctx, "a number of tokens")
@@ -79,7 +79,7 @@ class Llama:
         local_dir: the folder for it, in the place of the hub's cache.
         """
         folder = options.pop("local_dir", None)
-        checked_arguments(options, OF_MODEL)  # what is refused is not downloaded before
+        checked(options, OF_MODEL)  # what is refused is not downloaded before
         pulled = pull(repo_id, file=filename or "", to=folder and Path(folder))
         return cls(str(pulled.model), **options)
 
@@ -87,7 +87,7 @@ class Llama:
     def create_completion(self, prompt: str | Sequence[int], **options: Any) -> Response:
         """The text that follows a prompt; options: fields of `kvarn.Completions`, and grammar."""
         defaults = {"max_tokens": 16, "temperature": 0.8, "seed": self._seed}
-        return self._completions.complete(prompt, **defaults | checked_arguments(options))
+        return self._completions.complete(prompt, **defaults | checked(options))
 
     __call__ = create_completion
 
@@ -95,11 +95,11 @@ class Llama:
     def create_chat_completion(self, messages: Iterable[Message], **options: Any) -> Response:
         """The answer to a conversation; options: fields of `kvarn.Completions`, and grammar."""
         defaults = {"temperature": 0.2, "seed": self._seed}
-        return self._completions.chat(messages, **defaults | checked_arguments(options))
+        return self._completions.chat(messages, **defaults | checked(options))
 
     def generate(self, tokens: Sequence[int], **options: Any) -> Iterator[int]:
         """The tokens that follow, without an end: those that end generation are among them."""
-        sampler = self._completions.sampler_of({"seed": self._seed} | checked_arguments(options))
+        sampler = self._completions.sampler_of({"seed": self._seed} | checked(options))
         return self._completions.generation(tokens, sampler).ids(stop_at_eos=False)
 
     def eval(self, tokens: Sequence[int]) -> None:
@@ -115,7 +115,7 @@ class Llama:
     @value_errors()
     def embed(self, input: str | list[str], normalize: bool = True, truncate: bool = True) -> Any:
         """A vector of norm 1 for a text or each of a list, as `Embedder.embed` makes it."""
-        checked_arguments({"normalize": normalize})
+        checked({"normalize": normalize})
         vectors = self._embedder.embed(input, truncate=truncate).tolist()
         return vectors[0] if isinstance(input, str) else vectors
 
