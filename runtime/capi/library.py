@@ -95,7 +95,7 @@ class Library(Arguments):
         settings = options.parsed(self.string(text), options.MODEL)
         name = self.string(path, decode=os.fsdecode)
         file = default_model_path() if name is None else Path(name)
-        if not file.exists():
+        if name == "" or not file.exists():  # Path("") is the working folder
             raise KvarnError(no_such_file(file, LISTED))
         n_bytes, progress = file.stat().st_size, self.progress(on_progress, user)
         progress(0, n_bytes)
