@@ -17,12 +17,10 @@ On Linux, rights that access control lists grant appear in the group's bits. On 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -42,8 +40,6 @@ __all__ = ["MOST_LINKS", "Folder", "Untrusted", "open_folder", "open_installed"]
 
 MOST_LINKS = 40
 """Symbolic links on the way to a folder: Linux's own limit."""
-
-_LOOK = 0.02  # seconds between two tries to lock a file
 
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 # A folder that may be passed but not listed (/home with 0711) can be walked through all the same.
@@ -150,29 +146,6 @@ class Folder:
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=self.fd)
             raise
-
-    @contextmanager
-    def lock(self, name: str, seconds: float) -> Iterator[None]:
-        """In the block, no other process is in a block of this name. The file of that name, which
-        is empty, exists meanwhile.
-
-        Goes on without the lock after `seconds` (a process that has it may be stopped), and where
-        the file cannot be made or the file system has no locks.
-        """
-        flags, end = os.O_RDWR | os.O_CREAT | _FLAGS, time.monotonic() + seconds
-        try:
-            fd = os.open(name, flags, 0o600, dir_fd=self.fd)
-        except OSError:
-            yield
-            return
-        try:
-            while not _try_lock(fd) and time.monotonic() < end:
-                time.sleep(_LOOK)
-            yield
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=self.fd)
-            os.close(fd)
 
     def sizes(self, is_wanted: Callable[[str], bool]) -> list[int]:
         """The size in bytes of each file whose name is wanted."""
@@ -281,15 +254,6 @@ class _Walk:
     def _move(self, fd: int) -> None:
         os.close(self.fd)
         self.fd = fd
-
-
-def _try_lock(fd: int) -> bool:
-    """Whether the file is locked for this process, or cannot be locked."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno != errno.EWOULDBLOCK
-    return True
 
 
 def _backwards(path: Path) -> list[str]:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+from ...system.locks import locked
 from ...system.terminal import say
 from ...system.trust import Folder, Untrusted
 from .. import host, roots
@@ -101,7 +102,9 @@ def claim(name: str) -> AbstractContextManager[None]:
     """In the block, this process alone compiles the file's kernel, of those that share a folder:
     the others wait, and then find the file. Waits for a minute at most."""
     _folders.readable()
-    return _folders.target.lock(f"{name}.lock", _PATIENCE) if _folders.target else nullcontext()
+    if target := _folders.target:
+        return locked(target.fd, f"{name}.lock", _PATIENCE)
+    return nullcontext()
 
 
 def bundle(to: Path) -> None:

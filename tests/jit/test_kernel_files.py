@@ -3,12 +3,14 @@
 import hashlib
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kvarn.jit import cached, kernel_cache
-from kvarn.jit.kernel_cache import files, folders
+from kvarn.jit.kernel_cache import emit, files, folders
+from kvarn.jit.launch.lazy import DefinedKernel, LazyKernel
 
 
 def _double(k):
@@ -156,3 +158,25 @@ def _odd(n):
 def test_kernels_that_call_each_other_have_names():
     names = {kernel._cache.file_name("signature", ()) for kernel in (_even, _odd)}
     assert len(names) == 2
+
+
+class Plain(DefinedKernel):
+    """A kernel that does nothing."""
+
+    address, kinds, traits = 0, "", ()
+
+    def code(self, symbol):
+        text = f"define i64 @{symbol}(i64 %a, i64 %b, i64 %c) {{ ret i64 %a }}"
+        return emit.compile_text(text, symbol)
+
+
+def test_processes_that_need_a_kernel_at_once_compile_it_once(places, tmp_path, monkeypatch):
+    places(tmp_path)
+    kernel = LazyKernel(Plain)
+    with ThreadPoolExecutor() as others, kernel_cache.claim(kernel._name):
+        waiting = others.submit(lambda: LazyKernel(Plain).address)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.1)
+        kernel._compile(kernel._name)
+        monkeypatch.setattr(LazyKernel, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert waiting.result() and not list(tmp_path.rglob("*.lock"))

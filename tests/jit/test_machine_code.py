@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
@@ -188,18 +187,6 @@ def test_a_compilation_makes_garbage_wait(places, tmp_path, is_enabled):
         assert (Plain.collects, gc.isenabled()) == ([False, False], is_enabled)
     finally:
         gc.enable()
-
-
-def test_processes_that_need_a_kernel_at_once_compile_it_once(places, tmp_path, monkeypatch):
-    places(tmp_path)
-    kernel = LazyKernel(Plain)
-    with ThreadPoolExecutor() as others, kernel_cache.claim(kernel._name):
-        waiting = others.submit(lambda: LazyKernel(Plain).address)
-        with pytest.raises(TimeoutError):
-            waiting.result(timeout=0.1)
-        kernel._compile(kernel._name)
-        monkeypatch.setattr(LazyKernel, "_compile", lambda *_: pytest.fail("compiled again"))
-    assert waiting.result() and not list(tmp_path.rglob("*.lock"))
 
 
 def test_wrong_content_is_damage_and_not_run():

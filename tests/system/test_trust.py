@@ -5,7 +5,6 @@ The tests with a second user need root.
 
 import os
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -83,17 +82,6 @@ def test_what_is_no_regular_file_is_neither_read_nor_replaced(base: Path, kind: 
         opened.write("odd", b"new")
     assert stat.S_IFMT(odd.lstat().st_mode) == kept
     assert names(folder) == ["file", "odd"] and read(folder) == GOOD
-
-
-def test_a_lock_that_another_has_for_too_long_is_done_without(base: Path) -> None:
-    folder = made(base / "folder")
-    with open_folder(folder) as one, open_folder(folder) as other:
-        with one.lock("free", 60), other.lock("kept", 60):
-            assert names(folder) == ["file", "free", "kept"]
-            begin = time.monotonic()
-            with one.lock("kept", 0.1):
-                assert time.monotonic() - begin >= 0.1
-        assert names(folder) == ["file"]
 
 
 def test_links_of_ones_own_are_followed_as_the_system_does(base: Path) -> None:
