@@ -9,6 +9,7 @@ import pytest
 
 from kvarn.system.errors import KvarnError
 from lab.arm import machine
+from lab.wheels import judge as front
 from lab.wheels.__main__ import MACHINES
 from lab.wheels.judge import Installed, Verdict, judge, main, variants
 
@@ -123,3 +124,20 @@ def test_a_wheel_for_arm_is_judged_in_emulation(
     monkeypatch.setattr(machine, "why_not", lambda: "install qemu-user-static")
     assert main(["kvarn-0.0-py3-none-manylinux_2_28_aarch64.whl", "model.gguf"]) == 1
     assert capsys.readouterr().err == "kvarn: judging a wheel for ARM: install qemu-user-static\n"
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "word", "code"),
+    [("geese", "geese", "same", 0), ("geese", "ducks", "other", 1), ("", "", "-", 0)],
+)
+def test_another_text_than_the_checkouts_is_told(
+    here: str, there: str, word: str, code: int,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    installed = Installed(Path("site"), ["kvarn"], frozenset(), {})
+    monkeypatch.setattr(front, "install", lambda *_: installed)
+    monkeypatch.setattr(front, "variants", lambda _: ["avx2"])
+    monkeypatch.setattr(front, "judge", lambda *_: Verdict(0, frozenset(), there))
+    monkeypatch.setattr(front, "_text_here", lambda *_: here)
+    assert main(["kvarn-0.0-py3-none-any.whl", "m.gguf", "--command", "run"]) == code
+    assert capsys.readouterr().out.splitlines()[1].split() == ["avx2", "m", "0", "-", word, "run"]
